@@ -1,0 +1,39 @@
+# `make demo` and `make test` need nothing but Python >= 3.11 and the package registry.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test test-fast quality bench app clean
+.DEFAULT_GOAL := demo
+
+# uv resolves and unpacks in parallel: half a minute where pip takes five.
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,gw]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python -m learners.finetune --data demo:digits --out runs/demo --overwrite
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m "not slow"
+
+quality: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+
+app: $(READY)
+	$(BIN)/python -m app
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""A model folder -> a web page. Knows the public names of ``learners`` only."""

@@ -1,0 +1,1 @@
+"""DataLoaders -> a model that can be trusted. Knows ``datasets``, not ``app``."""
