@@ -1,0 +1,179 @@
+"""Item table -> DataLoaders: the DataBlock pipelines of fastai, in one place.
+
+What differs between pictures and signals is the block that opens a file and the augmentation;
+from the uint8 picture on, both take the same path.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from fastai.data.block import CategoryBlock, DataBlock, TransformBlock
+from fastai.data.core import DataLoaders
+from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
+from fastai.vision.augment import FlipItem, RandomResizedCrop, RandTransform
+from fastai.vision.core import PILImage
+from fasttransform import Transform
+from PIL import Image, ImageEnhance
+
+from datasets.errors import SecondhandError
+from datasets.images import Preprocessing, open_picture
+
+
+class Item(NamedTuple):
+    """One row of the item table, as light as a DataLoader's worker wants it."""
+
+    path: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What a training picture may suffer.
+
+    Parameters
+    ----------
+    min_scale : smallest part of the picture's area that a random crop keeps, in (0, 1].
+    flip : mirror half of the pictures left to right. Off where left and right differ: text, digits.
+    lighting : largest change of brightness and contrast, 0 (none) to 1.
+    """
+
+    min_scale: float = 0.35
+    flip: bool = True
+    lighting: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_scale <= 1:
+            raise SecondhandError(f"min_scale {self.min_scale} is not in (0, 1]")
+        if not 0 <= self.lighting <= 1:
+            raise SecondhandError(f"lighting {self.lighting} is not in [0, 1]")
+
+
+class OpenPicture(Transform):
+    """Path -> upright RGB picture, through the same reader as prediction."""
+
+    def __init__(self, at_least: int) -> None:
+        super().__init__()
+        self.at_least = at_least
+
+    def encodes(self, path: str) -> PILImage:
+        return PILImage(open_picture(path, at_least=self.at_least))
+
+
+class TrainCrop(RandomResizedCrop):
+    """fastai's random crop, for training alone: validation sees what prediction sees."""
+
+    split_idx = 0
+
+
+class Fit(Transform):
+    """Validation's picture: exactly :meth:`Preprocessing.fit`."""
+
+    split_idx, order = 1, 1
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.preprocessing = preprocessing
+
+    def encodes(self, picture: PILImage) -> PILImage:
+        return PILImage(self.preprocessing.fit(picture))
+
+
+class Lighting(RandTransform):
+    """Brightness and contrast, each by a factor drawn from [1 - change, 1 + change].
+
+    On uint8 pictures in the workers: fastai's own runs on the float batch in the training process,
+    where on a CPU it takes time from the network.
+    """
+
+    split_idx, order = 0, 4
+
+    def __init__(self, change: float) -> None:
+        super().__init__(p=1.0 if change else 0.0)
+        self.change = change
+
+    def before_call(self, b: Any, split_idx: int) -> None:
+        super().before_call(b, split_idx)
+        low, high = 1 - self.change, 1 + self.change
+        self.brightness, self.contrast = random.uniform(low, high), random.uniform(low, high)
+
+    def encodes(self, picture: PILImage) -> PILImage:
+        lit: Image.Image = ImageEnhance.Brightness(picture).enhance(self.brightness)
+        return PILImage(ImageEnhance.Contrast(lit).enhance(self.contrast))
+
+
+def PictureBlock(preprocessing: Preprocessing, augmentation: Augmentation) -> TransformBlock:
+    """The block for pictures: opens, crops, mirrors, lights, and normalises for the backbone."""
+    resampling = preprocessing.resampling
+    crop = TrainCrop(
+        preprocessing.size, min_scale=augmentation.min_scale, resamples=(resampling, resampling)
+    )
+    return TransformBlock(
+        type_tfms=[OpenPicture(preprocessing.needs)],
+        item_tfms=[
+            Fit(preprocessing),
+            crop,
+            *([FlipItem(p=0.5)] if augmentation.flip else []),
+            *([Lighting(augmentation.lighting)] if augmentation.lighting else []),
+        ],
+        batch_tfms=[
+            IntToFloatTensor(),
+            Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
+        ],
+    )
+
+
+def dataloaders(
+    frame: pd.DataFrame,
+    block: TransformBlock,
+    classes: Sequence[str],
+    *,
+    bs: int = 32,
+    workers: int = 1,
+    path: str = ".",
+    device: str = "cpu",
+) -> DataLoaders:
+    """fastai DataLoaders over the rows whose split is train and valid.
+
+    Parameters
+    ----------
+    frame : item table with path, label and split.
+    block : the input's block; the target is a category out of ``classes``, in that order.
+    bs : batch size; a training set smaller than that is one batch.
+    workers : processes that open and augment files; 0 does it in this one.
+    path : folder that the learner writes to.
+
+    Returns
+    -------
+    ``dls.train`` shuffled, its last smaller batch dropped; ``dls.valid`` in the table's order.
+    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs].
+    """
+    rows = frame.loc[frame["split"].isin(["train", "valid"])]
+    valid = np.flatnonzero(rows["split"].eq("valid"))
+    datablock = DataBlock(
+        blocks=(block, CategoryBlock(vocab=list(classes), sort=False)),
+        get_x=attrgetter("path"),
+        get_y=attrgetter("label"),
+        splitter=IndexSplitter(valid.tolist()),
+    )
+    n_train = len(rows) - len(valid)
+    return datablock.dataloaders(
+        items(rows),
+        path=path,
+        bs=max(1, min(bs, n_train)),
+        # Validation keeps no activations for a backward pass.
+        val_bs=2 * bs,
+        num_workers=workers,
+        device=device,
+    )
+
+
+def items(frame: pd.DataFrame) -> list[Item]:
+    """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
+    return [Item(path, label) for path, label in zip(frame["path"], frame["label"], strict=True)]

@@ -1,0 +1,132 @@
+"""What keeps an item out of the table: unreadable files, copies, labels that cannot be meant."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+
+from datasets.errors import BadFile, Rejected, SecondhandError
+
+TIME_COLUMNS = ("start", "end", "gps")
+MAX_LABEL = 200
+
+
+def usable(
+    frame: pd.DataFrame,
+    kind: str,
+    endings: tuple[str, ...],
+    check: Callable[[str], None] | None,
+    workers: int,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Without the files that are missing, empty, of another kind or unreadable."""
+    if check is None:
+        check = _check_picture if kind == "picture" else _check_exists
+
+    def reason(path: str) -> str:
+        if not path.lower().endswith(endings):
+            return f"not a {kind} by its ending"
+        try:
+            check(path)
+        except BadFile as error:
+            return error.reason
+        return ""
+
+    paths = frame["path"].unique()
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        reasons = dict(zip(paths, pool.map(reason, paths, chunksize=32), strict=True))
+    found = frame["path"].map(reasons)
+    bad = [Rejected(path, why) for path, why in reasons.items() if why]
+    return frame.loc[found.eq("")].reset_index(drop=True), bad
+
+
+def _check_exists(path: str) -> None:
+    try:
+        if os.stat(path).st_size == 0:
+            raise BadFile(path, "empty file")
+    except FileNotFoundError:
+        raise BadFile(path, "there is no such file") from None
+
+
+def _check_picture(path: str) -> None:
+    """Decode all of it: a JPEG cut in the middle looks whole until then."""
+    from datasets.images import open_picture
+
+    _check_exists(path)
+    # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
+    open_picture(path, at_least=1)
+
+
+def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One row for each content. Copies are told by their bytes; training keeps its own first."""
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        paths = list(frame["path"].unique())
+        sizes = dict(zip(paths, pool.map(os.path.getsize, paths, chunksize=64), strict=True))
+        # Files of different size are no copies: only the others are read.
+        often = {size for size, count in Counter(sizes.values()).items() if count > 1}
+        twins = [path for path in paths if sizes[path] in often]
+        digests = dict(zip(twins, pool.map(_digest, twins, chunksize=16), strict=True))
+    content = frame["path"].map(lambda path: digests.get(path, path))
+    order = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
+    ranked = frame.assign(content=content).loc[order.sort_values(kind="stable").index]
+    # Two windows of one recording, or two triggers in one strain file, are two items.
+    key = ["content", *TIME_COLUMNS]
+    again = ranked.loc[ranked.duplicated(key, keep=False)]
+    drop: dict[int, Rejected] = {}
+    for _, rows in again.groupby(key, sort=False, dropna=False):
+        labels = sorted(set(rows["label"]))
+        first = rows.index[0]
+        first_path, first_split = str(rows["path"].iloc[0]), str(rows["split"].iloc[0])
+        for index, path, split in zip(rows.index, rows["path"], rows["split"], strict=True):
+            if len(labels) > 1:
+                other = next((p for p in rows["path"] if p != path), path)
+                named = " and ".join(map(repr, labels))
+                drop[index] = Rejected(path, f"the same content is labelled {named} (also {other})")
+            elif index != first:
+                kept = f"a copy of {first_path}"
+                if split != first_split:
+                    kept += f", which is in {first_split}"
+                drop[index] = Rejected(path, kept)
+    return frame.drop(index=list(drop)).reset_index(drop=True), list(drop.values())
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def check_labels(frame: pd.DataFrame, source: str, rejected: Sequence[Rejected]) -> None:
+    counts = Counter(frame["label"])
+    alike: dict[str, list[str]] = {}
+    for label in counts:
+        alike.setdefault("".join(label.split()).casefold(), []).append(label)
+        if len(label) > MAX_LABEL or not label.isprintable():
+            raise SecondhandError(
+                f"label {label[:60]!r} is longer than {MAX_LABEL} characters or not printable: "
+                "rename it"
+            )
+    twins = next((labels for labels in alike.values() if len(labels) > 1), None)
+    if twins:
+        named = " and ".join(f"{label!r} ({counts[label]} files)" for label in sorted(twins))
+        raise SecondhandError(
+            f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
+        )
+    if len(counts) < 2:
+        left = f" ({len(rejected)} files were left out)" if rejected else ""
+        there = f"only the class {next(iter(counts))!r}" if counts else "no usable file"
+        first = f"; the first: {rejected[0].path}: {rejected[0].reason}" if left else ""
+        raise SecondhandError(
+            f"{source}: {there}{left}, and at least two classes are needed{first}"
+        )
+    lonely = sorted(label for label, count in counts.items() if count < 2)
+    if lonely:
+        raise SecondhandError(
+            f"{source}: the class {lonely[0]!r} has one usable file"
+            + (f" (and {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")
+            + "; each class needs two at least, one to learn from and one to check: add files or "
+            "take the class out"
+        )

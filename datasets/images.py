@@ -1,0 +1,199 @@
+"""Open a picture safely, and bring it to the size and range that a backbone was trained with.
+
+Training, prediction and the page all go through :func:`open_picture` and
+:meth:`Preprocessing.fit`, so that a network never sees a picture drawn in two ways.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from datasets.errors import BadFile, SecondhandError
+
+#: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+#: Larger pictures are refused by their header, before a byte of them is decoded.
+MAX_PIXELS = 120_000_000
+MAX_SIDE = 65_500
+_RESAMPLING = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a picture becomes a backbone's input. The backbone decides, nobody else.
+
+    Parameters
+    ----------
+    size : side of the square input, pixels, 8 to 4096.
+    mean, std : per channel (R, G, B), in the range [0, 1] of the picture divided by 255.
+    interpolation : "nearest", "bilinear", "bicubic" or "lanczos".
+    crop : part of the short side that the centred square keeps, in (0, 1].
+    squish : bring the whole picture to the square instead of cropping it (spectrograms, whose
+        edges are data).
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    interpolation: str = "bilinear"
+    crop: float = 0.875
+    squish: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not (isinstance(self.size, int) and 8 <= self.size <= 4096):
+            problems.append(f"size {self.size!r} is not a whole number from 8 to 4096")
+        if self.interpolation not in _RESAMPLING:
+            problems.append(f"interpolation {self.interpolation!r} is none of {[*_RESAMPLING]}")
+        if not 0 < self.crop <= 1:
+            problems.append(f"crop {self.crop!r} is not in (0, 1]")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != 3 or not all(np.isfinite(values)):
+                problems.append(f"{name} {values!r} is not three finite numbers")
+        if any(value <= 0 for value in self.std):
+            problems.append(f"std {self.std!r} must be above 0")
+        if problems:
+            raise SecondhandError("preprocessing: " + "; ".join(problems))
+
+    @property
+    def resampling(self) -> Image.Resampling:
+        return _RESAMPLING[self.interpolation]
+
+    def fit(self, picture: Image.Image) -> Image.Image:
+        """Resize to ``size`` x ``size``: the centred square, or the whole picture squished.
+
+        The square is cut and scaled in one resampling step.
+        """
+        width, height = picture.size
+        box = (0.0, 0.0, float(width), float(height))
+        if not self.squish:
+            side = min(width, height) * self.crop
+            left, top = (width - side) / 2, (height - side) / 2
+            box = (left, top, left + side, top + side)
+        return picture.resize((self.size, self.size), self.resampling, box=box)
+
+    @property
+    def needs(self) -> int:
+        """Short side, in pixels, below which a decoder may not scale a picture down."""
+        return 2 * round(self.size / self.crop)
+
+
+def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -> Image.Image:
+    """Decode a picture to RGB, upright.
+
+    EXIF orientation is honoured. Transparency is laid on white. Grey and palette pictures become
+    RGB. 16-bit ones are divided by 257, as if they had been saved with 8; 32-bit and float ones
+    (no agreed range) are stretched from their minimum to their maximum.
+
+    Parameters
+    ----------
+    source : a path, or the bytes of a file.
+    at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its short side keeps
+        this many pixels. 0 decodes all of it.
+
+    Raises
+    ------
+    BadFile : not a picture, a format that is not read, truncated, or larger than
+        ``MAX_PIXELS`` (refused before decoding).
+    """
+    name = "picture" if isinstance(source, bytes) else os.fspath(source)
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large pictures; the limit below is ours and is an error.
+            warnings.simplefilter("ignore")
+            opened = Image.open(
+                io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
+            )
+            with opened as picture:
+                _check_size(picture)
+                if at_least and picture.format == "JPEG":
+                    width, height = picture.size
+                    scale = at_least / min(width, height)
+                    picture.draft("RGB", (int(width * scale), int(height * scale)))
+                picture.load()
+                # `transposed` is a copy only where the picture was not upright.
+                return _to_rgb(ImageOps.exif_transpose(picture))
+    except BadFile:
+        raise
+    except FileNotFoundError:
+        raise BadFile(name, "there is no such file") from None
+    except IsADirectoryError:
+        raise BadFile(name, "this is a folder") from None
+    except PermissionError:
+        raise BadFile(name, "may not be read: check its permissions") from None
+    except MemoryError:
+        raise BadFile(name, "does not fit into memory") from None
+    except UnidentifiedImageError:
+        raise BadFile(name, _not_a_picture(source)) from None
+    except _SizeError as error:
+        raise BadFile(name, str(error)) from None
+    # A decoder fed with damaged bytes raises anything: OSError, SyntaxError, struct.error, …
+    except Exception as error:
+        raise BadFile(name, f"damaged or truncated picture ({_first_line(error)})") from None
+
+
+def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
+    """The picture as uint8 [3, height, width]: what a batch is stacked from."""
+    return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
+
+
+class _SizeError(Exception):
+    pass
+
+
+def _check_size(picture: Image.Image) -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        raise _SizeError(
+            f"{width} x {height} pixels is more than the limit of {MAX_PIXELS:,}: scale it down"
+        )
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode == "RGB":
+        return picture.copy() if picture.readonly else picture
+    if picture.mode.startswith("I;16"):
+        return _grey(np.asarray(picture).astype(np.float32) / 257)
+    if picture.mode in ("I", "F"):
+        values = np.asarray(picture).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("it has NaN or infinite pixels")
+        low, high = values.min(), values.max()
+        return _grey((values - low) * (255 / max(high - low, 1e-12)))
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        layer = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return picture.convert("RGB")
+
+
+def _grey(values: npt.NDArray[np.floating]) -> Image.Image:
+    return Image.fromarray(np.rint(values).clip(0, 255).astype(np.uint8)).convert("RGB")
+
+
+def _not_a_picture(source: str | os.PathLike[str] | bytes) -> str:
+    head = source[:16] if isinstance(source, bytes) else _head(Path(source))
+    if not head:
+        return "empty file"
+    return f"not a picture of a kind that is read ({', '.join(FORMATS)})"
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(16)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,200 @@
+"""Train, valid and calibration: three parts that share no group and no file.
+
+*train* fits the weights, *valid* chooses the checkpoint, *calibration* sets the temperature and the
+threshold. The last two come out of what is held out, so that training keeps all of a published
+training split. A *test* part that the data names is only ever reported on.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from datasets.errors import Rejected, SecondhandError
+
+SPLITS = ("train", "valid", "calibration", "test")
+
+
+def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
+    """The group of each file by a regular expression on its name.
+
+    Parameters
+    ----------
+    paths : str [files].
+    pattern : searched for in the file's name. Its group named ``group`` counts, else its first
+        group, else all that it matched.
+
+    Raises
+    ------
+    SecondhandError : the expression is wrong, or does not match some of the names.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise SecondhandError(
+            f"--group-by {pattern!r} is not a regular expression: {error}"
+        ) from None
+    key: int | str = 0
+    if compiled.groups:
+        key = "group" if "group" in compiled.groupindex else 1
+    names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
+    found = [compiled.search(name) for name in names]
+    missed = [name for name, match in zip(names, found, strict=True) if match is None]
+    if missed:
+        raise SecondhandError(
+            f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
+            f"first is {missed[0]!r}: widen the expression, or give the groups in a CSV column"
+        )
+    return pd.Series([match[key] for match in found if match], index=paths.index, dtype=str)
+
+
+def assign_splits(
+    frame: pd.DataFrame,
+    *,
+    valid: float = 0.15,
+    calibration: float = 0.15,
+    seed: int = 0,
+    fold: str | None = None,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Fill the column ``split``.
+
+    What is held out is chosen, in this order: by the data's own split, by ``fold`` (that value of
+    the column ``fold``), or at random, stratified by label and never through a group. It is then
+    shared between valid and calibration (by group where there are enough of them).
+
+    Parameters
+    ----------
+    frame : item table with path, label, group, split and, for ``fold``, fold.
+    valid, calibration : parts of all items, each in (0, 1), together at most 0.8.
+    seed : of the shuffle; equal seeds give equal splits.
+
+    Returns
+    -------
+    The table with ``split`` filled, and the items moved out because their group is in training.
+
+    Raises
+    ------
+    SecondhandError : a part is out of range, a fold is not there, or there are too few groups.
+    """
+    if not (0 < valid < 1 and 0 < calibration < 1 and valid + calibration <= 0.8):
+        raise SecondhandError(
+            f"valid {valid} and calibration {calibration} must each be above 0 and together at most "
+            "0.8 of the data"
+        )
+    frame = frame.copy()
+    rng = np.random.default_rng(seed)
+    share = calibration / (valid + calibration)
+    if fold is not None:
+        frame["split"] = _by_fold(frame, fold)
+    given = frame["split"].ne("")
+    if not given.any():
+        held = _hold_out(frame, valid + calibration, rng)
+        frame["split"] = np.where(held, "valid", "train")
+    else:
+        # Rows without a word on their split, beside rows with one, are training data.
+        frame.loc[~given, "split"] = "train"
+        if not frame["split"].isin(["valid", "calibration"]).any():
+            pool = frame.index[frame["split"].eq("train")]
+            held = _hold_out(frame.loc[pool], valid + calibration, rng)
+            frame.loc[pool[held], "split"] = "valid"
+    frame, moved = _move_out(frame)
+    if not frame["split"].eq("calibration").any():
+        pool = frame.index[frame["split"].eq("valid")]
+        taken = _hold_out(frame.loc[pool], share, rng, groups_may_touch=True)
+        frame.loc[pool[taken], "split"] = "calibration"
+    _check(frame)
+    return frame, moved
+
+
+def _by_fold(frame: pd.DataFrame, fold: str) -> npt.NDArray[np.str_]:
+    folds = frame["fold"].astype(str) if "fold" in frame else pd.Series("", index=frame.index)
+    if not folds.eq(str(fold)).any():
+        there = sorted(set(folds) - {""})
+        hint = f"the folds are {', '.join(there)}" if there else "the table has no column 'fold'"
+        raise SecondhandError(f"--fold {fold}: no item is in it; {hint}")
+    return np.where(folds.eq(str(fold)), "valid", "train")
+
+
+def _hold_out(
+    frame: pd.DataFrame,
+    fraction: float,
+    rng: np.random.Generator,
+    *,
+    groups_may_touch: bool = False,
+) -> npt.NDArray[np.bool_]:
+    """True for the rows held out: ``fraction`` of each label, whole groups at a time."""
+    groups = frame["group"]
+    if groups.ne("").any():
+        # A row without a group is one of its own.
+        groups = groups.where(groups.ne(""), frame["path"])
+        n_groups = groups.nunique()
+        if n_groups >= max(2, round(1 / fraction)) or (n_groups >= 2 and not groups_may_touch):
+            return _hold_out_groups(frame["label"], groups, fraction, rng)
+        if not groups_may_touch:
+            raise SecondhandError(
+                f"all {len(frame)} items belong to the one group {groups.iloc[0]!r}: nothing can be "
+                "held out without splitting it; check --group-by"
+            )
+    held = np.zeros(len(frame), dtype=bool)
+    for _, rows in sorted(frame.reset_index(drop=True).groupby("label").indices.items()):
+        count = len(rows)
+        # At least one is held out and at least one stays, where there are two.
+        take = min(max(1, round(fraction * count)), count - 1)
+        held[rng.permutation(rows)[:take]] = True
+    return held
+
+
+def _hold_out_groups(
+    labels: pd.Series, groups: pd.Series, fraction: float, rng: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    n_splits = min(max(2, round(1 / fraction)), groups.nunique())
+    folds = StratifiedGroupKFold(n_splits, shuffle=True, random_state=int(rng.integers(2**31)))
+    best, distance = np.zeros(len(labels), dtype=bool), np.inf
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault here
+        for _, rows in folds.split(labels, labels, groups):
+            off = abs(len(rows) / len(labels) - fraction)
+            # A held-out part that misses labels judges them by nothing: the nearest size comes
+            # second to the number of labels.
+            off += labels.nunique() - labels.iloc[rows].nunique()
+            if off < distance:
+                best, distance = np.zeros(len(labels), dtype=bool), off
+                best[rows] = True
+    return best
+
+
+def _move_out(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Take items out of the other parts whose group is also in training: they would leak."""
+    trained = set(frame.loc[frame["split"].eq("train") & frame["group"].ne(""), "group"])
+    leak = frame["split"].ne("train") & frame["group"].isin(trained)
+    moved = [
+        Rejected(path, f"its group {group!r} is also in training, so it may not be in {split}")
+        for path, group, split in frame.loc[leak, ["path", "group", "split"]].itertuples(
+            index=False
+        )
+    ]
+    return frame.loc[~leak], moved
+
+
+def _check(frame: pd.DataFrame) -> None:
+    counts = frame["split"].value_counts()
+    for split in ("train", "valid", "calibration"):
+        if not counts.get(split, 0):
+            raise SecondhandError(
+                f"no item is left for {split} ({len(frame)} in all): add files, or change the "
+                "fractions, the groups or the split column"
+            )
+    unseen = sorted(set(frame["label"]) - set(frame.loc[frame["split"].eq("train"), "label"]))
+    if unseen:
+        raise SecondhandError(
+            f"no training item has the label {unseen[0]!r}"
+            + (f" (nor {len(unseen) - 1} more)" if len(unseen) > 1 else "")
+            + ": add files of it, or change the groups or the split column"
+        )

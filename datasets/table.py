@@ -1,0 +1,261 @@
+"""Folder, CSV, Parquet or ``demo:NAME`` -> one table of items, with every file left out listed.
+
+The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
+known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
+``unknown`` are strangers: no network is trained on them, they show what a model refuses.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
+from datasets.errors import BadFile, Rejected, SecondhandError
+
+UNKNOWN = "unknown"
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
+SUFFIXES = {
+    "picture": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
+    "sound": (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
+    "strain": (".hdf5", ".h5", ".gwf", ".txt", ".txt.gz"),
+}
+_SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "valid": "valid", "val": "valid", "validation": "valid",
+    "calibration": "calibration",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+@dataclass
+class ItemTable:
+    """The items of a run.
+
+    Attributes
+    ----------
+    frame : the items to learn from, one row each.
+    unknowns : the rows labelled ``unknown``.
+    rejected : what was left out, and why.
+    kind : "picture", "sound" or "strain".
+    source : what the user named.
+    note : a word on where the data came from, "" for the user's own; simulated data say so here.
+    """
+
+    frame: pd.DataFrame
+    unknowns: pd.DataFrame
+    kind: str
+    source: str
+    rejected: list[Rejected] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, sorted: their order is the order of a network's outputs."""
+        return sorted(self.frame["label"].unique())
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Kind of a file by its ending, None where no reader knows it."""
+    name = os.fspath(path).lower()
+    return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
+
+
+def load_table(
+    data: str | os.PathLike[str],
+    *,
+    kind: str = "auto",
+    check: Callable[[str], None] | None = None,
+    workers: int = 2,
+) -> ItemTable:
+    """Read the item table that ``--data`` names.
+
+    Parameters
+    ----------
+    data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
+        ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
+        file with the columns path and label, and where it has them group, split, fold, start, end,
+        gps (paths are relative to the file); or ``demo:NAME``.
+    kind : "picture", "sound", "strain", or "auto": what most of the files are.
+    check : called with each path, raises BadFile for one that cannot be used. The default decodes
+        pictures, and leaves signals to the renderer.
+    workers : threads that read files.
+
+    Raises
+    ------
+    SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
+        of one file, or labels that differ only in case or spaces.
+    """
+    source = os.fspath(data)
+    note = ""
+    if source.startswith("demo:"):
+        from datasets.demos import write_demo
+
+        frame, note = write_demo(source.removeprefix("demo:"))
+        rejected: list[Rejected] = []
+    else:
+        path = Path(source)
+        if not path.exists():
+            raise SecondhandError(f"--data {source}: there is no such folder or file")
+        frame, rejected = _scan_folder(path) if path.is_dir() else _read_file(path)
+    frame = _columns(frame)
+    if kind == "auto":
+        kind = _most_common_kind(frame["path"], source)
+    elif kind not in SUFFIXES:
+        raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
+    rejected += bad
+    frame, copies = without_copies(frame, workers)
+    rejected += copies
+    strangers = frame["label"].eq(UNKNOWN)
+    check_labels(frame.loc[~strangers], source, rejected)
+    return ItemTable(
+        frame=frame.loc[~strangers].reset_index(drop=True),
+        unknowns=frame.loc[strangers].reset_index(drop=True),
+        kind=kind,
+        source=source,
+        rejected=rejected,
+        note=note,
+    )
+
+
+def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
+    """Lines that count what was left out by reason and name the first ``limit`` files."""
+    if not rejected:
+        return []
+    lines = [f"{len(rejected)} file(s) left out:"]
+    lines += [f"  {item.path}: {item.reason}" for item in rejected[:limit]]
+    if len(rejected) > limit:
+        lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
+    return lines
+
+
+def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and _visible(entry))
+    splits = {_SPLIT_NAMES.get(folder.name.lower()) for folder in folders}
+    rows: list[dict[str, str]] = []
+    rejected: list[Rejected] = []
+    if {"train", "valid"} <= splits or {"train", "test"} <= splits:
+        for folder in folders:
+            split = _SPLIT_NAMES.get(folder.name.lower())
+            if split is None:
+                rejected.append(Rejected(str(folder), "a folder beside train and valid: not read"))
+                continue
+            _scan_classes(folder, split, rows, rejected)
+    else:
+        _scan_classes(root, "", rows, rejected)
+    if not rows:
+        raise SecondhandError(
+            f"--data {root}: no class folder with files in it; put the files of each class into a "
+            "folder of its own, or name a CSV with the columns path,label"
+        )
+    return pd.DataFrame(rows), rejected
+
+
+def _scan_classes(
+    root: Path, split: str, rows: list[dict[str, str]], rejected: list[Rejected]
+) -> None:
+    for entry in sorted(root.iterdir()):
+        if not _visible(entry):
+            continue
+        if not entry.is_dir():
+            rejected.append(Rejected(str(entry), "not in a class folder"))
+            continue
+        files = sorted(
+            Path(folder, name)
+            for folder, _, names in os.walk(entry)
+            for name in names
+            if _visible(Path(name))
+        )
+        rows += [{"path": str(f), "label": entry.name.strip(), "split": split} for f in files]
+
+
+def _visible(path: Path) -> bool:
+    """Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere: no user's data."""
+    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
+
+
+def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            frame = pd.read_csv(
+                path, sep="," if suffix == ".csv" else "\t", dtype=str, keep_default_na=False
+            )
+        elif suffix in (".parquet", ".pq"):
+            frame = pd.read_parquet(path)
+            frame = frame.astype(object).where(frame.notna(), "").astype(str)
+        else:
+            raise SecondhandError(
+                f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file"
+            )
+    except SecondhandError:
+        raise
+    except Exception as error:  # the parsers' own errors have no common root
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    frame.columns = [str(name).strip().lower() for name in frame.columns]
+    missing = [name for name in ("path", "label") if name not in frame]
+    if missing:
+        raise SecondhandError(
+            f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, frame.columns)) or 'none'}. Name them path,label"
+            "[,group][,split][,fold][,start][,end][,gps]"
+        )
+    frame = frame[[name for name in (*TEXT_COLUMNS, *TIME_COLUMNS) if name in frame]].copy()
+    for name in frame:
+        frame[name] = frame[name].str.strip()
+    rejected = []
+    empty = frame["path"].eq("")
+    rejected += [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[empty]]
+    nan = ~empty & frame["label"].str.lower().isin(["", "nan", "none", "<na>"])
+    rejected += [
+        Rejected(str(frame.at[row, "path"]), f"no label (row {row + 2} of {path.name})")
+        for row in frame.index[nan]
+    ]
+    frame = frame.loc[~empty & ~nan].reset_index(drop=True)
+    if frame.empty:
+        raise SecondhandError(f"{path}: no row has both a path and a label")
+    base = path.parent
+    frame["path"] = [str(base / name) for name in frame["path"]]
+    if "split" in frame:
+        frame["split"] = frame["split"].str.lower()
+        wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
+        if wrong:
+            raise SecondhandError(
+                f"{path}: split {wrong[0]!r} is none of train, valid, calibration, test, or empty"
+            )
+        frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
+    for name in TIME_COLUMNS:
+        if name in frame:
+            numbers = pd.to_numeric(frame[name].replace("", "nan"), errors="coerce")
+            wrong_row = frame.index[numbers.isna() & frame[name].ne("")]
+            if len(wrong_row):
+                raise SecondhandError(
+                    f"{path}: {name} {frame.at[wrong_row[0], name]!r} in row {wrong_row[0] + 2} is "
+                    "not a number of seconds"
+                )
+            frame[name] = numbers.astype(float)
+    return frame, rejected
+
+
+def _columns(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in TEXT_COLUMNS:
+        if name not in frame:
+            frame[name] = ""
+    for name in TIME_COLUMNS:
+        if name not in frame:
+            frame[name] = float("nan")
+    return frame[[*TEXT_COLUMNS, *TIME_COLUMNS]].reset_index(drop=True)
+
+
+def _most_common_kind(paths: Iterable[str], source: str) -> str:
+    counts = Counter(filter(None, map(kind_of, paths)))
+    if not counts:
+        known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
+    return counts.most_common(1)[0][0]

