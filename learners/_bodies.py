@@ -6,11 +6,14 @@ The plumbing behind :mod:`learners.backbones`.
 from __future__ import annotations
 
 import difflib
+import socket
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +90,7 @@ def _timm_body(
         options["pretrained_cfg_overlay"] = {"file": str(weights)}
     if config is not None and config.fixed_input_size:
         options["img_size"] = size
-    with _weights_errors(name, weights):
+    with _weights_errors(name, weights), _no_waiting_for_a_hub_that_has_no_address():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, size)
@@ -220,6 +223,30 @@ def _without_classifier(model: nn.Module) -> nn.Module:
     return model
 
 
+@contextmanager
+def _no_waiting_for_a_hub_that_has_no_address() -> Iterator[None]:
+    """Offline mode for as long as the hub's name does not resolve.
+
+    The hub's client tries ten times over most of a minute before it gives up; in its offline mode
+    it answers at once, from its cache where it can.
+    """
+    from huggingface_hub import constants
+
+    # Behind a proxy the name need not resolve here.
+    if not getproxies():
+        address = urlsplit(constants.ENDPOINT)
+        try:
+            socket.getaddrinfo(address.hostname, address.port or 443)
+        except OSError:
+            before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+            try:
+                yield
+            finally:
+                constants.HF_HUB_OFFLINE = before
+            return
+    yield
+
+
 # --- errors -------------------------------------------------------------------------------------
 
 
@@ -234,7 +261,7 @@ def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]
         raise
     except Exception as error:
         detail = str(error).strip().splitlines()
-        first = detail[0][:200] if detail else type(error).__name__
+        first = detail[0][:110] if detail else type(error).__name__
         if weights is not None:
             raise SecondhandError(
                 f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "

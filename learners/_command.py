@@ -1,0 +1,61 @@
+"""What the commands share: logging, and errors a user can act on instead of tracebacks."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run a command's ``main`` and leave with its exit status.
+
+    2 for a wrong call or input that ends the run, 1 where the machine is at fault (disk full), 130
+    after Ctrl-C.
+    """
+    try:
+        status = main()
+        sys.stdout.flush()
+    except SecondhandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = 130
+    except BrokenPipeError:
+        # The reader of a pipe has enough, as with `| head`: nothing is wrong.
+        sys.stderr.close()
+        status = 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        name = error.filename or "the run folder"
+        print(
+            f"error: {name}: {error.strerror}; free some room or choose another --out",
+            file=sys.stderr,
+        )
+        status = 1
+    sys.exit(status)
+
+
+def log_to_terminal(file: Path | None = None) -> None:
+    """Messages of this program to standard error, and to a file with the time before each."""
+    # Notes that libraries write for their own developers.
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    for name in ("httpx", "huggingface_hub", "timm", "matplotlib", "fontTools"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setFormatter(logging.Formatter("%(message)s"))
+    root.handlers = [terminal]
+    if file is not None:
+        written = logging.FileHandler(file, encoding="utf-8")
+        written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        root.addHandler(written)

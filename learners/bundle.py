@@ -1,0 +1,289 @@
+"""The model folder: safetensors, JSON and a model card. Opening one runs nobody's code.
+
+``config.json``
+    format version, network, classes, preprocessing, recipe, confidence, provenance, metrics and
+    the SHA-256 of the other files.
+``model.safetensors``
+    the weights, under the names of :func:`learners.backbones.build`.
+``reference.safetensors``
+    what the distance to the training data is measured against.
+``README.md``
+    a model card that the Hugging Face hub understands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from datasets.errors import BadFile, SecondhandError
+from datasets.images import Preprocessing
+from learners.backbones import NetworkSpec, build
+
+FORMAT = 1
+CONFIG, WEIGHTS, REFERENCE, CARD = (
+    "config.json", "model.safetensors", "reference.safetensors", "README.md",
+)  # fmt: skip
+_MAX_JSON = 8 << 20
+_MAX_CLASSES = 100_000
+_KEYS = {
+    "format", "network", "classes", "preprocessing", "recipe", "confidence", "provenance",
+    "metrics", "hashes",
+}  # fmt: skip
+
+
+@dataclass
+class Bundle:
+    """A model, whole.
+
+    Attributes
+    ----------
+    network : ``Sequential(body, head)`` in eval mode, float32.
+    spec : how to build it.
+    classes : the label of each logit.
+    preprocessing : picture -> input.
+    recipe : how a signal is drawn, as JSON; None for pictures.
+    confidence : settings of temperature, threshold and distance, as JSON.
+    reference : tensors that the distance needs; may be empty.
+    provenance, metrics : what it was trained on and what it reached, as JSON.
+    """
+
+    network: nn.Sequential
+    spec: NetworkSpec
+    classes: list[str]
+    preprocessing: Preprocessing
+    recipe: dict[str, Any] | None = None
+    confidence: dict[str, Any] = field(default_factory=dict)
+    reference: dict[str, Tensor] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
+    """Write a model folder beside ``folder``, then put it in its place: whole or not at all."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        beside.chmod(0o755)
+        save_file(_plain(bundle.network.state_dict()), beside / WEIGHTS)
+        save_file(_plain(bundle.reference), beside / REFERENCE)
+        config = {
+            "format": FORMAT,
+            "network": dataclasses.asdict(bundle.spec),
+            "classes": bundle.classes,
+            "preprocessing": dataclasses.asdict(bundle.preprocessing),
+            "recipe": bundle.recipe,
+            "confidence": bundle.confidence,
+            "provenance": bundle.provenance,
+            "metrics": bundle.metrics,
+            "hashes": {name: _sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
+        }
+        text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
+        (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
+        (beside / CARD).write_text(model_card(bundle), encoding="utf-8")
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
+            os.replace(folder, old / "it")
+            os.replace(beside, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(beside, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
+    """Read a model folder, trusting nothing in it.
+
+    Raises
+    ------
+    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown
+        backbone, or tensors that are not those of the network. One error, naming the file.
+    """
+    folder = Path(folder)
+    config = _read_config(folder)
+    hashes = _mapping(config, "hashes", folder)
+    for name in (WEIGHTS, REFERENCE):
+        _check_file(folder / name)
+        if hashes.get(name) != _sha256(folder / name):
+            raise BadFile(
+                folder / name,
+                "its content is not what config.json says: damaged or changed; copy the folder anew",
+            )
+    classes = config["classes"]
+    if not (
+        isinstance(classes, list)
+        and 2 <= len(classes) <= _MAX_CLASSES
+        and all(isinstance(name, str) and 0 < len(name) <= 200 for name in classes)
+        and len(set(classes)) == len(classes)
+    ):
+        raise BadFile(folder / CONFIG, "classes is not a list of two or more different names")
+    spec = _typed(NetworkSpec, config, "network", folder)
+    if spec.n_classes != len(classes):
+        raise BadFile(
+            folder / CONFIG, f"{len(classes)} classes for a network with {spec.n_classes} outputs"
+        )
+    preprocessing = _typed(Preprocessing, config, "preprocessing", folder)
+    recipe = config["recipe"]
+    if recipe is not None and not isinstance(recipe, dict):
+        raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
+    tensors = _read_tensors(folder / WEIGHTS)
+    try:
+        network, built, _ = build(spec, pretrained=False)
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    _fill(network, tensors, folder / WEIGHTS)
+    return Bundle(
+        network=network.eval(),
+        spec=built,
+        classes=classes,
+        preprocessing=preprocessing,
+        recipe=recipe,
+        confidence=_mapping(config, "confidence", folder),
+        reference=_read_tensors(folder / REFERENCE),
+        provenance=_mapping(config, "provenance", folder),
+        metrics=_mapping(config, "metrics", folder),
+    )
+
+
+def model_card(bundle: Bundle) -> str:
+    """README.md with the metadata block of the Hugging Face hub."""
+    labels = [f"`{_one_line(name)}`" for name in bundle.classes[:50]]
+    more = f" and {len(bundle.classes) - 50} more" if len(bundle.classes) > 50 else ""
+    numbers = "\n".join(
+        f"| {key.replace('_', ' ')} | {value:.4f} |"
+        for key, value in bundle.metrics.items()
+        if isinstance(value, float)
+    )
+    note = _one_line(str(bundle.provenance.get("note") or ""))
+    return f"""---
+library_name: secondhand
+pipeline_tag: image-classification
+tags: [secondhand, transfer-learning, safetensors]
+---
+
+# {bundle.spec.backbone}, fine-tuned
+
+Answers one of {len(bundle.classes)} classes, or "unknown": {", ".join(labels)}{more}.
+
+Trained on: `{_one_line(str(bundle.provenance.get("data", "")))}`{f" ({note})" if note else ""}.
+Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+
+| figure | value |
+|---|---|
+{numbers}
+
+```
+python -m learners.predict FOLDER FILE...
+```
+
+The folder holds tensors (safetensors) and JSON; opening it runs no code.
+"""
+
+
+def _one_line(text: str) -> str:
+    """User's text inside a card: no markup, no new line."""
+    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:200]
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir() or not (folder / CONFIG).exists():
+        raise SecondhandError(
+            f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
+        )
+    _check_file(folder / CONFIG)
+    if (folder / CONFIG).stat().st_size > _MAX_JSON:
+        raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise BadFile(folder / CONFIG, f"not JSON ({str(error)[:80]})") from None
+    version = config.get("format") if isinstance(config, dict) else None
+    if type(version) is not int or version < 1:
+        raise BadFile(folder / CONFIG, "has no format version: not a model folder of this program")
+    if version > FORMAT:
+        raise BadFile(
+            folder / CONFIG,
+            f"format {version} is newer than this program reads ({FORMAT}): update secondhand",
+        )
+    missing = sorted(_KEYS - set(config))
+    if missing:
+        raise BadFile(folder / CONFIG, f"no {', '.join(missing)} in it: damaged or changed")
+    return dict(config)
+
+
+def _check_file(file: Path) -> None:
+    """A file of the folder's own: a link could point anywhere."""
+    if file.is_symlink() or not file.is_file():
+        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
+
+
+def _mapping(config: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
+    if not isinstance(config[key], dict):
+        raise BadFile(folder / CONFIG, f"{key} is not an object")
+    return dict(config[key])
+
+
+def _typed(cls: type, config: dict[str, Any], key: str, folder: Path) -> Any:
+    values = _mapping(config, key, folder)
+    wrong = sorted(set(values) ^ {item.name for item in dataclasses.fields(cls)})
+    if wrong:
+        raise BadFile(folder / CONFIG, f"{key}: unknown or missing {', '.join(wrong)}")
+    try:
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    except (TypeError, ValueError) as error:
+        raise BadFile(folder / CONFIG, f"{key}: {error}") from None
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    return tensors
+
+
+def _fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    own = network.state_dict()
+    strange = sorted(set(own) ^ set(tensors))
+    if strange:
+        raise BadFile(
+            file, f"{len(strange)} tensors missing or too many for the network, as {strange[0]}"
+        )
+    for name, value in own.items():
+        theirs = tensors[name]
+        if theirs.shape != value.shape or theirs.dtype != value.dtype:
+            raise BadFile(
+                file,
+                f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
+                f"{value.dtype} {list(value.shape)}",
+            )
+        if value.is_floating_point() and not torch.isfinite(theirs).all():
+            raise BadFile(file, f"tensor {name} has NaN or infinite values")
+    network.load_state_dict(tensors)
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,282 @@
+"""What acts during training: precision, EMA, compile, history, the best checkpoint.
+
+Order of the hooks matters more than their code, so the orders stand beside each class.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import AMPMode
+from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
+from fastxtend.callback.ema import EMACallback
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from datasets.errors import SecondhandError
+
+log = logging.getLogger(__name__)
+
+PRECISIONS = ("auto", "fp32", "fp16", "bf16")
+
+
+def resolve_precision(wanted: str, device: str) -> str:
+    """fp32, fp16 or bf16 for a wish that may be "auto".
+
+    auto is bf16 on a GPU that has it, fp16 on an older one, and on a CPU bf16 only where it has
+    matrix units for it (AMX): elsewhere emulation or depthwise convolutions make it slower than
+    fp32 for many networks.
+
+    Raises
+    ------
+    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably.
+    """
+    if wanted == "auto":
+        if device.startswith("cuda"):
+            return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+        return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"
+    if wanted == "fp16" and not device.startswith("cuda"):
+        raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
+    return wanted
+
+
+def mixed_precision(precision: str, device: str) -> list[Callback]:
+    """The callback for a resolved precision: none for fp32."""
+    if precision == "fp32":
+        return []
+    if device.startswith("cuda"):
+        return [CudaMixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)]
+    return [CpuAutocast()]
+
+
+class CpuAutocast(Callback):
+    """bfloat16 autocast of the forward pass on a CPU; the loss is computed in float32.
+
+    fastai's own callback names 'cuda', and on a CPU silently does nothing.
+    """
+
+    order = CudaMixedPrecision.order
+    autocast: torch.autocast | None = None
+
+    def before_batch(self) -> None:
+        self.autocast = torch.autocast("cpu", torch.bfloat16)
+        self.autocast.__enter__()
+
+    def after_pred(self) -> None:
+        # Left here and not after the loss: a batch without targets has no loss.
+        self._leave()
+        self.learn.pred = _to_float32(self.pred)
+
+    def after_cancel_batch(self) -> None:
+        self._leave()
+
+    def after_fit(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.autocast is not None:
+            self.autocast.__exit__(None, None, None)
+            self.autocast = None
+
+
+def _to_float32(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_to_float32, value))
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+class Ema(EMACallback):
+    """Exponential moving average of the weights, its memory fitted to the length of the fit.
+
+    A fixed decay of 0.9998 still holds 90 % of the first weights after 500 steps. Here the average
+    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps).
+    BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
+
+    Parameters
+    ----------
+    horizon : part of the fit's steps, in (0, 1].
+    """
+
+    def __init__(self, horizon: float = 0.1) -> None:
+        # foreach: without it fastxtend pairs each buffer with itself, and BatchNorm never moves.
+        super().__init__(foreach=True)
+        self.horizon = horizon
+
+    def before_fit(self) -> None:
+        # `horizon` is taken of steps, not batches: gradient accumulation makes fewer of them.
+        accumulation = getattr(self.learn, "gradient_accumulation", None)
+        per_step = max(1, accumulation.n_acc // self.dls.train.bs) if accumulation else 1
+        steps = max(1, self.n_epoch * len(self.dls.train) // per_step)
+        self.decay = 1 - 1 / max(1.0, self.horizon * steps)
+        self.inverse_decay = 1 - self.decay
+        super().before_fit()
+        # Whole-number buffers (BatchNorm's count of batches) are copied by fastxtend from the model
+        # to the model; here to the average.
+        if self.run:
+            self._counts = [
+                (ours, theirs)
+                for ours, theirs in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
+                if not ours.is_floating_point()
+            ]
+            self.model_buffers: list[Tensor] = []
+            self.ema_buffers: list[Tensor] = []
+
+    @torch.no_grad()
+    def after_batch(self) -> None:
+        super().after_batch()
+        for ours, theirs in self._counts:
+            theirs.copy_(ours)
+
+
+class Compile(Callback):
+    """``torch.compile`` in place for training steps; validation runs eagerly.
+
+    ``module.compile()`` leaves the names in the state dict alone, unlike ``torch.compile(module)``,
+    which puts ``_orig_mod`` before them. Every change of mode, of what is frozen and of the batch's
+    shape makes another graph, and past dynamo's limit of 8 torch falls back to eager with a mere
+    warning: validation's modes and its last smaller batch are therefore kept out, and a whole
+    fine_tune makes two graphs, frozen and unfrozen.
+    """
+
+    order = 60  # after everything that changes the model
+
+    def before_fit(self) -> None:
+        model = self.learn.model
+        if getattr(self, "network", None) is not model:
+            model.compile(dynamic=False)
+            self.network, self.compiled = model, model._compiled_call_impl
+        model._compiled_call_impl = None
+
+    def before_train(self) -> None:
+        self.network._compiled_call_impl = self.compiled
+
+    def after_train(self) -> None:
+        self.network._compiled_call_impl = None
+
+    def after_cancel_train(self) -> None:
+        self.network._compiled_call_impl = None
+
+    def after_fit(self) -> None:
+        self.network._compiled_call_impl = None
+
+
+class WatchLoss(Callback):
+    """Ends a run whose loss is no longer a number, before it overwrites anything good."""
+
+    order = 20
+
+    def after_loss(self) -> None:
+        if self.training and not torch.isfinite(self.loss.detach()).all():
+            raise SecondhandError(
+                f"the loss is {float(self.loss)} in epoch {self.epoch + 1}, batch {self.iter + 1}: "
+                "lower --lr, or set --clip 1"
+            )
+
+
+class History(Callback):
+    """``history.csv``: one row an epoch, over both phases, flushed as it is written.
+
+    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
+    """
+
+    order = 70
+
+    def __init__(self, file: Path, *, plain: bool) -> None:
+        self.file, self.plain = file, plain
+
+    def before_epoch(self) -> None:
+        self.began = time.monotonic()
+
+    def after_epoch(self) -> None:
+        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
+            return
+        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
+        values = [float(v) for v in self.recorder.values[-1]]
+        phase = "frozen" if self.opt.frozen_idx else "unfrozen"
+        row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1}
+        row |= dict(zip(names, values, strict=True))
+        row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
+        fresh = not self.file.exists()
+        with open(self.file, "a", newline="") as file:
+            writer = csv.DictWriter(file, row.keys())
+            if fresh:
+                writer.writeheader()
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        if self.plain:
+            shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
+            log.info(
+                "%s %d/%d  %s  %.1f s",
+                phase, self.epoch + 1, self.n_epoch, shown, row["seconds"],
+            )  # fmt: skip
+
+
+class KeepBest(Callback):
+    """The weights of the best epoch so far, in ``best.safetensors`` with ``best.json`` beside it.
+
+    Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
+    is what was validated. Written beside and renamed.
+
+    Parameters
+    ----------
+    folder : where the two files go.
+    monitor : "valid_loss" or a metric's name.
+    """
+
+    order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
+
+    def __init__(self, folder: Path, monitor: str = "valid_loss") -> None:
+        self.folder, self.monitor = folder, monitor
+        self.sign = -1 if "loss" in monitor or "error" in monitor else 1
+        self.best: float | None = None
+
+    def after_epoch(self) -> None:
+        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
+            return
+        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
+        value = float(self.recorder.values[-1][names.index(self.monitor)])
+        # A later epoch of the same value has seen more: it is preferred.
+        if self.best is None or self.sign * value >= self.sign * self.best:
+            self.best = value
+            ema = getattr(self.learn, "ema", None)
+            model = self.learn.model if ema is None else ema.ema_model
+            save_weights(model, self.folder / "best.safetensors")
+            record = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1}
+            write_beside(self.folder / "best.json", json.dumps(record).encode())
+
+    def restore(self, model: nn.Module) -> bool:
+        """Load the best weights. False where no epoch was finished."""
+        file = self.folder / "best.safetensors"
+        if not file.exists():
+            return False
+        model.load_state_dict(load_file(file))
+        return True
+
+
+def save_weights(model: nn.Module, file: Path) -> None:
+    """Write a state dict as safetensors, beside and renamed. Shared tensors are stored apart."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        save_file(state, beside)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_beside(file: Path, content: bytes) -> None:
+    """Write a whole file or nothing: beside it, then renamed."""
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)

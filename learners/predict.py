@@ -1,0 +1,123 @@
+"""``python -m learners.predict MODEL PATH...``: one answer a file, on standard output."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from learners import _command
+
+if TYPE_CHECKING:
+    from learners.predictor import Prediction
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, predict, print. Returns 0, or 3 where some files were bad."""
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(
+        prog="python -m learners.predict",
+        description="Answers for files: a header and a row each on standard output, messages on "
+        "standard error. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong "
+        "call.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
+    answers = parser.add_argument_group("answers")
+    answers.add_argument(
+        "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
+    )
+    answers.add_argument("--top", type=int, default=3, help="best classes listed")
+    answers.add_argument(
+        "--threshold",
+        type=float | None,
+        default=None,
+        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
+    )
+    speed = parser.add_argument_group("speed")
+    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
+    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
+    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    settings = parser.parse_args(argv)
+
+    _command.log_to_terminal()
+    from learners.predictor import Predictor
+
+    predictor = Predictor(
+        settings.model, threshold=settings.threshold, top=settings.top, device=settings.device
+    )
+    write = _csv_writer() if settings.format == "csv" else _jsonl_writer()
+    bad = count = 0
+    for prediction in predictor.predict(
+        find_files(settings.paths), bs=settings.bs, workers=settings.workers
+    ):
+        write(prediction)
+        count += 1
+        if prediction.reason.startswith("bad file"):
+            bad += 1
+            print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
+    if not count:
+        print("no file was found under the paths given", file=sys.stderr)
+    if bad:
+        print(f"{bad} of {count} files were bad", file=sys.stderr)
+    return 3 if bad else 0
+
+
+def find_files(names: Sequence[str]) -> Iterator[str]:
+    """The files behind names: themselves, a pattern's matches, or those in a folder and below.
+
+    In a folder only files of a kind that is read count; a file named outright is always answered,
+    if only with what is wrong with it.
+    """
+    from datasets.table import kind_of
+
+    for name in names:
+        if os.path.isdir(name):
+            for folder, folders, files in os.walk(name):
+                folders.sort()
+                yield from (
+                    str(Path(folder, file))
+                    for file in sorted(files)
+                    if kind_of(file) and not file.startswith(".")
+                )
+        elif not os.path.exists(name) and glob.has_magic(name):
+            # A pattern that matches nothing is answered as a file that is not there.
+            yield from sorted(glob.glob(name, recursive=True)) or [name]
+        else:
+            yield name
+
+
+def _csv_writer() -> Callable[[Prediction], None]:
+    from learners.predictor import Prediction
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(Prediction._fields)
+    return lambda row: writer.writerow([_cell(value) for value in row])
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, list):
+        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
+    return value
+
+
+def _jsonl_writer() -> Callable[[Prediction], None]:
+    def write(row: Prediction) -> None:
+        fields = row._asdict().items()
+        known = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields}
+        print(json.dumps(known, ensure_ascii=False))
+
+    return write
+
+
+if __name__ == "__main__":
+    _command.run(main)

@@ -1,0 +1,368 @@
+"""A fine-tuning run from its settings to its folder. The command is a thin shell around this.
+
+The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejected.csv``,
+``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
+``report/index.html``, ``log.txt``.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.progress import ProgressCallback
+from fastai.learner import Learner
+from fastai.torch_core import set_seed
+from fastxtend.callback.channelslast import ChannelsLast
+from torch import nn
+
+from datasets.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.errors import Rejected, SecondhandError
+from datasets.splits import assign_splits, groups_from_names
+from datasets.table import ItemTable, load_table, summary
+from learners import callbacks
+from learners.backbones import NetworkSpec, build, native_size
+from learners.bundle import Bundle, save_bundle
+from learners.config import (
+    AugmentSettings,
+    ConfidenceSettings,
+    DataSettings,
+    NetworkSettings,
+    RunSettings,
+    SpeedSettings,
+    TrainSettings,
+    dump,
+)
+from learners.learner import find_lr, fine_tune, make_learner
+from learners.predictor import Prediction, Predictor, pick_device
+from learners.report import write_report
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Result:
+    """What a run reached: its folder, and figures between 0 and 1."""
+
+    folder: Path
+    metrics: dict[str, Any]
+    interrupted: bool = False
+
+
+@contextmanager
+def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
+    """The run folder, made; for ``--overwrite`` the old one is set aside until the new is whole.
+
+    A run that ends in an error before its first checkpoint leaves nothing, and what was set aside
+    goes back to its place.
+
+    Raises
+    ------
+    SecondhandError : it exists and ``--overwrite`` was not given, or it is no run.
+    """
+    folder = settings.out or _unused_name(data)
+    old = folder.with_name(f"{folder.name}.old")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not settings.overwrite:
+            raise SecondhandError(
+                f"--out {folder}: is there already; choose another, or give --overwrite"
+            )
+        if not (folder / "config.yaml").is_file():
+            raise SecondhandError(
+                f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; "
+                "choose another"
+            )
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        if not (folder / "checkpoint").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            if old.exists():
+                os.replace(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _unused_name(data: str) -> Path:
+    name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
+    folder, count = Path("runs") / (name or "run"), 1
+    while folder.exists():
+        count += 1
+        folder = Path("runs") / f"{name}-{count}"
+    return folder
+
+
+def run(
+    folder: Path,
+    data: DataSettings,
+    network: NetworkSettings,
+    train: TrainSettings,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+    confidence: ConfidenceSettings,
+    settings: RunSettings,
+    *,
+    command: str = "",
+) -> Result:
+    """Fine-tune, choose the best epoch, save the model, answer the held-out items, report.
+
+    Raises
+    ------
+    SecondhandError : a setting or the data make the run impossible; nothing is trained then.
+    """
+    _check(train, confidence)
+    began = time.monotonic()
+    if speed.threads is not None:
+        torch.set_num_threads(speed.threads)
+    set_seed(train.seed, reproducible=True)
+    device = pick_device(speed.device)
+    precision = callbacks.resolve_precision(speed.precision, device)
+    (folder / "config.yaml").write_text(
+        dump((data, network, train, augment, speed, confidence, settings))
+    )
+    table = load_items(data, train.seed, folder)
+    classes = table.classes
+    body, spec, preprocessing = build(
+        NetworkSpec(
+            backbone=network.backbone,
+            n_classes=len(classes),
+            size=network.size or native_size(network.backbone),
+            head=network.head,
+            hidden=network.hidden,
+            dropout=network.dropout,
+        ),
+        pretrained=network.pretrained,
+        weights=network.weights,
+    )
+    _check_room(folder, body)
+    augmentation = Augmentation(augment.min_scale, augment.flip, augment.lighting)
+    block = PictureBlock(preprocessing, augmentation)
+    workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
+    dls = dataloaders(
+        table.frame, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
+    )
+    best = callbacks.KeepBest(folder / "checkpoint", train.monitor)
+    counts = table.frame.loc[table.frame["split"].eq("train"), "label"].value_counts()
+    learn = make_learner(
+        dls,
+        body,
+        preprocessing,
+        train,
+        counts=[int(counts[name]) for name in classes],
+        cbs=[
+            callbacks.WatchLoss(),
+            callbacks.History(folder / "history.csv", plain=not sys.stderr.isatty()),
+            best,
+            *callbacks.mixed_precision(precision, device),
+            *([callbacks.Ema()] if train.ema else []),
+            *([ChannelsLast()] if speed.channels_last else []),
+            *([callbacks.Compile()] if speed.compile else []),
+            *tracker(settings.track, folder),
+        ],
+        pretrained=network.pretrained or network.weights is not None,
+    )
+    log.info(
+        "%s at %d px, %s, %s: %.1f M parameters",
+        spec.backbone, spec.size, device, precision, sum(p.numel() for p in body.parameters()) / 1e6,
+    )  # fmt: skip
+    interrupted = _train(learn, train)
+    if not best.restore(learn.model):
+        raise KeyboardInterrupt  # before the first epoch was over: there is nothing to keep
+    bundle = Bundle(
+        network=learn.model.eval(),
+        spec=spec,
+        classes=classes,
+        preprocessing=preprocessing,
+        confidence={"temperature": 1.0, "threshold": confidence.threshold},
+        provenance=provenance(table, command, began),
+    )
+    predictions = answer(bundle, table, train.bs)
+    bundle.metrics = measure(predictions)
+    _write_csv(folder / "predictions.csv", predictions)
+    save_bundle(bundle, folder / "model")
+    write_report(folder / "report", bundle, predictions, table, folder / "history.csv")
+    return Result(folder, bundle.metrics, interrupted)
+
+
+def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
+    """The item table with its splits; what it is and what was left out, in the log and as CSV."""
+    if not data.data:
+        raise SecondhandError(
+            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
+        )
+    table = load_table(data.data, kind=data.kind)
+    if data.group_by:
+        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    table.frame, moved = assign_splits(
+        table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
+    )
+    table.rejected += moved
+    sizes = table.frame["split"].value_counts()
+    log.info(
+        "%s: %d items of %d classes (%s)%s",
+        data.data,
+        len(table.frame),
+        len(table.classes),
+        ", ".join(
+            f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes
+        ),
+        f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
+    )
+    if table.note:
+        log.info("  %s", table.note)
+    for line in summary(table.rejected):
+        log.warning("%s", line)
+    pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(
+        folder / "items.csv", index=False
+    )
+    _write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    return table
+
+
+def answer(bundle: Bundle, table: ItemTable, bs: int) -> pd.DataFrame:
+    """The bundle's own answers for everything held out, through the predictor that users get.
+
+    Returns
+    -------
+    One row an item: Prediction's columns, the true ``truth`` and the ``split``, which is "unknown"
+    for the strangers.
+    """
+    held = table.frame.loc[table.frame["split"].ne("train")]
+    held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
+    answers = list(Predictor(bundle).predict(held["path"], bs=bs))
+    frame = pd.DataFrame(answers, columns=Prediction._fields)
+    frame["truth"], frame["split"] = held["label"], held["split"]
+    return frame
+
+
+def measure(predictions: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy on each part held out, and how much of it is accepted."""
+    metrics: dict[str, Any] = {}
+    for split, rows in predictions.groupby("split"):
+        accepted = rows["label"].ne("unknown")
+        if split == "unknown":
+            metrics["unknown_accepted"] = float(accepted.mean())
+        else:
+            right = rows["best"].eq(rows["truth"])
+            metrics[f"{split}_accuracy"] = float(right.mean())
+            metrics[f"{split}_coverage"] = float(accepted.mean())
+            if accepted.any():
+                metrics[f"{split}_accuracy_of_accepted"] = float(right[accepted].mean())
+        metrics[f"{split}_items"] = len(rows)
+    return metrics
+
+
+def tracker(name: str, folder: Path) -> list[Callback]:
+    """fastai's own callback for a tracker."""
+    if name == "none":
+        return []
+    try:
+        if name == "tensorboard":
+            from fastai.callback.tensorboard import TensorBoardCallback
+
+            return [TensorBoardCallback(folder / "tensorboard", trace_model=False, log_preds=False)]
+        from fastai.callback.wandb import WandbCallback
+    except ImportError as error:
+        raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
+    return [WandbCallback(log_preds=False, log_model=False)]
+
+
+def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
+    """What it takes to tell how a model came about."""
+    import fastai
+    import timm
+
+    return {
+        "data": table.source,
+        "kind": table.kind,
+        "note": table.note,
+        "items": len(table.frame),
+        "left_out": len(table.rejected),
+        "command": command,
+        "trained": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 1),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "fastai": fastai.__version__,
+            "timm": timm.__version__,
+        },
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+        + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
+    }
+
+
+def _train(learn: Learner, train: TrainSettings) -> bool:
+    """Fine-tune. True where Ctrl-C ended it."""
+    if not sys.stderr.isatty():
+        learn.remove_cb(ProgressCallback)
+    try:
+        lr = train.lr
+        if lr == "auto":
+            lr, suggestions = find_lr(learn)
+            named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+            log.info("learning rate %.2g (%s)", lr, named)
+        fine_tune(learn, train, float(lr))
+    except KeyboardInterrupt:
+        log.warning("interrupted: the best epoch so far is kept")
+        return True
+    return False
+
+
+def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
+    """Every wrong number at once."""
+    limits: Sequence[tuple[str, Any, bool]] = (
+        ("--epochs", train.epochs, train.epochs >= 0),
+        ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
+        ("--bs", train.bs, train.bs >= 1),
+        ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),
+        ("--lr-mult", train.lr_mult, train.lr_mult >= 1),
+        ("--wd", train.wd, train.wd >= 0),
+        ("--pct-start", train.pct_start, 0 < train.pct_start < 1),
+        ("--accumulate", train.accumulate, train.accumulate >= 1),
+        ("--mixup", train.mixup, train.mixup >= 0),
+        ("--label-smoothing", train.label_smoothing, 0 <= train.label_smoothing < 1),
+        ("--clip", train.clip, train.clip is None or train.clip > 0),
+        ("--threshold", confidence.threshold, 0 <= confidence.threshold <= 1),
+    )
+    wrong = [f"{flag} {value}" for flag, value, fine in limits if not fine]
+    if train.epochs == train.freeze_epochs == 0:
+        wrong.append("--epochs 0 with --freeze-epochs 0")
+    if wrong:
+        raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
+
+
+def _check_room(folder: Path, network: nn.Module) -> None:
+    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
+    need, free = 4 * size + (16 << 20), shutil.disk_usage(folder).free
+    if free < need:
+        raise SecondhandError(
+            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
+            "some room or choose another folder"
+        )
+
+
+def _write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
+    if isinstance(rows, pd.DataFrame):
+        rows.to_csv(file, index=False, float_format="%.6f")
+        return
+    with open(file, "w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([fields, *rows])
