@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+
+# A thread of OpenMP that waits for its fellows spins, and takes the core that one of them, or a
+# worker that decodes pictures, needs: on two busy cores a training step was seen to take six times
+# as long. Read once, when torch loads its OpenMP, so it stands where every command begins.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def run(main: Callable[[], int]) -> None:

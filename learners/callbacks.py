@@ -189,8 +189,8 @@ class History(Callback):
 
     order = 70
 
-    def __init__(self, file: Path, *, plain: bool) -> None:
-        self.file, self.plain = file, plain
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
     def before_epoch(self) -> None:
         self.began = time.monotonic()
@@ -210,12 +210,8 @@ class History(Callback):
             if fresh:
                 writer.writeheader()
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-        if self.plain:
-            shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
-            log.info(
-                "%s %d/%d  %s  %.1f s",
-                phase, self.epoch + 1, self.n_epoch, shown, row["seconds"],
-            )  # fmt: skip
+        shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
+        log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
 
 
 class KeepBest(Callback):

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import torch
 from fastai.callback.core import Callback
-from fastai.callback.progress import ProgressCallback
+from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from fastxtend.callback.channelslast import ChannelsLast
@@ -168,7 +168,7 @@ def run(
         counts=[int(counts[name]) for name in classes],
         cbs=[
             callbacks.WatchLoss(),
-            callbacks.History(folder / "history.csv", plain=not sys.stderr.isatty()),
+            callbacks.History(folder / "history.csv"),
             best,
             *callbacks.mixed_precision(precision, device),
             *([callbacks.Ema()] if train.ema else []),
@@ -311,18 +311,17 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
 
 def _train(learn: Learner, train: TrainSettings) -> bool:
     """Fine-tune. True where Ctrl-C ended it."""
-    if not sys.stderr.isatty():
-        learn.remove_cb(ProgressCallback)
-    try:
-        lr = train.lr
-        if lr == "auto":
-            lr, suggestions = find_lr(learn)
-            named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-            log.info("learning rate %.2g (%s)", lr, named)
-        fine_tune(learn, train, float(lr))
-    except KeyboardInterrupt:
-        log.warning("interrupted: the best epoch so far is kept")
-        return True
+    with nullcontext() if sys.stderr.isatty() else learn.no_bar(), learn.no_logging():
+        try:
+            lr = train.lr
+            if lr == "auto":
+                lr, suggestions = find_lr(learn)
+                named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+                log.info("learning rate %.2g (%s)", lr, named)
+            fine_tune(learn, train, float(lr))
+        except KeyboardInterrupt:
+            log.warning("interrupted: the best epoch so far is kept")
+            return True
     return False
 
 
