@@ -60,6 +60,8 @@ def log_to_terminal(file: Path | None = None) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setFormatter(logging.Formatter("%(message)s"))
+    for handler in root.handlers:
+        handler.close()
     root.handlers = [terminal]
     if file is not None:
         written = logging.FileHandler(file, encoding="utf-8")

@@ -148,10 +148,13 @@ class Compile(Callback):
 
     order = 60  # after everything that changes the model
 
+    def __init__(self, backend: str = "inductor") -> None:
+        self.backend = backend
+
     def before_fit(self) -> None:
         model = self.learn.model
         if getattr(self, "network", None) is not model:
-            model.compile(dynamic=False)
+            model.compile(dynamic=False, backend=self.backend)
             self.network, self.compiled = model, model._compiled_call_impl
         model._compiled_call_impl = None
 
@@ -176,7 +179,7 @@ class WatchLoss(Callback):
     def after_loss(self) -> None:
         if self.training and not torch.isfinite(self.loss.detach()).all():
             raise SecondhandError(
-                f"the loss is {float(self.loss)} in epoch {self.epoch + 1}, batch {self.iter + 1}: "
+                f"the loss is {self.loss.item()} in epoch {self.epoch + 1}, batch {self.iter + 1}: "
                 "lower --lr, or set --clip 1"
             )
 

@@ -104,7 +104,11 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
     The learner's weights, optimizer and randomness are as before.
     """
     with undisturbed_randomness(learn.dls):
+        frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
         found = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
+        # fastai loads the weights back, but torch's optimizers keep their moments.
+        learn.create_opt()
+        learn.freeze_to(frozen_to)
     suggestions = {name: float(value) for name, value in found._asdict().items()}
     return suggestions["valley"], suggestions
 

@@ -277,7 +277,15 @@ def tracker(name: str, folder: Path) -> list[Callback]:
         if name == "tensorboard":
             from fastai.callback.tensorboard import TensorBoardCallback
 
-            return [TensorBoardCallback(folder / "tensorboard", trace_model=False, log_preds=False)]
+            class NumbersOnly(TensorBoardCallback):  # type: ignore[misc]
+                """torch's optimizers have settings that are None, at which fastai's stops."""
+
+                def after_batch(self) -> None:
+                    self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
+                    for i, group in enumerate(self.opt.hypers):
+                        self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
+
+            return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
         from fastai.callback.wandb import WandbCallback
     except ImportError as error:
         raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None

@@ -1,0 +1,195 @@
+"""The command as a user gives it, on real if small pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from datasets.errors import SecondhandError
+from learners.config import RunSettings
+from learners.finetune import main
+from learners.predictor import Predictor
+from learners.run import run_folder
+from tests.pictures import write_pictures
+
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+         "--workers", "0"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_pictures(tmp_path_factory.mktemp("pictures"), unknown=6)
+    (folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "first"
+    assert main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", *QUICK]) == 0
+    return out
+
+
+def test_a_run_leaves_what_the_readme_lists(finished, folder):
+    for name in ("config.yaml", "items.csv", "rejected.csv", "history.csv", "predictions.csv",
+                 "log.txt", "model/config.json", "model/model.safetensors",
+                 "model/reference.safetensors", "model/README.md", "report/index.html",
+                 "report/report.json"):  # fmt: skip
+        assert (finished / name).stat().st_size, name
+    items = pd.read_csv(finished / "items.csv")
+    assert set(items.split) == {"train", "valid", "calibration", "unknown"}
+    assert len(items) == 66
+    rejected = pd.read_csv(finished / "rejected.csv")
+    assert list(rejected.path) == [str(folder / "red" / "broken.jpg")]
+    assert "broken.jpg" in (finished / "log.txt").read_text()
+    assert not list(finished.rglob(".*")), "nothing half-written is left"
+
+
+def test_it_learns_and_its_figures_agree_with_its_answers(finished):
+    metrics = json.loads((finished / "report/report.json").read_text())["metrics"]
+    answers = pd.read_csv(finished / "predictions.csv")
+    valid = answers[answers.split.eq("valid")]
+    assert metrics["valid_accuracy"] == pytest.approx((valid.best == valid.truth).mean())
+    assert metrics["valid_accuracy"] > 0.8
+    strangers = answers[answers.split.eq("unknown")]
+    assert len(strangers) == 6
+    assert metrics["unknown_accepted"] == pytest.approx((strangers.label != "unknown").mean())
+    history = pd.read_csv(finished / "history.csv")
+    # What was saved is the best epoch: the model folder answers as that epoch's validation did.
+    assert metrics["valid_accuracy"] == pytest.approx(history.accuracy.max(), abs=1e-6)
+
+
+def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    assert config["epochs"] == 2
+    again = tmp_path / "again"
+    assert main(["--config", str(finished / "config.yaml"), "--out", str(again)]) == 0
+    first = load_file(finished / "model/model.safetensors")
+    second = load_file(again / "model/model.safetensors")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_another_seed_is_another_run(finished, folder, tmp_path):
+    out = tmp_path / "other"
+    main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", "--seed", "1", *QUICK])
+    splits = [pd.read_csv(run / "items.csv").set_index("path").split for run in (finished, out)]
+    assert (splits[0] != splits[1].reindex(splits[0].index)).any()
+
+
+@pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
+def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
+    size = "160" if backbone == "test_vit" else "32"
+    out = tmp_path / "all"
+    status = main(
+        ["--data", str(folder), "--out", str(out), *QUICK, "--backbone", backbone, "--size", size,
+         "--precision", "bf16", "--ema", "--channels-last", "--accumulate", "2", "--clip", "1",
+         "--mixup", "0.2", "--label-smoothing", "0.1", "--class-weights", "--lr", "auto",
+         "--track", "tensorboard", "--epochs", "1"]
+    )  # fmt: skip
+    assert status == 0
+    assert "learning rate" in (out / "log.txt").read_text()
+    assert list((out / "tensorboard").iterdir())
+    assert not (out / "models").exists() or not list((out / "models").iterdir())
+    saved = pd.read_csv(out / "predictions.csv")
+    again = list(Predictor(out / "model").predict(saved.path))
+    for row, answer in zip(saved.itertuples(), again, strict=True):
+        assert answer.probability == pytest.approx(row.probability, abs=2e-6)
+
+
+def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_path):
+    out = tmp_path / "run"
+    with run_folder("x", RunSettings(out=out)) as made:
+        (made / "config.yaml").write_text("first: 1")
+    with pytest.raises(SecondhandError, match="--overwrite"), run_folder("x", RunSettings(out=out)):
+        pass
+    # A new run that fails before it has learnt anything puts the old one back.
+    again = RunSettings(out=out, overwrite=True)
+    with pytest.raises(RuntimeError), run_folder("x", again) as made:
+        assert not list(made.iterdir())
+        raise RuntimeError
+    assert (out / "config.yaml").read_text() == "first: 1"
+    with run_folder("x", again) as made:
+        (made / "config.yaml").write_text("second: 2")
+    assert (out / "config.yaml").read_text() == "second: 2"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    settings = RunSettings(out=tmp_path, overwrite=True)
+    with pytest.raises(SecondhandError, match="not a run folder"), run_folder("x", settings):
+        pass
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_an_error_leaves_no_run_folder(folder, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(SecondhandError, match="nearest names"):
+        main(["--data", str(folder), "--out", str(out), "--backbone", "resnet81"])
+    assert not out.exists()
+
+
+def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
+    with pytest.raises(SecondhandError, match=r"--epochs -1.*--bs 0.*--threshold 1.5"):
+        main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
+              "--threshold", "1.5"])  # fmt: skip
+
+
+def test_no_room_is_found_out_before_training(folder, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here: needs root")
+    try:
+        with pytest.raises(SecondhandError, match="free some room or choose another folder"):
+            main(["--data", str(folder), "--out", str(disk / "run"), *QUICK])
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "learners.finetune", *arguments],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
+    out = tmp_path / "run"
+    process = _start(["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"])
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoint/best.json").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the best epoch so far is kept" in errors
+    assert "Traceback" not in errors
+    assert len(list(Predictor(out / "model").predict(folder.rglob("green_000.jpg")))) == 1
+
+
+def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
+    process = _start(["--data", str(tmp_path / "nothing")])
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "there is no such folder or file" in errors
+    assert "Traceback" not in errors
+    assert not output
