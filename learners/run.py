@@ -277,7 +277,7 @@ def tracker(name: str, folder: Path) -> list[Callback]:
         if name == "tensorboard":
             from fastai.callback.tensorboard import TensorBoardCallback
 
-            class NumbersOnly(TensorBoardCallback):  # type: ignore[misc]
+            class NumbersOnly(TensorBoardCallback):
                 """torch's optimizers have settings that are None, at which fastai's stops."""
 
                 def after_batch(self) -> None:

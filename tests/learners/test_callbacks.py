@@ -56,7 +56,7 @@ def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path,
     for module in learn.model.modules():
         if isinstance(module, layers):
             module.register_forward_hook(lambda m, i, out: seen.add(out.dtype))
-    learn.add_cb(_Spy(lambda l: outputs.add(l.pred.dtype)))
+    learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
     quietly(learn)
     assert seen == {torch.bfloat16}
     assert outputs == {torch.float32}
@@ -84,8 +84,8 @@ def test_precision_is_resolved_for_the_device():
 def test_ema_equals_the_average_computed_by_hand(folder, tmp_path):
     ema = callbacks.Ema(horizon=0.5)
     record: list[dict[str, torch.Tensor]] = []
-    learn = learner(folder, tmp_path, cbs=[ema, _Spy(lambda l: None)])
-    learn.add_cb(_AfterStep(lambda l: record.append(_state(l.model))))
+    learn = learner(folder, tmp_path, cbs=[ema, _Spy(lambda learn: None)])
+    learn.add_cb(_AfterStep(lambda learn: record.append(_state(learn.model))))
     before = _state(learn.model)
     learn.unfreeze()
     with learn.no_bar(), learn.no_logging():
@@ -212,7 +212,7 @@ def test_all_of_them_together(folder, tmp_path, precision):
 def test_accumulation_steps_once_in_so_many_batches(folder, tmp_path):
     steps = []
     learn = learner(folder, tmp_path, accumulate=2)
-    learn.add_cb(_AfterStep(lambda l: steps.append(1)))
+    learn.add_cb(_AfterStep(lambda learn: steps.append(1)))
     with learn.no_bar(), learn.no_logging():
         learn.fit(1, 1e-3)
     assert len(steps) == len(learn.dls.train) // 2

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from fastai.torch_core import set_seed
 
 from learners.backbones import parameter_groups
 from learners.config import TrainSettings
@@ -53,7 +54,7 @@ def test_lr_find_leaves_weights_and_randomness_alone(folder, tmp_path):  # noqa:
         learn = learner(folder, tmp_path)
         learn.dls.train.rng.seed(3)
         before = _state(learn.model)
-        torch.manual_seed(1)
+        set_seed(1)
         if look:
             with learn.no_bar(), learn.no_logging():
                 lr, suggestions = find_lr(learn)

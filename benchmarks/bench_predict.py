@@ -1,0 +1,66 @@
+"""Prediction from files against the bare forward pass on ready tensors. Target: >= 0.85 of it.
+
+Both in channels-last, float32, the same network and batch size, in alternating rounds.
+
+    python benchmarks/bench_predict.py RUN/model FOLDER --count 1000 --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import learners._command  # noqa: F401  (as the command does: OpenMP's waiting threads sleep)
+
+
+def main() -> None:
+    import numpy as np
+    import torch
+
+    from learners.predict import find_files
+    from learners.predictor import Predictor
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("folder")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--bs", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    settings = parser.parse_args()
+    predictor = Predictor(settings.model)
+    files = list(islice(cycle(find_files([settings.folder])), settings.count))
+    ready = np.stack([predictor.open(file) for file in files[: settings.bs]])
+    x = torch.from_numpy(ready).float().div_(255).sub_(predictor.mean).div_(predictor.std)
+    x = x.contiguous(memory_format=torch.channels_last)
+
+    @torch.inference_mode()
+    def bare() -> None:
+        for start in range(0, settings.count, settings.bs):
+            predictor.network(x[: settings.count - start])
+
+    def ours() -> None:
+        assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count
+
+    times: dict[str, list[float]] = {"bare": [], "ours": []}
+    for _ in range(settings.rounds + 1):
+        for name, work in (("bare", bare), ("ours", ours)):
+            began = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - began)
+    ratios = [b / o for b, o in zip(times["bare"][1:], times["ours"][1:], strict=True)]
+    for name, values in times.items():
+        print(f"{name:5} median {settings.count / statistics.median(values[1:]):.0f} pictures/s")
+    print(
+        f"ratio {statistics.median(ratios):.2f}  [{min(ratios):.2f} to {max(ratios):.2f}]  "
+        f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
+    )
+
+
+if __name__ == "__main__":
+    main()
