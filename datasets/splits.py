@@ -42,7 +42,8 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
         key = "group" if "group" in compiled.groupindex else 1
     names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
     found = [compiled.search(name) for name in names]
-    missed = [name for name, match in zip(names, found, strict=True) if match is None]
+    # An empty group would make the file one of its own, and the split would leak unseen.
+    missed = [n for n, match in zip(names, found, strict=True) if match is None or not match[key]]
     if missed:
         raise SecondhandError(
             f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
