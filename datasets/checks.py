@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,10 +47,18 @@ def usable(
 
 def _check_exists(path: str) -> None:
     try:
-        if os.stat(path).st_size == 0:
-            raise BadFile(path, "empty file")
-    except FileNotFoundError:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
         raise BadFile(path, "there is no such file") from None
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+        raise BadFile(path, f"cannot be looked up ({error})") from None
+    if not stat.S_ISREG(status.st_mode):
+        # Opening a pipe would wait for its writer for ever.
+        raise BadFile(path, "not a file, but a folder, a pipe or a device")
+    if status.st_size == 0:
+        raise BadFile(path, "empty file")
+    if not os.access(path, os.R_OK):
+        raise BadFile(path, "may not be read: check its permissions")
 
 
 def _check_picture(path: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,9 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
                     scale = at_least / min(width, height)
                     picture.draft("RGB", (int(width * scale), int(height * scale)))
                 picture.load()
-                # `transposed` is a copy only where the picture was not upright.
+                if picture.format == "PPM" and picture.mode == "I":
+                    # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.
+                    return _grey(np.asarray(picture) / np.float32(257))
                 return _to_rgb(ImageOps.exif_transpose(picture))
     except BadFile:
         raise
@@ -134,6 +137,11 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
         raise BadFile(name, "this is a folder") from None
     except PermissionError:
         raise BadFile(name, "may not be read: check its permissions") from None
+    except Image.DecompressionBombError as error:
+        # Pillow's own limit is met while it reads the header, before ours can be.
+        count = re.search(r"\d+", str(error))
+        size = f"{int(count[0]):,}" if count else "too many"
+        raise BadFile(name, _too_large(f"{size} pixels")) from None
     except MemoryError:
         raise BadFile(name, "does not fit into memory") from None
     except UnidentifiedImageError:
@@ -157,13 +165,15 @@ class _SizeError(Exception):
 def _check_size(picture: Image.Image) -> None:
     width, height = picture.size
     if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise _SizeError(
-            f"{width} x {height} pixels is more than the limit of {MAX_PIXELS:,}: scale it down"
-        )
+        raise _SizeError(_too_large(f"{width} x {height} pixels"))
+
+
+def _too_large(size: str) -> str:
+    return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode == "RGB":
+    if picture.mode == "RGB" and "transparency" not in picture.info:
         return picture.copy() if picture.readonly else picture
     if picture.mode.startswith("I;16"):
         return _grey(np.asarray(picture).astype(np.float32) / 257)

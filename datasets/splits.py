@@ -42,7 +42,8 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
         key = "group" if "group" in compiled.groupindex else 1
     names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
     found = [compiled.search(name) for name in names]
-    missed = [name for name, match in zip(names, found, strict=True) if match is None]
+    # An empty group would make the file one of its own, and the split would leak unseen.
+    missed = [n for n, match in zip(names, found, strict=True) if match is None or not match[key]]
     if missed:
         raise SecondhandError(
             f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
@@ -144,6 +145,13 @@ def _hold_out(
         # At least one is held out and at least one stays, where there are two.
         take = min(max(1, round(fraction * count)), count - 1)
         held[rng.permutation(rows)[:take]] = True
+    if groups_may_touch:
+        # Labels with one item here are shared out among themselves, else they would all stay.
+        lone = np.flatnonzero(~frame["label"].duplicated(keep=False))
+        take = round(fraction * len(lone))
+        if not held.any() and len(lone) > 1:
+            take = min(max(1, take), len(lone) - 1)
+        held[rng.permutation(lone)[:take]] = True
     return held
 
 
@@ -152,18 +160,24 @@ def _hold_out_groups(
 ) -> npt.NDArray[np.bool_]:
     from sklearn.model_selection import StratifiedGroupKFold
 
-    n_splits = min(max(2, round(1 / fraction)), groups.nunique())
+    # With one item a label there is nothing to stratify by.
+    strata = labels if labels.duplicated().any() else pd.Series("", index=labels.index)
+    # The folds may be no more than the items of the commonest label.
+    most = strata.value_counts().max()
+    n_splits = min(max(2, round(1 / fraction)), groups.nunique(), most)
     folds = StratifiedGroupKFold(n_splits, shuffle=True, random_state=int(rng.integers(2**31)))
     best, distance = np.zeros(len(labels), dtype=bool), np.inf
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault here
-        for _, rows in folds.split(labels, labels, groups):
+        for _, rows in folds.split(strata, strata, groups):
             off = abs(len(rows) / len(labels) - fraction)
             # A held-out part that misses labels judges them by nothing: the nearest size comes
             # second to the number of labels.
             off += labels.nunique() - labels.iloc[rows].nunique()
+            # Above all, no label may be missing where it is learned.
+            off += labels.nunique() * (labels.nunique() - labels.drop(labels.index[rows]).nunique())
             if off < distance:
                 best, distance = np.zeros(len(labels), dtype=bool), off
                 best[rows] = True

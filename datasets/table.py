@@ -188,7 +188,8 @@ def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                 path, sep="," if suffix == ".csv" else "\t", dtype=str, keep_default_na=False
             )
         elif suffix in (".parquet", ".pq"):
-            frame = pd.read_parquet(path)
+            # Whole numbers with a gap come as floats: label 3 would read 3.0.
+            frame = pd.read_parquet(path).convert_dtypes()
             frame = frame.astype(object).where(frame.notna(), "").astype(str)
         else:
             raise SecondhandError(

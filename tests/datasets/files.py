@@ -1,0 +1,40 @@
+"""Pictures and tables that the tests of this package write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets.table import ItemTable
+
+COUNTER = iter(range(10**6))
+
+
+def picture(path: Path, seed: int | None = None) -> Path:
+    """A small picture of its own content; equal seeds give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(next(COUNTER) if seed is None else 10**9 + seed)
+    noise = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((64, 48)).save(path)
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two classes of three pictures."""
+    for label in ("cat", "dog"):
+        for index in range(3):
+            picture(tmp_path / "data" / label / f"{index}.jpg")
+    return tmp_path / "data"
+
+
+def reasons(table: ItemTable) -> dict[str, str]:
+    return {Path(item.path).name: item.reason for item in table.rejected}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,120 @@
+"""Imports run one way, files stay short, help is light, our name hides nobody's package."""
+
+from __future__ import annotations
+
+import ast
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Each may import itself and what stands after it.
+LAYERS = ("app", "learners", "datasets")
+FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports, also inside functions."""
+    found: set[str] = set()
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] in LAYERS}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_run_one_way(name: str) -> None:
+    allowed = LAYERS[LAYERS.index(name.split("/")[0]) :]
+    upward = {module for module in imported(ROOT / name) if module.split(".")[0] not in allowed}
+    assert not upward
+
+
+def test_no_file_is_in_a_circle() -> None:
+    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+               for name, path in zip(NAMES, FILES, strict=True)}  # fmt: skip
+    edges = {name: (imported(path) & modules.keys()) - {name} for name, path in modules.items()}
+    while leaves := {name for name, uses in edges.items() if not uses}:
+        edges = {name: uses - leaves for name, uses in edges.items() if name not in leaves}
+    assert not edges, f"in circles, or above one: {sorted(edges)}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_is_read_in_one_sitting(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def python(code: str, *words: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["timm", "accelerate", "gradio"])
+def test_libraries_work_beside_our_datasets(name: str) -> None:
+    """They look for Hugging Face's package of that name, and find ours."""
+    work = {
+        "timm": "import timm, torch, timm.data\n"
+        "net = timm.create_model('resnet10t', num_classes=3).eval()\n"
+        "assert net(torch.zeros(1, 3, 64, 64)).shape == (1, 3)\n"
+        "assert timm.data.resolve_data_config(model=net)['mean']\n",
+        "accelerate": "import accelerate, torch\n"
+        "net = accelerate.Accelerator(cpu=True).prepare(torch.nn.Linear(2, 3))\n"
+        "assert net(torch.zeros(1, 2)).shape == (1, 3)\n",
+        "gradio": "import gradio\n"
+        "page = gradio.Interface(lambda text: text.upper(), 'text', 'label')\n"
+        "assert page.get_config_file()['components']\n"
+        "assert page.fn('a') == 'A'\n",
+    }[name]
+    first = "import datasets, pathlib\n"
+    last = "import datasets.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
+    assert python(first + work + last).splitlines()[-1] == str(ROOT / "datasets")
+
+
+@pytest.mark.parametrize("command", ["learners.finetune", "learners.predict"])
+def test_help_loads_nothing_heavy(
+    command: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Which is what keeps it under a second of CPU time; the time itself is only recorded."""
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = [{command!r}, '--help']\n"
+        f"try:\n    runpy.run_module({command!r}, run_name='__main__')\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        f"print('LOADED', *[name for name in {HEAVY} if name in sys.modules])\n"
+    )
+
+    def cpu(text: str) -> tuple[str, float]:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        out = python(text)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return out, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    out, seconds = cpu(code)
+    _, bare = cpu("pass")
+    record_property("cpu_seconds_beyond_python", seconds - bare)
+    print(f"{command} --help: {seconds - bare:.2f} s of CPU beyond Python's own start")
+    assert "usage:" in out
+    assert out.splitlines()[-1] == "LOADED"
+
+
+def test_the_table_and_the_pictures_are_light() -> None:
+    out = python(
+        "import sys, datasets.table, datasets.images, datasets.splits, datasets.checks\n"
+        f"print(*[name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert out.strip() == ""

@@ -1,0 +1,228 @@
+"""Item tables: folder, CSV, TSV, Parquet, demo; what is left out is listed with its reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.table import kind_of, load_table, summary
+from tests.datasets.files import picture, reasons, root, write
+
+__all__ = ["root"]  # a fixture
+
+
+def test_a_folder_of_class_folders(root: Path) -> None:
+    picture(root / "dog" / "more" / "deep down.png")
+    picture(root / "unknown" / "x.jpg")
+    table = load_table(root)
+    assert table.classes == ["cat", "dog"]
+    assert table.kind == "picture"
+    assert table.frame["label"].value_counts().to_dict() == {"cat": 3, "dog": 4}
+    assert list(table.frame.columns) == [
+        *("path", "label", "group", "split", "fold", "start", "end", "gps")
+    ]
+    assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
+    assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
+    assert all(Path(path).is_file() for path in table.frame["path"])
+    assert table.unknowns["path"].map(os.path.basename).tolist() == ["x.jpg"]
+    assert table.rejected == []
+    assert load_table(str(root)).frame.equals(table.frame)
+
+
+def test_names_with_spaces_and_of_other_scripts(tmp_path: Path) -> None:
+    for label in ("grüne Äpfel", "梨 と 柿"):
+        for name in ("ein Bild.jpg", "фото №1.JPG", "a,b;'c\".png"):
+            picture(tmp_path / "in put" / label / name)
+    table = load_table(tmp_path / "in put")
+    assert table.classes == ["grüne Äpfel", "梨 と 柿"]
+    assert len(table.frame) == 6
+    listed = tmp_path / "списък 1.csv"
+    table.frame[["path", "label"]].to_csv(listed, index=False)
+    again = load_table(listed)
+    assert again.frame[["path", "label"]].equals(table.frame[["path", "label"]])
+
+
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "validation", "testing")])
+def test_a_folder_of_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in (*names, "calibration"):
+        for label in ("a", "b"):
+            picture(tmp_path / name / label / "0.png")
+            picture(tmp_path / name / label / "1.png")
+    picture(tmp_path / "leftover" / "a" / "0.png")
+    table = load_table(tmp_path)
+    assert table.classes == ["a", "b"]
+    assert table.frame["split"].value_counts().to_dict() == dict.fromkeys(
+        ("train", "valid", "test", "calibration"), 4
+    )
+    assert reasons(table) == {"leftover": "a folder beside train and valid: not read"}
+
+
+def test_class_folders_that_are_called_like_parts_are_classes(tmp_path: Path) -> None:
+    for label in ("train", "bus"):
+        picture(tmp_path / label / "0.png")
+        picture(tmp_path / label / "1.png")
+    assert load_table(tmp_path).classes == ["bus", "train"]
+
+
+def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
+    with pytest.raises(SecondhandError, match="no class folder"):
+        load_table(root / "cat")
+    with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
+        load_table(root / "nowhere")
+    with pytest.raises(SecondhandError, match=r"'film' is none of auto, picture"):
+        load_table(root, kind="film")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_of_each_format(root: Path, suffix: str) -> None:
+    names = [f"{label}/{i}.jpg" for label in ("cat", "dog") for i in range(3)]
+    frame = pd.DataFrame(
+        {
+            " Path ": names,
+            "LABEL": [3, 3, 3, 4, 4, 4],
+            "group": ["g 1", "", "g2", "g2", "", "x"],
+            "split": ["train", "Val", "test", "", "validation", "calibration"],
+            "fold": [0, 1, 2, 0, 1, 2],
+            "start": [0, 1.5, np.nan, 0, 0, 0],
+            "unused": 1,
+        }
+    )
+    path = root / f"items{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="," if suffix == ".csv" else "\t")
+    found = load_table(path).frame
+    assert found["path"].tolist() == [str(root / name) for name in names]
+    assert found["label"].tolist() == ["3", "3", "3", "4", "4", "4"]
+    assert found["group"].tolist() == ["g 1", "", "g2", "g2", "", "x"]
+    assert found["split"].tolist() == ["train", "valid", "test", "", "valid", "calibration"]
+    assert found["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
+    np.testing.assert_array_equal(found["start"], [0, 1.5, np.nan, 0, 0, 0])
+    assert "unused" not in found
+
+
+def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "path": [f"{label}/{i}.jpg" for label in ("cat", "dog") for i in range(3)],
+            "label": [1, 1, 1, 2, 2, None],
+            "fold": [1, None, 2, 1, 2, 1],
+        }
+    )
+    frame.to_parquet(root / "items.parquet")
+    table = load_table(root / "items.parquet")
+    assert table.classes == ["1", "2"]
+    assert table.frame["fold"].tolist() == ["1", "", "2", "1", "2"]
+    assert reasons(table) == {"2.jpg": "no label (row 7 of items.parquet)"}
+
+
+def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> None:
+    listed = write(
+        root / "items.csv",
+        "path,label\n"
+        + "".join(f"{label}/{i}.jpg,{label}\n" for label in ("cat", "dog") for i in range(2))
+        + "cat/2.jpg,NaN\ndog/2.jpg,\n,cat\ncat/gone.jpg,cat\n"
+        + f"cat/{'n' * 300}.jpg,cat\ncat/0.jpg/inside.jpg,cat\ncat\0.jpg,cat\n",
+    )
+    table = load_table(listed)
+    assert len(table.frame) == 4
+    found = {item.path: item.reason for item in table.rejected}
+    assert found["cat/2.jpg"] == "no label (row 6 of items.csv)"
+    assert found["dog/2.jpg"] == "no label (row 7 of items.csv)"
+    assert found[f"{listed}, row 8"] == "no path"
+    assert found[str(root / "cat/gone.jpg")] == "there is no such file"
+    assert found[str(root / "cat/0.jpg/inside.jpg")] == "there is no such file"
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "file,class\na.jpg,cat\n",
+            r"no column 'path' and no column 'label'; it has 'file', 'class'",
+        ),
+        ("path,class\na.jpg,cat\n", r"no column 'label'; it has"),
+        ("path,label\n", r"no row has both"),
+        ("path,label\n,cat\na.jpg,nan\n", r"no row has both"),
+        ("path,label,split\na.jpg,cat,dev\n", r"split 'dev' is none of train, valid"),
+        ("path,label,start\na.jpg,cat,soon\n", r"start 'soon' in row 2 is not a number of seconds"),
+        ("", r"cannot be read as a table"),
+        ('path,label\n"a.jpg,cat\n', r"cannot be read as a table"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "items.csv", text)
+    with pytest.raises(SecondhandError, match=message) as caught:
+        load_table(path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="cannot be read as a table"):
+        load_table(write(tmp_path / "items.parquet", "text"))
+    with pytest.raises(SecondhandError, match=r"neither a folder nor a \.csv"):
+        load_table(write(tmp_path / "items.xlsx", "text"))
+    (tmp_path / "latin.csv").write_bytes("path,label\nä.jpg,cat\n".encode("latin-1"))
+    with pytest.raises(BadFile, match="cannot be read as a table"):
+        load_table(tmp_path / "latin.csv")
+
+
+def test_kinds_by_ending() -> None:
+    assert kind_of("a.b/C.JPEG") == "picture"
+    assert kind_of(Path("x.txt.gz")) == "strain"
+    assert kind_of("x.flac") == "sound"
+    assert kind_of("jpg") is None
+
+
+def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None:
+    write(root / "cat" / "purr.wav", "a sound")
+    table = load_table(root)
+    assert table.kind == "picture"
+    assert reasons(table) == {"purr.wav": "not a picture by its ending"}
+
+
+def test_the_summary_counts_and_names_the_first() -> None:
+    rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
+    lines = summary(rejected, limit=3)
+    assert lines[0] == "12 file(s) left out:"
+    assert lines[1] == "  0.jpg: empty file"
+    assert lines[-1] == "  … and 9 more, all in rejected.csv"
+    assert len(lines) == 5
+    assert summary([]) == []
+
+
+@pytest.mark.slow
+def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    table = load_table("demo:digits", check=lambda path: None)
+    target = load_digits().target
+    assert table.classes == list("01234567")
+    assert len(table.frame) + len(table.unknowns) == 1797
+    assert len(table.unknowns) == (target >= 8).sum()
+    for label, count in table.frame["label"].value_counts().items():
+        assert count == (target == int(str(label))).sum()
+    assert "scikit-learn" in table.note
+    # Drawn dark on white, eight times the size: block means give back scikit-learn's own picture.
+    drawn = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
+    assert drawn.shape == (64, 64)
+    small = drawn.reshape(8, 8, 8, 8).mean(axis=(1, 3))
+    assert np.corrcoef(small.ravel(), -load_digits().images[0].ravel())[0, 1] > 0.97
+    written = Path(table.frame["path"][0]).stat().st_mtime_ns
+    load_table("demo:digits", check=lambda path: None)
+    assert Path(table.frame["path"][0]).stat().st_mtime_ns == written, "written twice"
+    assert [entry.name for entry in (tmp_path / "demos").iterdir()] == ["digits-1"]
+
+
+def test_an_unknown_demo() -> None:
+    with pytest.raises(SecondhandError, match=r"demo:cats is none of demo:digits"):
+        load_table("demo:cats")
