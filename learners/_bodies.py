@@ -6,6 +6,7 @@ The plumbing behind :mod:`learners.backbones`.
 from __future__ import annotations
 
 import difflib
+import logging
 import socket
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
@@ -90,10 +91,11 @@ def _timm_body(
         options["pretrained_cfg_overlay"] = {"file": str(weights)}
     if config is not None and config.fixed_input_size:
         options["img_size"] = size
-    with _weights_errors(name, weights), _no_waiting_for_a_hub_that_has_no_address():
+    native = int(config.input_size[-1]) if config is not None else size
+    with _weights_errors(name, weights), _no_waiting_for_a_hub_out_of_reach(), _complete():
         try:
             model = timm.create_model(name, global_pool="", **options)
-            out = probe(model, name, size, size)
+            out = probe(model, name, size, native)
             is_map = out.ndim == 4 and out.shape[1] == model.num_features
         except (TypeError, AssertionError):
             is_map = False  # this family's pooling cannot be taken off
@@ -224,30 +226,58 @@ def _without_classifier(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _no_waiting_for_a_hub_that_has_no_address() -> Iterator[None]:
-    """Offline mode for as long as the hub's name does not resolve.
+def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
+    """Offline mode for as long as the hub takes no connection.
 
     The hub's client tries ten times over most of a minute before it gives up; in its offline mode
     it answers at once, from its cache where it can.
     """
     from huggingface_hub import constants
 
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    port = address.port or (80 if address.scheme == "http" else 443)
+    proxies = getproxies()
     # Behind a proxy the name need not resolve here.
-    if not getproxies():
-        address = urlsplit(constants.ENDPOINT)
+    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
+    if direct and not constants.HF_HUB_OFFLINE:
         try:
-            socket.getaddrinfo(address.hostname, address.port or 443)
+            socket.create_connection((host, port), timeout=5).close()
         except OSError:
-            before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+            constants.HF_HUB_OFFLINE = True
             try:
                 yield
             finally:
-                constants.HF_HUB_OFFLINE = before
+                constants.HF_HUB_OFFLINE = False
             return
     yield
 
 
 # --- errors -------------------------------------------------------------------------------------
+
+
+class _MissingTensors(logging.Filter):
+    """timm loads a file without its classifier, and then only notes which tensors it lacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if message.startswith("Missing keys"):
+            raise RuntimeError(message)
+        return record.levelno > logging.INFO
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """An error where weights leave tensors of the body as they were: random."""
+    logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addFilter(check)
+    try:
+        yield
+    finally:
+        logger.removeFilter(check)
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ layer are the penultimate features that distances are measured in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import torch
@@ -138,10 +138,9 @@ def parameter_groups(network: nn.Sequential, n_body: int = 3) -> list[list[nn.Pa
     in timm and torchvision), so that freezing and graded learning rates mean the same for every
     family.
     """
-    units: dict[str, list[nn.Parameter]] = {}
-    for name, parameter in network[0].named_parameters():
-        units.setdefault(_unit(name), []).append(parameter)
-    blocks = list(units.values())
+    # Neighbours alone make a block: a transformer's `encoder.ln` comes long after its `encoder.pos_…`.
+    named = groupby(network[0].named_parameters(), key=lambda item: _unit(item[0]))
+    blocks = [[parameter for _, parameter in block] for _, block in named]
     n_body = min(n_body, len(blocks))
     bounds = [round(i * len(blocks) / n_body) for i in range(n_body + 1)]
     groups = [

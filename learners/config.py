@@ -7,6 +7,7 @@ heavy is imported, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import sys
@@ -149,13 +150,18 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
 
         def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
             check_keys(Path(values), groups)
+            if yaml.safe_load(Path(values).read_text()) is None:
+                return  # nothing but comments
             super().__call__(parser, cfg, values, option_string)
 
     parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
     parser.add_argument("--config", action=ConfigFile, help="YAML file of settings")
     if len(groups) > 1:
         names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
-        parser.add_argument("--preset", type=str, default=None, help=f"named settings: {names}")
+        # For the help alone: what it stands for is read as a file, and printed as its values.
+        parser.add_argument(
+            "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
+        )
     for group in groups:
         section = parser.add_argument_group(group.__doc__ or "")
         hints = get_type_hints(group)
@@ -223,7 +229,7 @@ def _in_order_of_weight(argv: list[str]) -> list[str]:
             if name == "--config":
                 files += [f"--config={value}"]
             else:
-                presets += [f"--config={_preset(value)}", f"--preset={value}"]
+                presets += [f"--config={_preset(value)}"]
         else:
             rest.append(word)
     return [*presets, *files, *rest]

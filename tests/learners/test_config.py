@@ -1,0 +1,156 @@
+"""Settings: which source wins, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datasets.errors import SecondhandError
+from learners.config import FINETUNE, PRESETS, check_keys, dump, make_parser, parse
+
+
+def read(*argv: str) -> dict[str, Any]:
+    groups = parse(make_parser("learners.finetune", "words", FINETUNE), list(argv), FINETUNE)
+    return {name: value for group in groups for name, value in vars(group).items()}
+
+
+def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> None:
+    preset = yaml.safe_load((PRESETS / "best.yaml").read_text())
+    file = tmp_path / "mine.yaml"
+    file.write_text("freeze_epochs: 7\nmixup: 0.5\n")
+    default = read()
+    assert (default["epochs"], default["freeze_epochs"], default["mixup"]) == (5, 1, 0.0)
+    words = (("--preset", "best"), ("--config", str(file)), ("--mixup", "0.9"))
+    for order in permutations(words):
+        got = read(*(word for pair in order for word in pair))
+        assert got["wd"] == default["wd"]
+        assert got["epochs"] == preset["epochs"] != default["epochs"]
+        assert got["freeze_epochs"] == 7 != preset["freeze_epochs"]
+        assert got["mixup"] == 0.9
+        equals = read(*("=".join(pair) for pair in order))
+        assert equals == got
+
+
+def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("epochs: 2\nbs: 8\n")
+    (tmp_path / "b.yaml").write_text("epochs: 3\n")
+    got = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
+    assert (got["epochs"], got["bs"]) == (3, 8)
+
+
+@pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
+    check_keys(file, FINETUNE)
+    assert read("--preset", file.stem) != read()
+
+
+def test_unknown_preset_names_the_known_ones() -> None:
+    for name in ("bset", "../presets/best"):
+        with pytest.raises(SecondhandError, match="none of best, quick"):
+            read("--preset", name)
+
+
+def test_all_unknown_keys_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("epoch: 3\nbs: 4\nbakcbone: resnet18\nzzzzz: 1\n")
+    with pytest.raises(SecondhandError) as error:
+        read("--config", str(file))
+    message = str(error.value)
+    assert str(file) in message
+    assert "'epoch' (meant 'epochs'?)" in message
+    assert "'bakcbone' (meant 'backbone'?)" in message
+    assert "'zzzzz'" in message
+    assert "'bs'" not in message
+
+
+@pytest.mark.parametrize("content", ["- 1\n- 2\n", "a: [1\n", "just words"])
+def test_a_file_that_is_not_settings(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(content)
+    with pytest.raises(SecondhandError, match=r"--config .*odd\.yaml"):
+        read("--config", str(file))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SecondhandError, match="cannot be read"):
+        read("--config", str(tmp_path / "none.yaml"))
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read("--config", str(tmp_path / "empty.yaml")) == read()
+
+
+def test_yes_and_no() -> None:
+    assert read()["flip"] is True
+    assert read("--no-flip")["flip"] is False
+    assert read("--flip")["flip"] is True
+    assert read("--compile")["compile"] is True
+    assert read("--no-pretrained")["pretrained"] is False
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--epochs", "many"),
+        ("--lr", "fast"),
+        ("--head", "round"),
+        ("--precision", "fp8"),
+        ("--no-such-flag",),
+    ],
+)
+def test_a_wrong_value_ends_with_status_2_and_names_it(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(*argv)
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert argv[-1].lstrip("-") in said.err
+
+
+def test_a_wrong_value_in_a_file_ends_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong.yaml").write_text("epochs: many\n")
+    with pytest.raises(SystemExit) as end:
+        read("--config", str(tmp_path / "wrong.yaml"))
+    assert end.value.code == 2
+    assert "many" in capsys.readouterr().err
+
+
+def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
+    argv = ["--preset", "best", "--no-flip", "--data", "Früchte: a #1", "--weights", "w.pth"]
+    argv += ["--lr", "1e-5", "--clip", "1", "--group-by", r"(\d+)_", "--out", "runs/x"]
+    groups = parse(make_parser("learners.finetune", "words", FINETUNE), argv, FINETUNE)
+    (tmp_path / "config.yaml").write_text(dump(groups), encoding="utf-8")
+    parser = make_parser("learners.finetune", "words", FINETUNE)
+    again = parse(parser, ["--config", str(tmp_path / "config.yaml")], FINETUNE)
+    assert again == groups
+    assert again[2].lr == 1e-5
+    assert isinstance(again[2].lr, float)
+
+
+def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--epochs", "9", "--no-flip", "--print_config")
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["epochs"] == 9
+    (tmp_path / "printed.yaml").write_text(printed)
+    assert read("--config", str(tmp_path / "printed.yaml")) == read("--epochs", "9", "--no-flip")
+
+
+def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--help")
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    for group in FINETUNE:
+        assert f"\n{group.__doc__}:\n" in said
+    assert "default: 0.004" in said
