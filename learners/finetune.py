@@ -22,13 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     data, run_settings = settings[0], settings[-1]
 
     _command.log_to_terminal()
-    from learners import run
+    from learners.folder import run_folder
+    from learners.run import run
 
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
-    with run.run_folder(data.data, run_settings) as folder:
+    with run_folder(data.data, run_settings) as folder:
         _command.log_to_terminal(folder / "log.txt")
-        result = run.run(folder, *settings, command=command)
+        result = run(folder, *settings, command=command)
     print()
     for name, value in result.metrics.items():
         if isinstance(value, float):

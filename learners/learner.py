@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from torch import nn
 
+from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones import parameter_groups
 from learners.config import TrainSettings
@@ -147,6 +149,29 @@ def optimizer(settings: TrainSettings) -> Any:
     from fastxtend.optimizer.lion import lion
 
     return lion(foreach=True)
+
+
+def tracker(name: str, folder: Path) -> list[Callback]:
+    """fastai's own callback for a tracker."""
+    if name == "none":
+        return []
+    try:
+        if name == "tensorboard":
+            from fastai.callback.tensorboard import TensorBoardCallback
+
+            class NumbersOnly(TensorBoardCallback):
+                """torch's optimizers have settings that are None, at which fastai's stops."""
+
+                def after_batch(self) -> None:
+                    self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
+                    for i, group in enumerate(self.opt.hypers):
+                        self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
+
+            return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
+        from fastai.callback.wandb import WandbCallback
+    except ImportError as error:
+        raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
+    return [WandbCallback(log_preds=False, log_model=False)]
 
 
 def _loss(settings: TrainSettings, counts: Sequence[int]) -> CrossEntropyLossFlat:

@@ -155,7 +155,7 @@ def _confusion(known: pd.DataFrame, classes: list[str]) -> Figure:
     figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.subplots()
     shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    axes.imshow(shares, cmap="cividis_r", vmin=0, vmax=1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set(xlabel="answered", ylabel="true")
     if len(classes) <= 40:
         axes.set_xticks(range(len(classes)), classes, rotation=90)

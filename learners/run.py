@@ -7,28 +7,22 @@ The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejecte
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
-import platform
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from fastxtend.callback.channelslast import ChannelsLast
-from torch import nn
 
 from datasets.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.errors import Rejected, SecondhandError
@@ -47,7 +41,8 @@ from learners.config import (
     TrainSettings,
     dump,
 )
-from learners.learner import find_lr, fine_tune, make_learner
+from learners.folder import check_room, provenance, write_csv
+from learners.learner import find_lr, fine_tune, make_learner, tracker
 from learners.predictor import Prediction, Predictor, pick_device
 from learners.report import write_report
 
@@ -61,52 +56,6 @@ class Result:
     folder: Path
     metrics: dict[str, Any]
     interrupted: bool = False
-
-
-@contextmanager
-def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
-    """The run folder, made; for ``--overwrite`` the old one is set aside until the new is whole.
-
-    A run that ends in an error before its first checkpoint leaves nothing, and what was set aside
-    goes back to its place.
-
-    Raises
-    ------
-    SecondhandError : it exists and ``--overwrite`` was not given, or it is no run.
-    """
-    folder = settings.out or _unused_name(data)
-    old = folder.with_name(f"{folder.name}.old")
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        if not settings.overwrite:
-            raise SecondhandError(
-                f"--out {folder}: is there already; choose another, or give --overwrite"
-            )
-        if not (folder / "config.yaml").is_file():
-            raise SecondhandError(
-                f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; "
-                "choose another"
-            )
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(folder, old)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    except BaseException:
-        if not (folder / "checkpoint").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            if old.exists():
-                os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _unused_name(data: str) -> Path:
-    name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
-    folder, count = Path("runs") / (name or "run"), 1
-    while folder.exists():
-        count += 1
-        folder = Path("runs") / f"{name}-{count}"
-    return folder
 
 
 def run(
@@ -151,7 +100,7 @@ def run(
         pretrained=network.pretrained,
         weights=network.weights,
     )
-    _check_room(folder, body)
+    check_room(folder, body)
     augmentation = Augmentation(augment.min_scale, augment.flip, augment.lighting)
     block = PictureBlock(preprocessing, augmentation)
     workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
@@ -195,7 +144,7 @@ def run(
     )
     predictions = answer(bundle, table, train.bs)
     bundle.metrics = measure(predictions)
-    _write_csv(folder / "predictions.csv", predictions)
+    write_csv(folder / "predictions.csv", predictions)
     save_bundle(bundle, folder / "model")
     write_report(folder / "report", bundle, predictions, table, folder / "history.csv")
     return Result(folder, bundle.metrics, interrupted)
@@ -232,7 +181,7 @@ def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
     pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(
         folder / "items.csv", index=False
     )
-    _write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return table
 
 
@@ -267,54 +216,6 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
                 metrics[f"{split}_accuracy_of_accepted"] = float(right[accepted].mean())
         metrics[f"{split}_items"] = len(rows)
     return metrics
-
-
-def tracker(name: str, folder: Path) -> list[Callback]:
-    """fastai's own callback for a tracker."""
-    if name == "none":
-        return []
-    try:
-        if name == "tensorboard":
-            from fastai.callback.tensorboard import TensorBoardCallback
-
-            class NumbersOnly(TensorBoardCallback):
-                """torch's optimizers have settings that are None, at which fastai's stops."""
-
-                def after_batch(self) -> None:
-                    self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
-                    for i, group in enumerate(self.opt.hypers):
-                        self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
-
-            return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
-        from fastai.callback.wandb import WandbCallback
-    except ImportError as error:
-        raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
-    return [WandbCallback(log_preds=False, log_model=False)]
-
-
-def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
-    """What it takes to tell how a model came about."""
-    import fastai
-    import timm
-
-    return {
-        "data": table.source,
-        "kind": table.kind,
-        "note": table.note,
-        "items": len(table.frame),
-        "left_out": len(table.rejected),
-        "command": command,
-        "trained": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - began, 1),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "fastai": fastai.__version__,
-            "timm": timm.__version__,
-        },
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
-        + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
-    }
 
 
 def _train(learn: Learner, train: TrainSettings) -> bool:
@@ -354,22 +255,3 @@ def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
         wrong.append("--epochs 0 with --freeze-epochs 0")
     if wrong:
         raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
-
-
-def _check_room(folder: Path, network: nn.Module) -> None:
-    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    need, free = 4 * size + (16 << 20), shutil.disk_usage(folder).free
-    if free < need:
-        raise SecondhandError(
-            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
-            "some room or choose another folder"
-        )
-
-
-def _write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
-    if isinstance(rows, pd.DataFrame):
-        rows.to_csv(file, index=False, float_format="%.6f")
-        return
-    with open(file, "w", newline="", encoding="utf-8") as opened:
-        csv.writer(opened).writerows([fields, *rows])

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from datasets.errors import SecondhandError
 from learners.config import RunSettings
 from learners.finetune import main
+from learners.folder import run_folder
 from learners.predictor import Predictor
-from learners.run import run_folder
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",

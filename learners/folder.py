@@ -1,0 +1,113 @@
+"""The run folder, and what is written into it beside the model."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from datasets.errors import SecondhandError
+from datasets.table import ItemTable
+from learners.config import RunSettings
+
+
+@contextmanager
+def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
+    """The run folder, made; for ``--overwrite`` the old one is set aside until the new is whole.
+
+    A run that ends in an error before its first checkpoint leaves nothing, and what was set aside
+    goes back to its place.
+
+    Raises
+    ------
+    SecondhandError : it exists and ``--overwrite`` was not given, or it is no run.
+    """
+    folder = settings.out or _unused_name(data)
+    old = folder.with_name(f"{folder.name}.old")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not settings.overwrite:
+            raise SecondhandError(
+                f"--out {folder}: is there already; choose another, or give --overwrite"
+            )
+        if not (folder / "config.yaml").is_file():
+            raise SecondhandError(
+                f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; "
+                "choose another"
+            )
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        if not (folder / "checkpoint").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            if old.exists():
+                os.replace(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _unused_name(data: str) -> Path:
+    name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
+    folder, count = Path("runs") / (name or "run"), 1
+    while folder.exists():
+        count += 1
+        folder = Path("runs") / f"{name}-{count}"
+    return folder
+
+
+def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
+    """What it takes to tell how a model came about."""
+    import fastai
+    import timm
+
+    return {
+        "data": table.source,
+        "kind": table.kind,
+        "note": table.note,
+        "items": len(table.frame),
+        "left_out": len(table.rejected),
+        "command": command,
+        "trained": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 1),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "fastai": fastai.__version__,
+            "timm": timm.__version__,
+        },
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+        + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
+    }
+
+
+def check_room(folder: Path, network: nn.Module) -> None:
+    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
+    need, free = 4 * size + (16 << 20), shutil.disk_usage(folder).free
+    if free < need:
+        raise SecondhandError(
+            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
+            "some room or choose another folder"
+        )
+
+
+def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
+    """A table, or rows under a line of field names."""
+    if isinstance(rows, pd.DataFrame):
+        rows.to_csv(file, index=False, float_format="%.6f")
+        return
+    with open(file, "w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([fields, *rows])
