@@ -6,21 +6,16 @@ The plumbing behind :mod:`learners.backbones`.
 from __future__ import annotations
 
 import difflib
-import logging
-import socket
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
+from learners._weights import complete, no_waiting_for_a_hub_out_of_reach, weights_errors
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
@@ -92,7 +87,7 @@ def _timm_body(
     if config is not None and config.fixed_input_size:
         options["img_size"] = size
     native = int(config.input_size[-1]) if config is not None else size
-    with _weights_errors(name, weights), _no_waiting_for_a_hub_out_of_reach(), _complete():
+    with weights_errors(name, weights), no_waiting_for_a_hub_out_of_reach(), complete():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, native)
@@ -162,11 +157,11 @@ def _torchvision_body(
     arch, published = torchvision_weights(name)
     model = torchvision.models.get_model(arch, weights=None, **_torchvision_size(arch, size))
     if pretrained and published is not None:
-        with _weights_errors(name, None):
+        with weights_errors(name, None):
             state = published.get_state_dict(progress=False, check_hash=True)
             _load_torchvision(model, state, name)
     elif weights is not None:
-        with _weights_errors(name, weights):
+        with weights_errors(name, weights):
             from timm.models import load_state_dict
 
             _load_torchvision(model, load_state_dict(str(weights), use_ema=False), weights)
@@ -223,81 +218,3 @@ def _without_classifier(model: nn.Module) -> nn.Module:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, nn.Identity())
     return model
-
-
-@contextmanager
-def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
-    """Offline mode for as long as the hub takes no connection.
-
-    The hub's client tries ten times over most of a minute before it gives up; in its offline mode
-    it answers at once, from its cache where it can.
-    """
-    from huggingface_hub import constants
-
-    address = urlsplit(constants.ENDPOINT)
-    host = address.hostname or ""
-    port = address.port or (80 if address.scheme == "http" else 443)
-    proxies = getproxies()
-    # Behind a proxy the name need not resolve here.
-    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
-    if direct and not constants.HF_HUB_OFFLINE:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except OSError:
-            constants.HF_HUB_OFFLINE = True
-            try:
-                yield
-            finally:
-                constants.HF_HUB_OFFLINE = False
-            return
-    yield
-
-
-# --- errors -------------------------------------------------------------------------------------
-
-
-class _MissingTensors(logging.Filter):
-    """timm loads a file without its classifier, and then only notes which tensors it lacks."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if message.startswith("Missing keys"):
-            raise RuntimeError(message)
-        return record.levelno > logging.INFO
-
-
-@contextmanager
-def _complete() -> Iterator[None]:
-    """An error where weights leave tensors of the body as they were: random."""
-    logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addFilter(check)
-    try:
-        yield
-    finally:
-        logger.removeFilter(check)
-        logger.setLevel(level)
-
-
-@contextmanager
-def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
-    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
-    try:
-        yield
-    except SecondhandError:
-        raise
-    except (TypeError, AssertionError):
-        raise
-    except Exception as error:
-        detail = str(error).strip().splitlines()
-        first = detail[0][:110] if detail else type(error).__name__
-        if weights is not None:
-            raise SecondhandError(
-                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
-                "that they were saved from"
-            ) from None
-        raise SecondhandError(
-            f"the weights of {backbone} could not be downloaded ({type(error).__name__}: {first}); "
-            "without a network use --backbone embedded, or --weights FILE with a copy of them"
-        ) from None
