@@ -6,15 +6,17 @@ negative of a distance). An item is accepted where ``score >= threshold``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from numbers import Real
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 from scipy.stats import beta, binom, norm, rankdata
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats
+from learners._checked import Checked
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class Threshold:
     accuracy_low: float = float("nan")
     message: str = ""
 
+    @classmethod
+    def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
+        """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
+        read = Checked(values, name, [f.name for f in fields(cls)])
+        return cls(
+            value=read.number("value", low, high),
+            coverage=read.number("coverage", 0, 1, none=True),
+            accuracy=read.number("accuracy", 0, 1, none=True),
+            accuracy_low=read.number("accuracy_low", 0, 1, none=True),
+            message=read.text("message"),
+        )
+
 
 @dataclass(frozen=True)
 class RiskCoverage:
@@ -43,7 +57,7 @@ class RiskCoverage:
 
 def check_threshold(value: float, name: str = "threshold") -> float:
     """A number from 0 (accept all) to 1 (accept only certainty)."""
-    if not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1):
+    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= 1):
         raise SecondhandError(f"{name} {value!r}: expected a number from 0 to 1")
     return float(value)
 
@@ -148,6 +162,31 @@ def threshold_for_coverage(
     accepted = s >= value
     accuracy = float(right[accepted].mean()) if correct is not None else float("nan")
     return Threshold(value, float(accepted.mean()), accuracy)
+
+
+def threshold_for_target(
+    known: Floats,
+    right: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
+    accuracy: float | None,
+    coverage: float | None,
+) -> Threshold:
+    """Either target, for the items that ``passed`` another gate; coverage is of all items."""
+    n, share = len(known), float(passed.mean()) if len(known) else 1.0
+    if accuracy is not None:
+        found = threshold_for_accuracy(known[passed], right[passed], accuracy)
+        return replace(found, coverage=found.coverage * share)
+    assert coverage is not None
+    if not 0 < coverage <= 1:
+        raise SecondhandError(f"target coverage {coverage!r}: expected a number above 0, at most 1")
+    reach = min(1.0, coverage / share) if share else 1.0
+    found = threshold_for_coverage(known[passed], reach, correct=right[passed])
+    message = found.message
+    if n and share < coverage:
+        message = (
+            f"coverage {coverage:.4g} is out of reach: only {share:.3g} are like the training data"
+        )
+    return replace(found, coverage=found.coverage * share, message=message)
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from learners._arrays import Floats, Ints, check_labels, check_logits, softmax
+from learners._checked import Checked
 
 ENOUGH = 100
 TEMPERATURES = (0.01, 100.0)
@@ -33,6 +34,20 @@ class Temperature:
     nll_before: float
     nll_after: float
     message: str = ""
+
+    @classmethod
+    def from_dict(cls, values: object, name: str) -> Temperature:
+        """From JSON called ``name``, each value checked; errors name the key."""
+        read = Checked(values, name, [f.name for f in fields(cls)])
+        return cls(
+            value=read.number("value", *TEMPERATURES),
+            low=read.number("low", *TEMPERATURES),
+            high=read.number("high", *TEMPERATURES),
+            n=read.whole("n", 0, 2**53),
+            nll_before=read.number("nll_before", 0, 1e9),
+            nll_after=read.number("nll_after", 0, 1e9),
+            message=read.text("message"),
+        )
 
 
 def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:
