@@ -5,7 +5,7 @@ Probabilities ``[n, classes]`` and integer labels ``[n]`` in, dataclasses out. L
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -140,17 +140,18 @@ def calibration_figures(
 
     The same resamples serve every figure, with the bins of the whole set. Resampling adds noise
     within bins, which lifts a calibration error, so the interval is the basic (reflected) one,
-    clipped at 0 and widened, where it has to be, to hold the estimate itself. The classwise figure
-    takes fewer resamples for very many items and classes.
+    clipped at 0 and widened, where it has to be, to hold the estimate itself. That does not undo
+    all of the lift near 0, so the ECE's lower limit is 0 wherever a perfectly calibrated network
+    would show as much (outcomes drawn from the probabilities, Broecker and Smith 2007). The
+    classwise figure takes fewer resamples for very many items and classes.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
     top = p.max(axis=1)
     gap = top - (p.argmax(axis=1) == y)
     bin_of = _bins(top, bins, "mass")
-    table = np.zeros((n, bins))
-    table[np.arange(n), bin_of] = gap
-    items = np.column_stack([_nll_items(p, y), _brier_items(p, y), table])
+    member = (bin_of[:, None] == np.arange(bins)).astype(np.float64)
+    items = np.column_stack([_nll_items(p, y), _brier_items(p, y), member * gap[:, None]])
 
     cells, gaps = _class_cells(p, y, bins)
     order = np.repeat(np.arange(n), classes)
@@ -158,7 +159,7 @@ def calibration_figures(
     class_draws = int(min(draws, max(50, CLASSWISE_WORK // p.size)))
 
     rng = np.random.default_rng(seed)
-    loss, square, error, per_class = [], [], [], []
+    loss, square, error, per_class, chance = [], [], [], [], []
     for start in range(0, draws, 100):
         size = min(100, draws - start)
         picks = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
@@ -167,6 +168,8 @@ def calibration_figures(
         loss.append(sums[:, 0])
         square.append(sums[:, 1])
         error.append(np.abs(sums[:, 2:]).sum(axis=1))
+        right = rng.random((size, n)) < top
+        chance.append(np.abs((top - right) @ member).sum(axis=1) / n)
         if start < class_draws:
             part = weight[: class_draws - start]
             per_class.append(np.abs(by_class @ part.T).sum(axis=0) / classes)
@@ -175,11 +178,14 @@ def calibration_figures(
         low, high = np.quantile(np.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2])
         return Estimate(value, max(0.0, min(value, 2 * value - high)), max(value, 2 * value - low))
 
+    top_error = estimate(float(np.abs(items[:, 2:].sum(axis=0)).sum() / n), error)
+    if top_error.value <= np.quantile(np.concatenate(chance), (1 + level) / 2):
+        top_error = replace(top_error, low=0.0)
     return CalibrationFigures(
         n,
         estimate(float(items[:, 0].mean()), loss),
         estimate(float(items[:, 1].mean()), square),
-        estimate(float(np.abs(items[:, 2:].sum(axis=0)).sum() / n), error),
+        top_error,
         estimate(float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size), per_class),
     )
 

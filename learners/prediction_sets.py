@@ -46,7 +46,7 @@ class PredictionSets:
         p = _probabilities(probabilities)
         if p.shape[1] != self.classes:
             raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
-        u = np.random.default_rng(seed).random(len(p)) if self.randomised else np.zeros(len(p))
+        u = _draws(len(p), self.randomised, seed)
         order, score = _scores(p, u, self.penalty, self.rank)
         inside = score <= self.quantile
         inside[:, 0] = True
@@ -113,7 +113,7 @@ def fit_prediction_sets(
     y = check_labels(labels, *p.shape)
     n, classes = p.shape
     extra = penalty if method == "raps" else 0.0
-    u = np.random.default_rng(seed).random(n) if randomised else np.zeros(n)
+    u = _draws(n, randomised, seed)
     order, score = _scores(p, u, extra, rank)
     own = np.sort(score[order == y[:, None]])
     # Rounded, so that 0.9 x 10 is 9 and not a hair more.
@@ -136,6 +136,10 @@ def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floa
     ordered = np.take_along_axis(p, order, axis=1)
     past = np.maximum(np.arange(1, p.shape[1] + 1) - rank, 0)
     return order, np.cumsum(ordered, axis=1) - u[:, None] * ordered + penalty * past
+
+
+def _draws(n: int, randomised: bool, seed: int) -> Floats:
+    return np.random.default_rng(seed).random(n) if randomised else np.zeros(n)
 
 
 def _probabilities(values: ArrayLike) -> Floats:

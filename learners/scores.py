@@ -184,8 +184,10 @@ class KNN:
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
         reference = stored(arrays, "reference")
-        if (np.abs(np.linalg.norm(reference, axis=1) - 0.5) > 0.501).any():
-            raise SecondhandError("reference: expected rows of length 1; export the model again")
+        if (np.linalg.norm(reference, axis=1) > 1.001).any():
+            raise SecondhandError(
+                "reference: expected rows of length 1 at most; export the model again"
+            )
         self._set(reference)
 
 
@@ -256,7 +258,8 @@ class ViM:
         self.principal = vectors[:, ::-1][:, :size].astype(np.float32)
         self.origin = origin.astype(np.float32)
         residual = self._residual(x.astype(np.float32))
-        self.scale = float(z.max(axis=1).mean() / max(residual.mean(), 1e-12))
+        # Rounded as it is stored, so that a restored score is the same to the bit.
+        self.scale = float(np.float32(z.max(axis=1).mean() / max(residual.mean(), 1e-12)))
 
     def _residual(self, x: Floats32) -> Floats:
         centred = x - self.origin

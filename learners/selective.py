@@ -7,7 +7,6 @@ negative of a distance). An item is accepted where ``score >= threshold``.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,11 +54,12 @@ class RiskCoverage:
     risk: Floats
 
 
-def check_threshold(value: float, name: str = "threshold") -> float:
+def check_threshold(value: object, name: str = "threshold") -> float:
     """A number from 0 (accept all) to 1 (accept only certainty)."""
-    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= 1):
+    number = float(value) if isinstance(value, int | float | np.number) else np.nan
+    if isinstance(value, bool) or not 0 <= number <= 1:
         raise SecondhandError(f"{name} {value!r}: expected a number from 0 to 1")
-    return float(value)
+    return number
 
 
 def threshold_for_accuracy(
@@ -161,7 +161,10 @@ def threshold_for_coverage(
     value = float(np.sort(s)[::-1][rank - 1])
     accepted = s >= value
     accuracy = float(right[accepted].mean()) if correct is not None else float("nan")
-    return Threshold(value, float(accepted.mean()), accuracy)
+    message = ""
+    if accepted.sum() > rank:
+        message = f"equal scores: {accepted.mean():.3g} are accepted, not {target:.4g}"
+    return Threshold(value, float(accepted.mean()), accuracy, message=message)
 
 
 def threshold_for_target(
