@@ -31,13 +31,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CalibrationFigures:
-    """Each figure on ``n`` items: `nll`, `brier`, `ece` and `classwise_ece`."""
+    """Each figure on ``n`` items: `nll`, `brier`, `ece` and `classwise_ece`.
+
+    ``ece_by_chance`` is the mean ECE that a perfectly calibrated network of the same probabilities
+    would show on as many items: with a few hundred of them it is 0.03 and more.
+    """
 
     n: int
     nll: Estimate
     brier: Estimate
     ece: Estimate
     classwise_ece: Estimate
+    ece_by_chance: float
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -179,7 +184,8 @@ def calibration_figures(
         return Estimate(value, max(0.0, min(value, 2 * value - high)), max(value, 2 * value - low))
 
     top_error = estimate(float(np.abs(items[:, 2:].sum(axis=0)).sum() / n), error)
-    if top_error.value <= np.quantile(np.concatenate(chance), (1 + level) / 2):
+    by_chance = np.concatenate(chance)
+    if top_error.value <= np.quantile(by_chance, (1 + level) / 2):
         top_error = replace(top_error, low=0.0)
     return CalibrationFigures(
         n,
@@ -187,6 +193,7 @@ def calibration_figures(
         estimate(float(items[:, 1].mean()), square),
         top_error,
         estimate(float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size), per_class),
+        float(by_chance.mean()),
     )
 
 
