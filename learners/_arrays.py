@@ -1,0 +1,53 @@
+"""What every numeric part shares: array types, checks that name the remedy, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.errors import SecondhandError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Floats:
+    """``[n, classes]`` as float64, all finite; else an error that names the first bad file."""
+    values = np.asarray(logits, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise SecondhandError(
+            f"logits of shape {values.shape}: expected [items, 2 or more classes]"
+        )
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        name = paths[bad[0]] if paths is not None else f"item {bad[0]}"
+        raise SecondhandError(
+            f"{name}: the network's logits are not finite ({len(bad)} of {len(values)} items); "
+            "train with a smaller learning rate or --precision fp32, or look at the file"
+        )
+    return values
+
+
+def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
+    """``[n]`` class indices in 0..classes-1."""
+    values = np.asarray(labels)
+    if values.shape != (n,) or (n and not np.issubdtype(values.dtype, np.integer)):
+        raise SecondhandError(
+            f"labels of shape {values.shape}, {values.dtype}: expected {n} integers"
+        )
+    values = values.astype(np.int64)
+    if n and (values.min() < 0 or values.max() >= classes):
+        raise SecondhandError(
+            f"labels from {values.min()} to {values.max()}: expected 0..{classes - 1}"
+        )
+    return values
+
+
+def softmax(logits: ArrayLike, temperature: float = 1.0) -> Floats:
+    """``softmax(logits / temperature)`` over the last axis, without overflow."""
+    z = np.asarray(logits, dtype=np.float64) / temperature
+    z = np.exp(z - z.max(axis=-1, keepdims=True))
+    return cast(Floats, z / z.sum(axis=-1, keepdims=True))

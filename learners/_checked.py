@@ -1,0 +1,82 @@
+"""Settings from JSON that anybody may have written: each value checked, errors name the key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+from datasets.errors import SecondhandError
+
+
+class Checked:
+    """A mapping whose values are asked for by type and range.
+
+    Parameters
+    ----------
+    values : what was read. name : where, for the errors ("confidence", "confidence.threshold").
+    keys : exactly these are expected.
+    """
+
+    def __init__(self, values: object, name: str, keys: Collection[str]) -> None:
+        if not isinstance(values, Mapping):
+            raise SecondhandError(f"{name}: expected settings by name, not {_short(values)}")
+        self.values, self.name = values, name
+        missing = [key for key in keys if key not in values]
+        if missing:
+            raise SecondhandError(f"{name}.{missing[0]}: missing; export the model again")
+        foreign = [key for key in values if key not in keys]
+        if foreign:
+            raise SecondhandError(
+                f"{name}.{_short(foreign[0])}: not a known key; expected {', '.join(keys)}"
+            )
+
+    def number(self, key: str, low: float, high: float, *, none: bool = False) -> float:
+        """A finite number from ``low`` to ``high``; nan for null where ``none`` allows it."""
+        value = self.values[key]
+        if none and value is None:
+            return math.nan
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not low <= value <= high
+        ):
+            raise self._wrong(key, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def whole(self, key: str, low: int, high: int) -> int:
+        value = self.values[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self._wrong(key, f"a whole number from {low} to {high}")
+        return value
+
+    def text(self, key: str, *, choices: Collection[str] = ()) -> str:
+        value = self.values[key]
+        if not isinstance(value, str) or (choices and value not in choices):
+            raise self._wrong(key, f"one of {', '.join(choices)}" if choices else "text")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        value = self.values[key]
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong(key, "a list of texts")
+        return list(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.values[key]
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def _wrong(self, key: str, expected: str) -> SecondhandError:
+        found = _short(self.values[key])
+        return SecondhandError(f"{self.name}.{key} is {found}: expected {expected}")
+
+
+def number_or_none(value: float) -> float | None:
+    """JSON has no nan."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
