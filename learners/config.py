@@ -119,6 +119,8 @@ class ConfidenceSettings:
     """confidence"""
 
     threshold: float = option(0.95, "calibrated probability below which the answer is unknown")
+    target_accuracy: float | None = option(None, "instead: accuracy promised of what is accepted")
+    target_coverage: float | None = option(None, "instead: part of known items to accept")
 
 
 @dataclass

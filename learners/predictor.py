@@ -9,18 +9,20 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import open_picture, pixels
 from datasets.table import UNKNOWN
 from learners.backbones import logits_and_features
 from learners.bundle import Bundle, load_bundle
+from learners.confidence import Confidence
+from learners.selective import check_threshold
 
 
 class Prediction(NamedTuple):
@@ -75,11 +77,11 @@ class Predictor:
         preprocessing = self.bundle.preprocessing
         self.mean = torch.tensor(preprocessing.mean, device=self.device).view(1, 3, 1, 1)
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
-        self.temperature = float(self.bundle.confidence.get("temperature", 1.0))
-        own = float(self.bundle.confidence.get("threshold", 0.95))
-        self.threshold = own if threshold is None else threshold
-        if not 0 <= self.threshold <= 1:
-            raise SecondhandError(f"--threshold {self.threshold} is not in [0, 1]")
+        self.confidence = load_confidence(self.bundle)
+        if threshold is not None:
+            check_threshold(threshold)
+            self.confidence.threshold = replace(self.confidence.threshold, value=threshold)
+            self.confidence.threshold_on = "probability"
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
@@ -94,19 +96,25 @@ class Predictor:
         bs : items in a forward pass.
         workers : threads that decode; by default one for each core.
         """
-        if bs < 1:
-            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
-        for names, pictures in self._decoded((os.fspath(path) for path in paths), bs, workers):
-            good = [i for i, picture in enumerate(pictures) if not isinstance(picture, BadFile)]
-            answers: dict[int, Prediction] = {}
-            if good:
-                logits, _ = self.forward(np.stack([pictures[i] for i in good]))  # type: ignore[misc]
-                answers = dict(
-                    zip(good, self._answers([names[i] for i in good], logits), strict=True)
-                )
+        for names, pictures, good, logits, features in self._forwarded(paths, bs, workers):
+            named = [names[i] for i in good]
+            answers = dict(zip(good, self._answers(named, logits, features), strict=True))
             for i, name in enumerate(names):
                 picture = pictures[i]
                 yield bad_answer(picture, name) if isinstance(picture, BadFile) else answers[i]
+
+    def outputs(
+        self, paths: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
+    ) -> tuple[list[str], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """The good files' names, their logits [n, classes] and their features [n, width]."""
+        named: list[str] = []
+        logits, features = [np.empty((0, len(self.classes)), np.float32)], []
+        for names, _, good, batch_logits, batch_features in self._forwarded(paths, bs, workers):
+            named += [names[i] for i in good]
+            logits.append(batch_logits)
+            features.append(batch_features)
+        width = features[0].shape[1] if features else 0
+        return named, np.concatenate(logits), np.concatenate([np.empty((0, width)), *features])
 
     def open(self, path: str) -> npt.NDArray[np.uint8] | BadFile:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
@@ -118,34 +126,59 @@ class Predictor:
             return error
 
     @torch.inference_mode()
-    def forward(self, batch: npt.NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
-        """Logits [n, classes] and features [n, width], float32 on the CPU, of uint8 [n, 3, s, s]."""
+    def forward(
+        self, batch: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
         x = torch.from_numpy(batch).to(self.device)
         # The arithmetic of the validation DataLoader, to the last bit.
         x = x.float().div_(255).sub_(self.mean).div_(self.std)
         x = x.contiguous(memory_format=torch.channels_last)
         logits, features = logits_and_features(self.network, x)
-        return logits.float().cpu(), features.float().cpu()
+        return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
-    def _answers(self, names: Sequence[str], logits: Tensor) -> list[Prediction]:
-        probabilities = (logits / self.temperature).softmax(1)
-        values, indices = probabilities.topk(self.top, dim=1)
-        answers = []
-        for name, value, index in zip(names, values.tolist(), indices.tolist(), strict=True):
-            best = self.classes[index[0]]
-            accepted = value[0] >= self.threshold
-            answers.append(
-                Prediction(
-                    path=name,
-                    label=best if accepted else UNKNOWN,
-                    best=best,
-                    probability=value[0],
-                    reason="" if accepted else "ambiguous",
-                    top=[(self.classes[i], v) for i, v in zip(index, value, strict=True)],
-                    distance_p=float("nan"),
-                )
+    def _answers(
+        self,
+        names: Sequence[str],
+        logits: npt.NDArray[np.float32],
+        features: npt.NDArray[np.float32],
+    ) -> list[Prediction]:
+        if not names:
+            return []
+        judged = self.confidence.decide(logits, features, paths=names)
+        order = np.argsort(-judged.probabilities, axis=1, kind="stable")[:, : self.top]
+        return [
+            Prediction(
+                path=name,
+                label=self.classes[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
+                best=self.classes[judged.best[i]],
+                probability=float(judged.probability[i]),
+                reason=judged.reason[i],
+                top=[(self.classes[k], float(judged.probabilities[i, k])) for k in order[i]],
+                distance_p=float(judged.distance_p[i]),
             )
-        return answers
+            for i, name in enumerate(names)
+        ]
+
+    def _forwarded(
+        self, paths: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
+    ) -> Iterator[
+        tuple[
+            list[str],
+            list[npt.NDArray[np.uint8] | BadFile],
+            list[int],
+            npt.NDArray[np.float32],
+            npt.NDArray[np.float32],
+        ]
+    ]:
+        """Names and pictures of each batch, which of them are good, and what the network says."""
+        if bs < 1:
+            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+        none = np.empty((0, len(self.classes)), np.float32), np.empty((0, 1), np.float32)
+        for names, pictures in self._decoded((os.fspath(path) for path in paths), bs, workers):
+            good = [(i, p) for i, p in enumerate(pictures) if not isinstance(p, BadFile)]
+            logits, features = self.forward(np.stack([p for _, p in good])) if good else none
+            yield names, pictures, [i for i, _ in good], logits, features
 
     def _decoded(
         self, paths: Iterator[str], bs: int, workers: int | None
@@ -169,6 +202,19 @@ class Predictor:
             finally:
                 for _, future in waiting:
                     future.cancel()
+
+
+def load_confidence(bundle: Bundle) -> Confidence:
+    """The bundle's temperature, threshold and distance; uncalibrated where it has none."""
+    if not bundle.confidence:
+        return Confidence.fit(np.empty((0, len(bundle.classes))), np.empty(0, dtype=int))
+    arrays = {name: value.numpy() for name, value in bundle.reference.items()}
+    confidence = Confidence.from_dict(bundle.confidence, arrays)
+    if confidence.classes != len(bundle.classes):
+        raise SecondhandError(
+            f"confidence is for {confidence.classes} classes, the model has {len(bundle.classes)}"
+        )
+    return confidence
 
 
 def bad_answer(error: BadFile, name: str) -> Prediction:

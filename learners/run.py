@@ -31,6 +31,7 @@ from datasets.table import ItemTable, load_table, summary
 from learners import callbacks
 from learners.backbones import NetworkSpec, build, native_size
 from learners.bundle import Bundle, save_bundle
+from learners.confidence import Confidence
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -47,6 +48,9 @@ from learners.predictor import Prediction, Predictor, pick_device
 from learners.report import write_report
 
 log = logging.getLogger(__name__)
+
+#: Training items whose features a model carries, for the distance.
+REFERENCE_ITEMS = 5000
 
 
 @dataclass
@@ -139,9 +143,9 @@ def run(
         spec=spec,
         classes=classes,
         preprocessing=preprocessing,
-        confidence={"temperature": 1.0, "threshold": confidence.threshold},
         provenance=provenance(table, command, began),
     )
+    calibrate(bundle, table.frame, confidence, train)
     predictions = answer(bundle, table, train.bs)
     bundle.metrics = measure(predictions)
     write_csv(folder / "predictions.csv", predictions)
@@ -183,6 +187,40 @@ def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
     )
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return table
+
+
+def calibrate(
+    bundle: Bundle, frame: pd.DataFrame, settings: ConfidenceSettings, train: TrainSettings
+) -> None:
+    """Set the bundle's temperature, threshold and distance from the calibration split.
+
+    The distance is to the training items as prediction sees them: not augmented.
+    """
+    predictor = Predictor(bundle)
+    numbers = {name: i for i, name in enumerate(bundle.classes)}
+    held = frame.loc[frame["split"].eq("calibration")]
+    labels = dict(zip(held["path"], held["label"], strict=True))
+    paths, logits, features = predictor.outputs(held["path"], bs=train.bs)
+    trained = frame.loc[frame["split"].eq("train"), "path"]
+    if len(trained) > REFERENCE_ITEMS:
+        trained = trained.sample(REFERENCE_ITEMS, random_state=train.seed)
+    _, _, reference = predictor.outputs(trained, bs=train.bs)
+    fitted = Confidence.fit(
+        logits,
+        [numbers[labels[path]] for path in paths],
+        features,
+        reference,
+        threshold=settings.threshold,
+        target_accuracy=settings.target_accuracy,
+        target_coverage=settings.target_coverage,
+        seed=train.seed,
+        paths=paths,
+    )
+    bundle.confidence = dict(fitted.to_dict())
+    bundle.reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+    log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
+    for note in fitted.notes:
+        log.info("  %s", note)
 
 
 def answer(bundle: Bundle, table: ItemTable, bs: int) -> pd.DataFrame:
