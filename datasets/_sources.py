@@ -7,6 +7,9 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +41,26 @@ def digest_of(path: str) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+
+
+def hash_shared(paths: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, Stamp, str]]:
+    """(path, stamp, hash) of paths that occur more than once and are not known.
+
+    Many windows come from them, and each worker would read all of the file again.
+    """
+    shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known]
+    if shared:
+        with ThreadPoolExecutor() as pool:
+            for path, found in zip(shared, pool.map(_hash, shared), strict=True):
+                if found:
+                    yield path, *found
+
+
+def _hash(path: str) -> tuple[Stamp, str] | None:
+    try:
+        return stamp_of(path), digest_of(path)
+    except BadFile:  # said when it is drawn
+        return None
 
 
 class Sources:

@@ -106,7 +106,8 @@ def draw(root: Path, item: Item, recipe: Recipe, digest: str) -> tuple[Path, int
     BadFile : it cannot be drawn; the reason is stored under the picture's name.
     """
     span = item.span()
-    key = key_of(digest, recipe.fingerprint(), span)
+    text = recipe.to_json()
+    key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
     target = picture_path(root, key)
     if target.exists():
         return target, 0
@@ -119,7 +120,7 @@ def draw(root: Path, item: Item, recipe: Recipe, digest: str) -> tuple[Path, int
         write_beside(root, failure_path(root, key), error.reason.encode())
         raise
     texts = {
-        "recipe": recipe.to_json(),
+        "recipe": text,
         "source": digest,
         "span": span,
         "no signal": str(int(recipe.no_signal(signal))),

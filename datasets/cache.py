@@ -14,14 +14,12 @@ import logging
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets._sources import Sources, Stamp, digest_of, stamp_of
+from datasets._sources import Sources, digest_of, hash_shared, stamp_of
 from datasets._store import (
     Item,
     Outcome,
@@ -37,7 +35,7 @@ from datasets._store import (
     sweep,
     texts_of,
 )
-from datasets._workers import CRASHED, cores, in_parallel
+from datasets._workers import CRASHED, in_parallel
 from datasets.errors import BadFile, Rejected, SecondhandError
 
 if TYPE_CHECKING:
@@ -151,7 +149,9 @@ class PictureCache:
                 missing.append(index)
                 if digest:
                     digests[item.path] = digest
-        self._hash_shared([wanted[index].path for index in missing], digests)
+        for path, stamp, digest in hash_shared((wanted[i].path for i in missing), digests):
+            self._sources.add(path, stamp, digest)
+            digests[path] = digest
         done = len(outcomes)
         if progress:
             progress(done, len(wanted))
@@ -238,17 +238,6 @@ class PictureCache:
             return False
         return True
 
-    def _hash_shared(self, paths: list[str], digests: dict[str, str]) -> None:
-        """Hash once what many windows come from, or each worker would read all of it again."""
-        shared = [p for p, count in Counter(paths).items() if count > 1 and p not in digests]
-        if not shared:
-            return
-        with ThreadPoolExecutor(cores()) as pool:
-            for path, (stamp, digest) in zip(shared, pool.map(_hash, shared), strict=True):
-                if stamp:
-                    digests[path] = digest
-                    self._sources.add(path, stamp, digest)
-
     def _grow(self, added: int) -> None:
         """Count what was stored, and let the least recently used go when it is too much."""
         if not added:
@@ -280,13 +269,6 @@ def default_root() -> Path:
 def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a stored picture was drawn from a signal too quiet to be judged."""
     return texts_of(picture).get("no signal") == "1"
-
-
-def _hash(path: str) -> tuple[Stamp | None, str]:
-    try:
-        return stamp_of(path), digest_of(path)
-    except BadFile:  # said when it is drawn
-        return None, ""
 
 
 def main(argv: list[str] | None = None) -> int:

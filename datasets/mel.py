@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import math
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 log = logging.getLogger(__name__)
+
+Floats = TypeVar("Floats", bound=np.floating)
 
 FRAMES = 64  # spectra at a time: a block stays in the processor's cache
 BANDS = 16  # mel bands at a time: neighbours share bins, distant ones share none
@@ -65,6 +68,18 @@ def empty_bands(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) ->
     return int((filterbank(rate, n_fft, n_mels, fmin, fmax).max(axis=1) == 0).sum())
 
 
+@lru_cache(maxsize=64)
+def warn_of_empty_bands(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> None:
+    """Log that bands will stay black; once for each setting, hence the cache."""
+    empty = empty_bands(rate, n_fft, n_mels, fmin, fmax)
+    if empty:
+        log.warning(
+            "%d of %d mel bands hold no FFT bin (n_fft=%d at %d Hz) and stay black: "
+            "lower n_mels or raise n_fft",
+            *(empty, n_mels, n_fft, rate),
+        )
+
+
 def mel_spectrogram(
     signal: NDArray[np.floating],
     *,
@@ -99,8 +114,9 @@ def mel_spectrogram(
     frames = np.lib.stride_tricks.sliding_window_view(padded, n_fft)[::hop]
     mel = np.empty((len(frames), n_mels))
     bands = _grouped(rate, n_fft, n_mels, fmin, fmax)
+    used = max(high for _, _, high, _ in bands)
     for first in range(0, len(frames), FRAMES):
-        parts = rfft(frames[first : first + FRAMES] * window).view(dtype)
+        parts = rfft(frames[first : first + FRAMES] * window).view(dtype)[:, : 2 * used]
         parts *= parts
         # The sum over bins is taken in float64: it then does not depend on how many threads the
         # matrix product uses, and a picture is the same in a worker and in the main process.
@@ -113,9 +129,9 @@ def mel_spectrogram(
     return mel.T
 
 
-def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
+def decibels(power: NDArray[Floats]) -> NDArray[Floats]:
     """10 log10 of a power, at least 1e-10 (-100 dB)."""
-    return 10 * np.log10(np.maximum(power, FLOOR))
+    return 10 * np.log10(np.maximum(power, power.dtype.type(FLOOR)))
 
 
 def full_scale(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> float:

@@ -11,10 +11,10 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,11 @@ class Recipe:
     """What the sound and the strain recipe share; each adds `read`, `render` and its numbers."""
 
     kind: ClassVar[str]
+
+    @classmethod
+    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
+        """A recipe that suits these files; `given` settings are not inferred."""
+        return cls(**given)
 
     def read(
         self,
@@ -71,8 +76,9 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, ready for JSON."""
-        settings = asdict(self)  # type: ignore[call-overload]
-        lists = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        values = {name: getattr(self, name) for name in names}
+        lists = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
         return {"kind": self.kind, "renderer": RENDERER_VERSION, **lists}
 
     def to_json(self) -> str:

@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -107,9 +106,7 @@ class AudioRecipe(Recipe):
                 "Hz is too much for one picture: shorten the window or lengthen the hop"
             )
         for n_fft in self._frame_lengths():
-            empty = mel.empty_bands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
-            if empty:
-                _warn_empty(empty, self.n_mels, n_fft, self.rate)
+            mel.warn_of_empty_bands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
 
     @classmethod
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
@@ -203,18 +200,19 @@ class AudioRecipe(Recipe):
         """
         return mel.decibels(mel.mel_spectrogram(signal, **self._mel(self.n_fft)))
 
-    def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.float64]:
-        """The spectrogram between black and white, by `level`: 0 to 1, float64 [n_mels, frames]."""
+    def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
+        """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
         numbers = self._mel(n_fft or self.n_fft)
         if self.level == "pcen":
             scaled = np.asarray(signal, np.float32) * np.float32(2**31)  # as pcen's settings expect
             magnitude = mel.mel_spectrogram(scaled, power=1, dtype=np.float32, **numbers)
-            value = mel.pcen(magnitude, rate=self.rate, hop=self.hop) / LOUDEST_PCEN
+            value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
+            value /= LOUDEST_PCEN
         else:
             # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
             power = mel.mel_spectrogram(signal, dtype=np.float32, **numbers)
             numbers.pop("hop")
-            db = mel.decibels(power) - mel.full_scale(**numbers)
+            db = mel.decibels(power.astype(np.float32)) - np.float32(mel.full_scale(**numbers))
             top = max(float(db.max()), QUIETEST_PEAK) if self.level == "clip" else 0.0
             value = (db - top) / self.range_db + 1
         return np.clip(value, 0.0, 1.0, out=value)
@@ -291,16 +289,6 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     if name.endswith(audio.SUFFIXES):
         return "sound"
     return "strain" if name.endswith(STRAIN_SUFFIXES) else None
-
-
-@lru_cache(maxsize=64)
-def _warn_empty(empty: int, n_mels: int, n_fft: int, rate: int) -> None:
-    """Said once for each setting, hence the cache."""
-    log.warning(
-        "%d of %d mel bands hold no FFT bin (n_fft=%d at %d Hz) and stay black: "
-        "lower n_mels or raise n_fft",
-        empty, n_mels, n_fft, rate,
-    )  # fmt: skip
 
 
 RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe}
