@@ -106,25 +106,28 @@ def read_audio(
     return signal, rate or own
 
 
-def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
+def windows(
+    duration: float, window: float, overlap: float = 0.0, *, slack: float = 0.1
+) -> list[tuple[float, float]]:
     """Cut a recording into windows that overlap.
 
     Parameters
     ----------
     duration, window : seconds, above 0.
     overlap : the part of a window that the next one shares, from 0 to below 1.
+    slack : a recording longer than the window by no more than this part of it is left whole.
 
     Returns
     -------
     [(start, end), ...] in seconds. All are `window` long; the last is moved back to end with the
-    recording. A recording that is not longer than the window is one span of its own length.
+    recording. A recording that fits into one is one span of its own length.
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
         raise SecondhandError(
             f"duration={duration}, window={window}, overlap={overlap}: "
             "needs duration > 0, window > 0, 0 <= overlap < 1"
         )
-    if duration <= window:
+    if duration <= window * (1 + slack):
         return [(0.0, duration)]
     step = window * (1 - overlap)
     count = math.ceil((duration - window) / step - 1e-9)

@@ -22,7 +22,6 @@ from datasets.errors import BadFile, Rejected, SecondhandError
 
 if TYPE_CHECKING:
     from datasets.cache import Item, PictureCache
-    from datasets.recipe import Recipe
 
 
 def render(
@@ -71,10 +70,16 @@ def render(
     for kind_found, paths in listed.items():
         if kind_found not in RECIPES:
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
-        recipe = RECIPES[kind_found].infer(paths, **(given if kind_found == "sound" else {}))
-        items, bad = _items(paths, recipe, at=at, overlap=overlap)
+        lengths: dict[str, float | None] = dict.fromkeys(paths)
+        if kind_found == "sound":
+            lengths, bad = _lengths(paths)
+            rejected += bad
+        if not lengths:
+            continue
+        recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
+        items = _items(lengths, recipe, at=at, overlap=overlap)
         pictures, failed = cache.render_all(items, recipe, workers=workers)
-        rejected += bad + failed
+        rejected += failed
         for item, picture in zip(items, pictures, strict=True):
             if picture is not None:
                 moment = "" if item.start is None else f"_{item.start:08.2f}s"
@@ -134,33 +139,44 @@ def _names(paths: list[str]) -> dict[str, Path]:
     return names
 
 
-def _items(
-    paths: list[str], recipe: Recipe, *, at: float | None, overlap: float
-) -> tuple[list[Item], list[Rejected]]:
-    """One item a file; of a long recording one a window."""
+def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]:
+    """Seconds of each sound file, and the files that cannot be opened."""
     from datasets import audio
-    from datasets.cache import Item
-    from datasets.spectrogram import AudioRecipe
 
-    items, rejected = [], []
+    lengths: dict[str, float | None] = {}
+    rejected = []
     for path in paths:
-        if at is not None or not isinstance(recipe, AudioRecipe):
-            items.append(Item(path, at=at))
-            continue
         try:
-            spans = audio.windows(audio.probe(path).duration, recipe.window, overlap)
+            lengths[path] = audio.probe(path).duration
         except BadFile as error:
             rejected.append(Rejected(path, error.reason))
+    return lengths, rejected
+
+
+def _items(
+    lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
+) -> list[Item]:
+    """One item a file; of a long recording one a window."""
+    from datasets.audio import windows
+    from datasets.cache import Item
+
+    items = []
+    for path, length in lengths.items():
+        if at is not None or length is None:
+            items.append(Item(path, at=at))
             continue
+        spans = windows(length, recipe.window, overlap)
         items += [Item(path)] if len(spans) == 1 else [Item(path, *span) for span in spans]
-    return items, rejected
+    return items
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     from jsonargparse import ArgumentParser
 
-    parser = ArgumentParser(prog="python -m datasets.render", description=__doc__)
+    parser = ArgumentParser(
+        prog="python -m datasets.render", description=__doc__, allow_abbrev=False
+    )
     add = parser.add_argument
     add("files", nargs="+", help="sound or strain files, or folders of them")
     add("--out", required=True, help="folder for the pictures")
