@@ -204,8 +204,9 @@ class AudioRecipe(Recipe):
         """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
         numbers = self._mel(n_fft or self.n_fft)
         if self.level == "pcen":
-            scaled = np.asarray(signal, np.float32) * np.float32(2**31)  # as pcen's settings expect
-            magnitude = mel.mel_spectrogram(scaled, power=1, dtype=np.float32, **numbers)
+            # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
+            scaled = np.asarray(signal, np.float64) * 2**31
+            magnitude = mel.mel_spectrogram(scaled, power=1, **numbers)
             value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
             value /= LOUDEST_PCEN
         else:
