@@ -124,7 +124,6 @@ def main() -> None:
                 if workers == 1:
                     note("warm", lambda s=store: PictureCache(s.root).render_all(paths, recipe))
                     note("bare", lambda: [bare(p, recipe, picture) for p in paths])
-                _stop_workers()
     middle = {name: statistics.median(values) for name, values in times.items()}
     own = {name: statistics.median(values) for name, values in cpu.items()}
     print(f"{options.clips} clips, medians of {options.rounds} rounds, {os.cpu_count()} cores")
@@ -138,13 +137,6 @@ def main() -> None:
     print(
         f"warm           {one / middle['warm']:6.0f}x the cold, {two / middle['warm']:.0f}x of two"
     )
-
-
-def _stop_workers() -> None:
-    """So that the next round starts its own."""
-    from joblib.externals.loky import get_reusable_executor
-
-    get_reusable_executor().shutdown(wait=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 log = logging.getLogger(__name__)
@@ -13,6 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CRASHED = "the process that read it died (a fault in the decoder, or out of memory)"
+AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 
 
 def cores() -> int:
@@ -39,42 +46,57 @@ def in_parallel(
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    left = list(range(len(chunks)))
+    left = deque(range(len(chunks)))
     while left:
+        running: dict[Future[list[R]], int] = {}
+        pool = _pool(count)
         try:
-            # One thread each: workers that all use every core slow one another down.
-            with parallel_config("loky", n_jobs=count, inner_max_num_threads=1):
-                run = Parallel(return_as="generator_unordered", batch_size=1)
-                for number, answers in run(
-                    delayed(_numbered)(task, number, chunks[number]) for number in tuple(left)
-                ):
-                    left.remove(number)
-                    yield number, answers
-        except TerminatedWorkerError:
-            # Chunks are handed out in order, at most two a worker ahead: one of these did it.
-            suspects = left[: 3 * count]
-            log.warning("a worker died; its %d chunks are tried one file at a time", len(suspects))
-            for number in suspects:
-                left.remove(number)
-                yield number, [_alone(task, item, crashed) for item in chunks[number]]
-
-
-def _numbered(
-    task: Callable[[list[T]], list[R]], number: int, chunk: list[T]
-) -> tuple[int, list[R]]:
-    return number, task(chunk)
+            while left or running:
+                while left and len(running) < AHEAD * count:
+                    running[pool.submit(task, chunks[left[0]])] = left[0]
+                    left.popleft()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    answers = future.result()
+                    yield running.pop(future), answers
+        except BrokenProcessPool:
+            suspects = sorted(running.values())
+            log.warning("a worker died; what it may have read is tried one file at a time")
+        else:
+            suspects = []
+        finally:
+            pool.shutdown(cancel_futures=True)
+        for number in suspects:
+            yield number, [_alone(task, item, crashed) for item in chunks[number]]
 
 
 def _alone(task: Callable[[list[T]], list[R]], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
-    from concurrent.futures.process import BrokenProcessPool
+    with _pool(1) as pool:
+        try:
+            return pool.submit(task, [item]).result()[0]
+        except BrokenProcessPool:
+            return crashed
 
-    from joblib.externals.loky import get_reusable_executor
 
-    try:
-        return get_reusable_executor(max_workers=1).submit(task, [item]).result()[0]
-    except BrokenProcessPool:
-        return crashed
+def _pool(count: int) -> ProcessPoolExecutor:
+    """Workers; on Linux forked, as torch's loaders are: they are at work at once.
+
+    A fresh interpreter first imports for as long as a hundred pictures take.
+    """
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_settle_in)
+
+
+def _settle_in() -> None:
+    """One thread for each worker, or all of them contend for every core; and no orphans."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -249,6 +250,13 @@ PictureCache(sys.argv[1]).render_all(sys.argv[2:], recipe, workers=int(os.enviro
 """
 
 
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class TestProcesses:
     def test_several_at_once(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(30)]
@@ -261,21 +269,29 @@ class TestProcesses:
         lines = [line for line in (root / "sources.jsonl").read_text().splitlines() if line]
         assert {json.loads(line)[0] for line in lines} == {str(path) for path in paths}
 
-    def test_killed_it_leaves_nothing_half_written_and_goes_on(self, tmp_path, reads):
+    @pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_killed_it_leaves_nothing_half_written_and_goes_on(self, tmp_path, reads, workers):
         paths = [str(write(tmp_path / f"{i}.wav", i)) for i in range(400)]
         root = tmp_path / "cache"
         run = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(root), *paths],
-            env={**os.environ, "WORKERS": "1"},
+            env={**os.environ, "WORKERS": str(workers)},
             stdout=subprocess.PIPE,
         )
         assert run.stdout.readline() == b"ready\n"
         while len(list(files(root, ".png"))) < 20:
             assert run.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        assert len(children) == (2 if workers == 2 else 0)
         run.send_signal(signal.SIGKILL)
         run.wait()
         run.stdout.close()
+        deadline = time.monotonic() + 20
+        while any(is_running(child) for child in children):
+            assert time.monotonic() < deadline, "its workers outlived it"
+            time.sleep(0.02)
         there = list(files(root, ".png"))
         assert 20 <= len(there) < 400
         for path in there:
