@@ -7,14 +7,16 @@ Peer: `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow
 few clips in each round and scaled to all. Its imports and first call are not counted, ours are.
 Bare cost: decoding with soundfile, windowing and Fourier transforms with scipy, and encoding a
 finished picture with Pillow, the same frames and encoder settings as ours; no cache, no files.
-Rounds alternate, so that a busy machine disturbs all alike. Medians are printed, with the ratios
-and their targets: 20x with one process, 38x with two, 1.35x bare, warm 20x cold.
+Rounds alternate, so that a busy machine disturbs all alike; each also measures what two processes
+of nothing but transforms gain over one, which bounds what two can gain here. Medians are printed,
+with the ratios and their targets: 20x with one process, 38x with two, 1.35x bare, warm 20x cold.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import multiprocessing
 import os
 import statistics
 import sys
@@ -83,6 +85,23 @@ def bare(path: Path, recipe: AudioRecipe, picture: object) -> None:
     picture.save(io.BytesIO(), "PNG", compress_level=1, compress_type=2)  # type: ignore[attr-defined]
 
 
+def transforms(_: object = None) -> None:
+    """Half a second of work that needs nothing but a core."""
+    from scipy.fft import rfft
+
+    block = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
+    for _ in range(1500):
+        rfft(block)
+
+
+def scaling() -> float:
+    """How much more two processes do than one, at this moment: 2 on two free cores."""
+    with multiprocessing.Pool(2) as pool:
+        one, _ = timed(lambda: pool.map(transforms, [0]))
+        two, _ = timed(lambda: pool.map(transforms, [0, 1], chunksize=1))
+    return 2 * one / two
+
+
 def timed(action: Callable[[], object]) -> tuple[float, float]:
     """Seconds by the wall and of this process."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -113,7 +132,9 @@ def main() -> None:
         recipe = AudioRecipe.infer(paths)
         picture = recipe.image(recipe.read(paths[0]))
         essay(paths[0], folder / "warm-up.png")
+        gains = []
         for turn in range(options.rounds):
+            gains.append(scaling())
             chosen = paths[turn * PEER_CLIPS :][:PEER_CLIPS]
             scale = options.clips / len(chosen)
             note("essay", lambda c=chosen: [essay(p, folder / "e.png") for p in c], scale)
@@ -124,6 +145,7 @@ def main() -> None:
                 if workers == 1:
                     note("warm", lambda s=store: PictureCache(s.root).render_all(paths, recipe))
                     note("bare", lambda: [bare(p, recipe, picture) for p in paths])
+    print(f"two processes of transforms alone do {statistics.median(gains):.2f}x the work of one")
     middle = {name: statistics.median(values) for name, values in times.items()}
     own = {name: statistics.median(values) for name, values in cpu.items()}
     print(f"{options.clips} clips, medians of {options.rounds} rounds, {os.cpu_count()} cores")
