@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 Floats = TypeVar("Floats", bound=np.floating)
 
-FRAMES = 64  # spectra at a time: a block stays in the processor's cache
+FRAMES = (
+    32  # spectra at a time: they stay in the cache, and a product is too small for BLAS threads
+)
 BANDS = 16  # mel bands at a time: neighbours share bins, distant ones share none
 FLOOR = 1e-10  # power; librosa's `amin`
 
@@ -112,10 +114,9 @@ def mel_spectrogram(
     bands = _grouped(rate, n_fft, n_mels, fmin, fmax)
     used = max(high for _, _, high, _ in bands)
     window = _hann(n_fft, np.dtype(dtype).str)
-    padded, windowed, squares, spectrum = _in_one(
+    padded, windowed, spectrum = _in_one(
         ((len(signal) + n_fft,), dtype),
         ((FRAMES, n_fft), dtype),
-        ((2, FRAMES, used), dtype),
         ((FRAMES, used), np.float64),
     )
     half = n_fft // 2
@@ -128,14 +129,12 @@ def mel_spectrogram(
         count = len(block)
         np.multiply(block, window, out=windowed[:count])
         transform = rfft(windowed[:count])[:, :used]
-        real, imag = squares[:, :count]
-        np.multiply(transform.real, transform.real, out=real)
-        np.multiply(transform.imag, transform.imag, out=imag)
-        real += imag
+        squares = transform.real**2
+        squares += transform.imag**2
         # The sum over bins is taken in float64: it then does not depend on how many threads the
         # matrix product uses, and a picture is the same in a worker and in the main process.
         values = spectrum[:count]
-        values[:] = real
+        values[:] = squares
         if power == 1:
             np.sqrt(values, out=values)
         out = mel[first : first + FRAMES]
