@@ -139,9 +139,8 @@ def main() -> None:
 
         def plain(clips: list[Path], image: Image, **encoder: int) -> float:
             out = folder / "bare.png"
-            return timed(lambda: [bare(p, out, recipe, image, **encoder) for p in clips]) / len(
-                clips
-            )
+            work = partial(bare, out=out, recipe=recipe, picture=image, **encoder)
+            return timed(lambda: [work(path) for path in clips]) / len(clips)
 
         peer(paths[:2])
         alone = PictureCache(folder / "one")
