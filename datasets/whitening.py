@@ -45,8 +45,7 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
         raise ValueError(f"whitening needs [samples], {2 * taps} or more, not {list(x.shape)}")
     if not np.isfinite(x).all():
         raise ValueError("whitening needs finite samples: cut the gaps out first")
-    bins = np.arange(len(x) // 2 + 1) / len(x) * rate
-    density = np.interp(bins, fft.rfftfreq(taps, 1 / rate), np.sqrt(_psd(x, rate, taps)))
+    density = _at_bins(np.sqrt(_psd(x, rate, taps)), len(x), rate, taps)
     if not density.min() > 0:
         raise ValueError("no noise at some frequency: constant or empty strain cannot be whitened")
 
@@ -68,6 +67,20 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     full = fft.irfft(fft.rfft(x, size) * fft.rfft(filt, size), size)
     start = (taps - 1) // 2
     out: Floats = full[start : start + len(x)] * sqrt(2 / rate)
+    return out
+
+
+def spectral_density(values: ArrayLike, rate: float) -> Floats:
+    """One-sided noise power spectral density at the FFT bins of strain, [samples // 2 + 1]."""
+    x = np.asarray(values, dtype=np.float64)
+    taps = int(2 * settling(rate) * rate)
+    return _at_bins(_psd(x, rate, taps), len(x), rate, taps)
+
+
+def _at_bins(density: Floats, samples: int, rate: float, size: int) -> Floats:
+    """A density at the bins of a `size` FFT, read at those of a `samples` FFT."""
+    bins = np.arange(samples // 2 + 1) / samples * rate
+    out: Floats = np.interp(bins, fft.rfftfreq(size, 1 / rate), density)
     return out
 
 

@@ -1,0 +1,349 @@
+"""demo:glitches: SIMULATED strain, coloured Gaussian noise with one glitch, chirp or nothing in it.
+
+The classes are named `..._sim` because none of this was measured. Each waveform is a stated formula
+with stated ranges; its loudness is set by the optimal signal-to-noise ratio
+rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014, eq. 2.5).
+The shapes follow the descriptions of Zevin et al. 2017, "Gravity Spy", arXiv:1611.04596.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import fft
+
+from .errors import SecondhandError
+from .strain import Strain, read_strain
+from .whitening import spectral_density
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+
+#: GPS time of the first simulated file; each next one starts 64 s later.
+GPS = 1_000_000_000
+#: GM/c³ of the Sun, in seconds.
+_SUN = 4.925491e-6
+#: Wavelength of the laser in metres.
+_LASER = 1.064e-6
+_LOWEST = 10.0  # Hz
+_LONGEST = 8.0  # seconds from the trigger at which every waveform has ended
+
+
+def detector_density(frequency: ArrayLike) -> Floats:
+    """Advanced LIGO's design curve, zero detuning and high power: strain²/Hz at each Hz.
+
+    S = 1e-48 (0.0152 x⁻⁴ + 0.2935 x^(9/4) + 2.7951 x^(3/2) - 6.5080 x^(3/4) + 17.7622) with
+    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267, eq. 4.7). Below 10 Hz, where the formula is not
+    meant to hold, its value at 10 Hz.
+    """
+    x = np.maximum(np.asarray(frequency, dtype=np.float64), _LOWEST) / 245.4
+    falling = 0.0152 * x**-4 + 17.7622 - 6.5080 * x**0.75
+    density: Floats = 1e-48 * (falling + 2.7951 * x**1.5 + 0.2935 * x**2.25)
+    return density
+
+
+def optimal_snr(waveform: ArrayLike, rate: float, density: ArrayLike) -> float:
+    """rho of a waveform [samples] in noise of the one-sided `density` [samples // 2 + 1]."""
+    h = np.asarray(waveform, dtype=np.float64)
+    power = np.abs(fft.rfft(h) / rate) ** 2 / np.asarray(density)
+    band = fft.rfftfreq(h.size, 1 / rate) >= _LOWEST
+    return float(np.sqrt(4 * power[band].sum() * rate / h.size))
+
+
+# -- waveforms: each takes a generator and seconds around the trigger, and returns [samples]
+
+
+def _chirp(rng: Rng, t: Floats) -> Floats:
+    """Newtonian inspiral of two equal masses, then the ringdown of what they became.
+
+    f = (1/π) (5 / 256τ)^(3/8) Mc^(-5/8) and amplitude ~ f^(2/3), with τ the time to coalescence and
+    Mc the chirp mass, 10 to 40 solar masses (Maggiore 2007, eqs. 4.19 and 4.29). From the frequency
+    of the ringdown on, f_r = (1 - 0.63 (1 - a)^0.3) / 2πM with a = 0.69 (Echeverria 1989, PRD 40
+    3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral starts at 15 Hz.
+    """
+    chirp_mass = rng.uniform(10, 40) * _SUN
+    total = chirp_mass * 2**1.2
+    spin = 0.69
+    ring = (1 - 0.63 * (1 - spin) ** 0.3) / (2 * np.pi * total)
+    quality = 2 * (1 - spin) ** -0.45
+
+    def remaining(f: float) -> float:
+        return float(5 / 256 * (np.pi * f) ** (-8 / 3) * chirp_mass ** (-5 / 3))
+
+    tau = remaining(ring) - t  # the inspiral reaches the ringdown at t = 0
+    before = (t < 0) & (tau < remaining(15.0))
+    h = np.zeros_like(t)
+    # phase = -2 (τ / 5Mc)^(5/8) is the integral of 2πf (Maggiore, eq. 4.30)
+    phase = -2 * (tau[before] / (5 * chirp_mass)) ** 0.625
+    offset = rng.uniform(0, 2 * np.pi)
+    joint = -2 * (remaining(ring) / (5 * chirp_mass)) ** 0.625
+    frequency = (5 / (256 * tau[before])) ** 0.375 * chirp_mass**-0.625 / np.pi
+    h[before] = (frequency / ring) ** (2 / 3) * np.cos(phase + offset)
+    h[before] *= np.clip((remaining(15.0) - tau[before]) / (0.2 * remaining(15.0)), 0, 1)
+    after = t >= 0
+    decay = np.exp(-np.pi * ring / quality * t[after])
+    h[after] = decay * np.cos(2 * np.pi * ring * t[after] + joint + offset)
+    return h
+
+
+def _sine_gaussian(t: Floats, frequency: float, quality: float, phase: float) -> Floats:
+    """exp(-t² / 2s²) cos(2πft + φ) with s = Q / 2πf."""
+    sigma = quality / (2 * np.pi * frequency)
+    wave: Floats = np.exp(-0.5 * (t / sigma) ** 2) * np.cos(2 * np.pi * frequency * t + phase)
+    return wave
+
+
+def _blip(rng: Rng, t: Floats) -> Floats:
+    """Sine-Gaussian of 100-300 Hz and Q 1.5-3: some ms long and as wide as its own frequency, as
+    Cabero et al. 2019, arXiv:1901.05093, describe blips."""
+    return _sine_gaussian(t, rng.uniform(100, 300), rng.uniform(1.5, 3), rng.uniform(0, 2 * np.pi))
+
+
+def _tomte(rng: Rng, t: Floats) -> Floats:
+    """Sine-Gaussian of 30-60 Hz and Q 2-4: like a blip, but low and long."""
+    return _sine_gaussian(t, rng.uniform(30, 60), rng.uniform(2, 4), rng.uniform(0, 2 * np.pi))
+
+
+def _koi_fish(rng: Rng, t: Floats) -> Floats:
+    """A very loud blip of 80-200 Hz, Q 1.5-2.5, with fins: sine-Gaussians of 20-40 Hz, Q 3-5, some
+    0.05-0.12 s to either side and with 0.03-0.1 of its amplitude."""
+    h = _sine_gaussian(t, rng.uniform(80, 200), rng.uniform(1.5, 2.5), rng.uniform(0, 2 * np.pi))
+    for side in (-1, 1):
+        fin = t - side * rng.uniform(0.05, 0.12)
+        low = (rng.uniform(20, 40), rng.uniform(3, 5), rng.uniform(0, 2 * np.pi))
+        h = h + rng.uniform(0.03, 0.1) * _sine_gaussian(fin, *low)
+    return h
+
+
+def _scattered_light(rng: Rng, t: Floats) -> Floats:
+    """A sin(4π/λ (x0 + x(t))) with x(t) = A_m sin(2πf_m t), λ = 1.064 µm: arches up to
+    f_max = 4πA_m f_m/λ (Accadia et al. 2010, CQG 27 194011).
+
+    f_m 0.1-0.3 Hz, the microseism; A_m such that f_max is 25-90 Hz; x0 within a wavelength; one to
+    three arches, the top of one at the trigger, faded in and out over 0.25 s.
+    """
+    f_m, f_max = rng.uniform(0.1, 0.3), rng.uniform(25, 90)
+    amplitude = f_max * _LASER / (4 * np.pi * f_m)
+    x = rng.uniform(0, _LASER) + amplitude * np.sin(2 * np.pi * f_m * t)
+    half = rng.integers(1, 4) / (4 * f_m)
+    fade = np.clip((half - np.abs(t)) / 0.25, 0, 1)
+    wave: Floats = fade * np.sin(4 * np.pi / _LASER * x)
+    return wave
+
+
+def _whistle(rng: Rng, t: Floats) -> Floats:
+    """A beat that sweeps down and up again, f(t) = f_0 + (f_1 - f_0) |2t/T|^p: f_0 150-300 Hz, f_1
+    500-1000 Hz, T 0.3-1 s, p 1 (a V) to 2 (a U), Hann window (Nuttall et al. 2015,
+    arXiv:1508.07316)."""
+    low, high = rng.uniform(150, 300), rng.uniform(500, 1000)
+    length, power = rng.uniform(0.3, 1.0), rng.uniform(1, 2)
+    u = np.clip(2 * t / length, -1, 1)
+    cycles = low * t + (high - low) * length / 2 * np.sign(u) * np.abs(u) ** (power + 1) / (
+        power + 1
+    )
+    wave: Floats = np.cos(np.pi * u / 2) ** 2 * np.sin(2 * np.pi * cycles)
+    return wave
+
+
+def _power_line(rng: Rng, t: Floats) -> Floats:
+    """Mains at 60 Hz with 0.05-0.3 and 0.02-0.15 of its second and third harmonic, for 0.2-0.6 s
+    under a Gaussian envelope of that full width at half maximum."""
+    sigma = rng.uniform(0.2, 0.6) / 2.355
+    h = np.zeros_like(t)
+    for harmonic, least, most in ((1, 1.0, 1.0), (2, 0.05, 0.3), (3, 0.02, 0.15)):
+        phase = rng.uniform(0, 2 * np.pi)
+        h += rng.uniform(least, most) * np.sin(2 * np.pi * 60 * harmonic * t + phase)
+    return h * np.exp(-0.5 * (t / sigma) ** 2)
+
+
+def _repeating_blips(rng: Rng, t: Floats) -> Floats:
+    """5 to 9 blips alike, 0.25-0.5 s apart, their amplitudes 0.7 to 1."""
+    gap, count = rng.uniform(0.25, 0.5), int(rng.integers(5, 10))
+    shape = (rng.uniform(100, 300), rng.uniform(1.5, 3), rng.uniform(0, 2 * np.pi))
+    h = np.zeros_like(t)
+    for i in range(count):
+        h += rng.uniform(0.7, 1) * _sine_gaussian(t - (i - count // 2) * gap, *shape)
+    return h
+
+
+#: Class -> waveform and range of rho, drawn evenly in log. Long glitches share their rho among many
+#: tiles: below 20 or so they are there and nobody can see them.
+_CLASSES: dict[str, tuple[Callable[[Rng, Floats], Floats] | None, float, float]] = {
+    "Chirp_sim": (_chirp, 10, 60),
+    "Blip_sim": (_blip, 8, 60),
+    "Tomte_sim": (_tomte, 10, 60),
+    "Koi_Fish_sim": (_koi_fish, 100, 1000),
+    "Scattered_Light_sim": (_scattered_light, 25, 60),
+    "Whistle_sim": (_whistle, 20, 60),
+    "Power_Line_sim": (_power_line, 10, 60),
+    "Repeating_Blips_sim": (_repeating_blips, 30, 60),
+    "No_Glitch_sim": (None, 0, 0),
+}
+CLASSES = tuple(_CLASSES)
+
+
+def simulate(
+    label: str,
+    *,
+    rng: Rng | int = 0,
+    rate: float = 4096.0,
+    duration: float = 32.0,
+    gps: float = GPS,
+    noise: Strain | None = None,
+) -> Strain:
+    """Simulated strain with one event of a class in it, near the middle.
+
+    Parameters
+    ----------
+    label : one of `CLASSES`.
+    rng : a generator or a seed; the same one gives the same samples.
+    rate, duration, gps : samples a second, seconds, and GPS time of the first sample.
+    noise : measured strain to put the event into, instead of noise of the design curve; the three
+        above are then its own.
+
+    Returns
+    -------
+    Strain whose trigger lies within 0.05 s of the event (as a search would give it).
+
+    Raises
+    ------
+    SecondhandError : an unknown class.
+    """
+    if label not in _CLASSES:
+        raise SecondhandError(f"{label!r} is not simulated; {', '.join(CLASSES)} are")
+    rng = np.random.default_rng(rng)
+    if noise is None:
+        samples = round(rate * duration)
+        density = _design(samples, rate)
+        values = _coloured_noise(rng, rate, density, samples)
+        centre = gps + duration / 2
+    else:
+        values, rate, gps = noise.values.copy(), noise.rate, noise.start
+        samples, centre = len(values), noise.trigger
+        density = spectral_density(values, rate)
+    waveform, least, most = _CLASSES[label]
+    time = centre - gps + rng.uniform(-0.05, 0.05)
+    if waveform is not None:
+        first = max(0, int((time - _LONGEST) * rate))
+        t = np.arange(first, min(samples, int((time + _LONGEST) * rate))) / rate - time
+        h = np.zeros(samples)
+        h[first : first + len(t)] = waveform(rng, t)
+        rho = float(np.exp(rng.uniform(np.log(least), np.log(most))))
+        values += h * (rho / optimal_snr(h, rate, density))
+    return Strain(values, rate, gps, centre, detector="SIM")
+
+
+@lru_cache(maxsize=4)
+def _design(samples: int, rate: float) -> Floats:
+    density = detector_density(fft.rfftfreq(samples, 1 / rate))
+    density.flags.writeable = False
+    return density
+
+
+def _coloured_noise(rng: Rng, rate: float, density: Floats, samples: int) -> Floats:
+    """Gaussian noise [samples] of a one-sided spectral density."""
+    white = fft.rfft(rng.standard_normal(samples))
+    out: Floats = fft.irfft(white * np.sqrt(density * rate / 2), samples)
+    return out
+
+
+def write_demo(
+    folder: str | os.PathLike[str],
+    *,
+    per_class: int = 25,
+    seed: int = 0,
+    classes: Sequence[str] = CLASSES,
+    noise: Sequence[str | os.PathLike[str]] = (),
+    duration: float = 32.0,
+) -> list[dict[str, Any]]:
+    """Write simulated strain files, `folder/CLASS/CLASS-seed-number.hdf5`, in GWOSC's layout.
+
+    Parameters
+    ----------
+    per_class : files of each class.
+    seed : the same one writes the same files.
+    classes : some of `CLASSES`; one left out can serve as the unknown.
+    noise : strain files of your own to put the events into, at random times; else simulated noise.
+    duration : seconds a file, at least the context of the recipe that will draw it.
+
+    Returns
+    -------
+    One row a file: `path`, `label`, `group` (the GPS segment), `gps` of the trigger, and
+    `simulated`, which is True.
+    """
+    if per_class < 1:
+        raise SecondhandError(f"{per_class} files of each class: at least 1 is needed")
+    if unknown := [label for label in classes if label not in _CLASSES]:
+        raise SecondhandError(f"{unknown[0]!r} is not simulated; {', '.join(CLASSES)} are")
+    rows = []
+    for label in classes:
+        place = Path(folder) / label
+        place.mkdir(parents=True, exist_ok=True)
+        for number in range(per_class):
+            # A seed of its own for each file: leaving a class out changes no other file.
+            index = CLASSES.index(label)
+            rng = np.random.default_rng([seed, index, number])
+            own = _stretch(rng, noise, duration) if noise else None
+            gps = GPS + 64 * (index * 100_000 + number)
+            strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own)
+            path = place / f"{label}-{seed}-{number:04d}.hdf5"
+            write_hdf5(path, strain, f"SIMULATED, not measured: {label}")
+            group = f"GPS {strain.start:.0f}"
+            rows.append(
+                {
+                    "path": str(path),
+                    "label": label,
+                    "group": group,
+                    "gps": strain.trigger,
+                    "simulated": True,
+                }
+            )
+    return rows
+
+
+def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float) -> Strain:
+    """A stretch of a file of the user's own, around a random time."""
+    from .strain import open_strain
+
+    path = files[int(rng.integers(len(files)))]
+    with open_strain(path) as source:
+        total = source.samples / source.rate
+    edge = min(3.0, total / 2)
+    at = source.start + rng.uniform(edge, total - edge)
+    return read_strain(path, at=at, context=duration)
+
+
+def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -> None:
+    """Write strain in the HDF5 layout of GWOSC, as float32, beside and then renamed."""
+    import h5py
+
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    seconds = max(1, int(strain.duration))
+    with h5py.File(beside, "w") as file:
+        data = file.create_dataset("strain/Strain", data=strain.values.astype(np.float32))
+        data.attrs.update(
+            Npoints=len(strain.values), Xlabel="GPS time", Xspacing=1 / strain.rate,
+            Xstart=strain.start, Xunits="second", Ylabel="Strain", Yunits="",
+        )  # fmt: skip
+        meta = {
+            "Description": description, "DescriptionURL": "", "Detector": strain.detector,
+            "Duration": seconds, "GPSstart": int(strain.start), "Observatory": "",
+            "Type": "StrainTimeSeries", "UTCstart": "",
+        }  # fmt: skip
+        for name, value in meta.items():
+            file[f"meta/{name}"] = value
+        for part, mask, name in (("simple", "DQ", "DATA"), ("injections", "Inj", "SIMULATED")):
+            bits = file.create_dataset(
+                f"quality/{part}/{mask}mask", data=np.ones(seconds, dtype=np.uint32)
+            )
+            bits.attrs.update(Xspacing=1.0, Xstart=strain.start, Npoints=seconds, Bits=1)
+            file[f"quality/{part}/{mask}Shortnames"] = np.array([name], dtype="S")
+            file[f"quality/{part}/{mask}Descriptions"] = np.array([description], dtype="S")
+    os.replace(beside, path)
