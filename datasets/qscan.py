@@ -223,7 +223,7 @@ def qtransform(
     planes = _planes(x.size, float(rate), tuple(qrange), tuple(frange))
     longest = max(group.tiles for plane in planes for group in plane.groups)
     work = np.empty(max(_BLOCK, longest), dtype=np.complex128)
-    best: tuple[Peak, _Plane, list[NDArray[np.float32]]] | None = None
+    best = None
     for plane in planes:
         energies = [_transform(spectrum, group, work) for group in plane.groups]
         peak = _loudest(plane, energies, duration, span)

@@ -71,8 +71,8 @@ def _harmonics(phase: Floats, count: int) -> Floats:
 
 
 def _rain(rng: Rng, t: Floats, rate: float) -> Floats:
-    """Drops at random times, 100-600 a second, each the ring of an air bubble of radius R, 0.4-2 mm,
-    at 3.26 m/s / R (Minnaert 1933, Phil. Mag. 16 235), decaying over some 8 cycles; loudness is
+    """Drops at random times, 100-600 a second, each the ring of a bubble of radius R, 0.4-2 mm, at
+    3.26 m/s / R (Minnaert 1933, Phil. Mag. 16 235), decaying over some 8 cycles; loudness is
     exponentially distributed."""
     out = np.zeros_like(t)
     drops = rng.poisson(rng.uniform(100, 600) * len(t) / rate)

@@ -53,7 +53,7 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     taper = _tukey_edge(5)
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
-    impulse = fft.irfft(transfer)  # one sample short where the length is odd, as for gwpy
+    impulse = fft.irfft(transfer, len(x))
     window = _hann(taps)
     filt = np.concatenate([impulse[-(taps // 2 - 1) :], impulse[: taps - taps // 2 + 1]])
     filt *= np.roll(window, -1)
