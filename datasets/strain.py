@@ -249,7 +249,7 @@ def whitened(path: str | PathLike[str], values: Floats, rate: float) -> Floats:
 def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:
     """Stretches [first, last) that were measured: finite, and not the same value for long."""
     good = np.isfinite(values)
-    same = np.flatnonzero(np.diff(values, prepend=np.nan) != 0)  # where a new value begins
+    same = np.flatnonzero(np.append(True, values[1:] != values[:-1]))  # where a new value begins
     dead = max(2, round(_DEAD * rate))
     lengths = np.diff(same, append=len(values))
     for first, length in zip(same[lengths >= dead], lengths[lengths >= dead], strict=True):

@@ -246,7 +246,9 @@ def colour_table(name: str) -> NDArray[np.uint8]:
     else:
         from matplotlib import colormaps
 
-        table = (colormaps[name](np.arange(256), bytes=True)[:, :3]).astype(np.uint8)
+        # The table itself: matplotlib's own way to bytes has changed between versions.
+        listed = np.asarray(getattr(colormaps[name], "colors"))  # noqa: B009
+        table = np.rint(listed * 255).astype(np.uint8)
     table.flags.writeable = False
     return table
 
