@@ -24,8 +24,9 @@ def chirp(rng: Rng, t: Floats) -> Floats:
     f = (1/π) (5 / 256τ)^(3/8) Mc^(-5/8) and amplitude ~ f^(2/3), with τ the time to coalescence and
     Mc the chirp mass, 10 to 40 solar masses (Maggiore 2007, eqs. 4.19 and 4.29). From the frequency
     of the ringdown on, f_r = (1 - 0.63 (1 - a)^0.3) / 2πM with a = 0.69 (Echeverria 1989, PRD 40
-    3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral starts at 15 Hz,
-    and 7 s before the end at the earliest.
+    3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral fades in from
+    15-40 Hz on, because few detectors hear as low as the design curve says, and from 7 s before the
+    end at the earliest.
     """
     chirp_mass = rng.uniform(10, 40) * _SUN
     total = chirp_mass * 2**1.2
@@ -37,7 +38,7 @@ def chirp(rng: Rng, t: Floats) -> Floats:
         return float(5 / 256 * (np.pi * f) ** (-8 / 3) * chirp_mass ** (-5 / 3))
 
     tau = remaining(ring) - t  # the inspiral reaches the ringdown at t = 0
-    begin = min(remaining(15.0), 7.0)
+    begin = min(remaining(rng.uniform(15, 40)), 7.0)
     before = (t < 0) & (tau < begin)
     h = np.zeros_like(t)
     # phase = -2 (τ / 5Mc)^(5/8) is the integral of 2πf (Maggiore, eq. 4.30)
