@@ -4,7 +4,7 @@
 
 Prints the largest differences: of whitened strain, of tile energies (relative), and of the pictures
 (as a fraction of the energy, and of the clipped range 0-25.5), and the time and frequency at which
-the chirp is loudest in each column. With --out it saves the picture of the default recipe.
+the chirp is loudest in each column. With --out it saves the four views as a row.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
         if arguments.out:
             from PIL import Image
 
-            picture = StrainRecipe(size=(300, 1200)).picture(path, at=arguments.at)
+            picture = StrainRecipe(layout="row", size=(300, 1200)).picture(path, at=arguments.at)
             arguments.out.mkdir(parents=True, exist_ok=True)
             Image.fromarray(picture).save(arguments.out / f"{Path(path).stem}.png")
 

@@ -210,7 +210,7 @@ def _loudest(
         offset = first / rate
         span = (max(edge, wanted[0] - offset), min(context - edge, wanted[1] - offset))
         if span[0] < span[1]:
-            white = whitened(path, source.read(first, first + size), rate)
+            white = _whitened(path, source.read(first, first + size), rate)
             peak = qtransform(white, rate, qrange=qrange, frange=band, search=span).peak
             if peak.energy > best:
                 best, time = peak.energy, offset + peak.time
@@ -238,7 +238,7 @@ def _all_runs(source: Source) -> list[tuple[int, int]]:
     return runs
 
 
-def whitened(path: str | PathLike[str], values: Floats, rate: float) -> Floats:
+def _whitened(path: str | PathLike[str], values: Floats, rate: float) -> Floats:
     """`whiten`, with BadFile for strain that has no noise to whiten."""
     try:
         return whiten(values, rate)

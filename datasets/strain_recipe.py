@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from math import isfinite
-from os import PathLike
-from typing import Any, ClassVar
+from math import ceil, isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BadFile, SecondhandError
-from .qscan import check_band, highest_frequency, qtransform
-from .strain import SHORTEST_CONTEXT, Strain, read_strain, whitened
-from .whitening import settling
+from .qscan import highest_frequency, qtransform
+from .strain import SHORTEST_CONTEXT, Strain, open_strain, read_strain
+from .whitening import settling, whiten
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 #: Goes up whenever the same recipe would draw other pixels.
 RENDERER_VERSION = 1
 
-LAYOUTS = ("row", "one", "channels")
-COLOURS = ("viridis", "grey", "magma", "inferno", "cividis")
+#: Layouts, and the views of each unless others are given, in seconds.
+LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
+COLOURS = ("viridis", "grey", "magma", "inferno", "plasma", "cividis")
 
 #: The plane is the one with the loudest tile within this many seconds of the trigger.
 _SEARCH = 0.25
@@ -35,7 +39,7 @@ _BOUNDS = {
     "qlow": (3.5, 256.0),
     "qhigh": (3.5, 256.0),
     "fmin": (1.0, 8192.0),
-    "fmax": (1.0, 32768.0),
+    "fmax": (0.0, 32768.0),
     "clip": (0.1, 1e6),
 }
 
@@ -48,77 +52,108 @@ class StrainRecipe:
     ----------
     context : seconds that are whitened and transformed, 16 to 256. Tile energies depend on it.
     qlow, qhigh : range of Q.
-    fmin, fmax : the band in Hz. `fmax` None: 2048 Hz, or 1200 Hz in proportion to 4096 Hz sampling
-        where that is less; `suited` settles it for a set of files.
-    views : seconds around the trigger that a picture shows, 1 to 8 of them.
-    layout : `row`, the views side by side; `one`, a single view; `channels`, three views as the
-        red, green and blue channel.
+    fmin, fmax : the band in Hz. `fmax` 0: 2048 Hz, or 1200 Hz in proportion to 4096 Hz sampling
+        where that is less; `infer` settles it for a set of files.
+    views : seconds around the trigger that a picture shows, 1 to 8 of them; none: by the layout.
+    layout : `channels`, three views as the red, green and blue channel, each with all the pixels;
+        `row`, the views side by side; `one`, a single view.
     clip : normalised energy that is drawn brightest. 25.5 makes one grey level a tenth.
     size : height and width of the whole picture, in pixels; one number makes it square.
-    colour : table for `row` and `one`: viridis, grey, magma, inferno or cividis.
+    colour : table for `row` and `one`: viridis, grey, magma, inferno, plasma or cividis.
 
     Raises
     ------
     SecondhandError : a value out of range, named.
     """
 
+    kind: ClassVar[str] = "strain"
+
     context: float = 32.0
     qlow: float = 4.0
     qhigh: float = 64.0
     fmin: float = 10.0
-    fmax: float | None = None
-    views: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    layout: str = "row"
+    fmax: float = 0.0
+    views: tuple[float, ...] = ()
+    layout: str = "channels"
     clip: float = 25.5
     size: tuple[int, int] = (224, 224)
     colour: str = "viridis"
 
-    kind: ClassVar[str] = "strain"
-
     def __post_init__(self) -> None:
+        settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
         for name, (low, high) in _BOUNDS.items():
-            value = getattr(self, name)
-            if name != "fmax" or value is not None:
-                object.__setattr__(self, name, _number(name, value, low, high))
-        object.__setattr__(self, "views", _views(self.views, self.context))
-        object.__setattr__(self, "size", _size(self.size))
-        for name, choices in (("layout", LAYOUTS), ("colour", COLOURS)):
+            settle(self, name, _number(name, getattr(self, name), low, high))
+        for name, choices in (("layout", tuple(LAYOUTS)), ("colour", COLOURS)):
             if getattr(self, name) not in choices:
                 raise _wrong(name, getattr(self, name), f"one of {', '.join(choices)}")
+        given = LAYOUTS[self.layout] if self.views in ((), []) else self.views
+        settle(self, "views", _views(given, self.context))
+        settle(self, "size", _size(self.size))
         if self.qhigh < self.qlow:
             raise _wrong("qhigh", self.qhigh, f"at least qlow, {self.qlow:g}")
-        if self.fmax is not None and self.fmax < 2 * self.fmin:
+        if self.fmax and self.fmax < 2 * self.fmin:
             raise _wrong("fmax", self.fmax, f"at least twice fmin, {self.fmin:g}")
         if self.context * self.fmin < self.qhigh:
-            raise _wrong(
-                "fmin", self.fmin, f"at least qhigh / context, {self.qhigh / self.context}"
-            )
+            least = self.qhigh / self.context
+            raise _wrong("fmin", self.fmin, f"at least qhigh / context, {least:g}")
         count = len(self.views)
-        if self.layout == "channels" and count != 3:
-            raise _wrong("views", self.views, "three views for the layout channels: 0.5, 2, 4")
-        if self.layout == "one" and count != 1:
-            raise _wrong("views", self.views, "a single view for the layout one: 1")
+        if self.layout != "row" and count != len(LAYOUTS[self.layout]):
+            wanted = {"channels": "three views, as 0.5, 2, 4,", "one": "a single view"}[self.layout]
+            raise _wrong("views", self.views, f"{wanted} for the layout {self.layout}")
         if self.layout == "row" and self.size[1] % count:
             wide = -(-self.size[1] // count) * count
             raise _wrong("size", self.size, f"as wide as {count} views can share: {wide}")
+
+    @classmethod
+    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> StrainRecipe:
+        """A recipe for these files: `fmax` by their most common sampling rate.
+
+        Of more than 50 files, 50 spread evenly over the list are looked at; files that cannot be
+        opened are passed over.
+
+        Parameters
+        ----------
+        paths : strain files.
+        given : settings that are not to be inferred.
+
+        Raises
+        ------
+        SecondhandError : no file can be opened (the first reason is given).
+        """
+        recipe = cls(**given)
+        if recipe.fmax:
+            return recipe
+        listed = list(paths)
+        rates: Counter[float] = Counter()
+        reason = "none were given"
+        for path in listed[:: ceil(len(listed) / 50) or 1]:
+            try:
+                with open_strain(path) as source:
+                    rates[source.rate] += 1
+            except BadFile as error:
+                reason = reason if rates or reason != "none were given" else str(error)
+        if not rates:
+            raise SecondhandError(f"no strain file to infer the band from: {reason}")
+        rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
+        return replace(recipe, fmax=recipe._band(rate)[1])
 
     @property
     def reach(self) -> float:
         """Seconds of strain that must be there on either side of the trigger."""
         return max(self.views) / 2 + settling(4096)
 
-    def suited(self, rates: Iterable[float]) -> StrainRecipe:
-        """The same recipe with `fmax` settled for files of these sampling rates, the commonest."""
-        counted = Counter(rates)
-        if self.fmax is not None or not counted:
-            return self
-        rate = max(counted, key=lambda r: (counted[r], r))
-        return replace(self, fmax=self._band(rate)[1])
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON; `from_dict` takes it back."""
+        """All settings, ready for JSON; `from_dict` takes them back."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {"kind": self.kind, **values}
+        return {"kind": self.kind, "renderer": RENDERER_VERSION, **values}
+
+    def to_json(self) -> str:
+        """`to_dict` as one line of JSON with sorted keys."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of `to_json`: over all settings and the renderer's version."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StrainRecipe:
@@ -126,23 +161,25 @@ class StrainRecipe:
         if not isinstance(values, Mapping):
             raise SecondhandError(f"a recipe is an object of settings, not {values!r:.40}")
         known = {field.name for field in fields(cls)}
-        if wrong := sorted(str(key)[:40] for key in values if key not in known | {"kind"}):
+        settings = {key: v for key, v in values.items() if key not in ("kind", "renderer")}
+        if wrong := sorted(str(key)[:40] for key in settings if key not in known):
             names = ", ".join(sorted(known))
             raise SecondhandError(
                 f"unknown in a strain recipe: {', '.join(wrong[:5])}; known are {names}"
             )
         if values.get("kind", cls.kind) != cls.kind:
             raise SecondhandError(f"a recipe of kind {values['kind']!r:.40} is not one for strain")
-        return cls(**{key: value for key, value in values.items() if key != "kind"})
-
-    def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, of all that changes a pixel and of the renderer's version."""
-        text = json.dumps([RENDERER_VERSION, self.to_dict()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        if values.get("renderer", RENDERER_VERSION) != RENDERER_VERSION:
+            raise SecondhandError(
+                f"the recipe was drawn by renderer {values['renderer']!r:.40}, this is renderer "
+                f"{RENDERER_VERSION}: use the release that made it, or train again"
+            )
+        return cls(**settings)
 
     def read(
         self,
-        path: str | PathLike[str],
+        path: str | os.PathLike[str],
+        *,
         start: float | None = None,
         end: float | None = None,
         at: float | None = None,
@@ -169,8 +206,19 @@ class StrainRecipe:
             reach=self.reach,
             within=within,
             qrange=(self.qlow, self.qhigh),
-            frange=(self.fmin, 2048.0 if self.fmax is None else self.fmax),
+            frange=(self.fmin, self.fmax or 2048.0),
         )
+
+    def image(self, signal: Strain) -> Image.Image:
+        """The picture as Pillow stores it best: with a palette, or RGB for `channels`."""
+        from PIL import Image
+
+        levels = self.levels(signal)
+        if self.layout == "channels":
+            return Image.fromarray(np.stack(levels, axis=-1))
+        picture = Image.fromarray(np.concatenate(levels, axis=1))
+        picture.putpalette(colour_table(self.colour).tobytes())
+        return picture
 
     def render(self, signal: Strain) -> NDArray[np.uint8]:
         """Draw strain: uint8 [height, width, 3]. The same strain always gives the same bytes.
@@ -179,11 +227,24 @@ class StrainRecipe:
         ------
         BadFile : no noise to whiten, or the strain does not cover the views.
         """
-        count = len(self.views)
+        return np.asarray(self.image(signal).convert("RGB"))
+
+    def no_signal(self, signal: Strain) -> bool:
+        """False: strain without noise is a bad file, and noise alone is a class of its own."""
+        return False
+
+    def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
+        """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
+
+        Raises
+        ------
+        BadFile : no noise to whiten, or the strain does not cover the views.
+        """
         height, width = self.size
         bottom, top = self._band(signal.rate)
+        qrange = (self.qlow, self.qhigh)
+        limit = highest_frequency(signal.rate, *qrange)
         axis = np.geomspace(bottom, top, height)
-        limit = highest_frequency(signal.rate, self.qlow, self.qhigh)
         rows = int(np.count_nonzero(axis <= limit))
         if rows < height:
             warnings.warn(
@@ -191,46 +252,40 @@ class StrainRecipe:
                 "the picture stays dark above",
                 stacklevel=2,
             )
-        frange = (bottom, float(axis[rows - 1])) if rows > 1 else (bottom, limit)
         centre = signal.trigger - signal.start
         try:
-            check_band(len(signal.values), signal.rate, (self.qlow, self.qhigh), frange)
             gram = qtransform(
-                whitened(signal.path, signal.values, signal.rate),
+                whiten(signal.values, signal.rate),
                 signal.rate,
-                qrange=(self.qlow, self.qhigh),
-                frange=frange,
+                qrange=qrange,
+                frange=(bottom, float(axis[max(rows, 1) - 1])),
                 search=(centre - _SEARCH, centre + _SEARCH),
             )
             views = gram.images(
                 [(centre - view / 2, centre + view / 2) for view in self.views],
-                width=width // count if self.layout == "row" else width,
+                width=width // len(self.views) if self.layout == "row" else width,
                 height=rows,
             )
-        except BadFile:
-            raise
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        levels = [self._levels(view) for view in views]
-        if self.layout == "channels":
-            return np.ascontiguousarray(np.stack(levels, axis=-1))
-        return colour_table(self.colour)[np.concatenate(levels, axis=1)]
+        return [self._grey(view) for view in views]
 
     def picture(
         self,
-        path: str | PathLike[str],
+        path: str | os.PathLike[str],
+        *,
         start: float | None = None,
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.uint8]:
         """`render` of what `read` reads: uint8 [height, width, 3]."""
-        return self.render(self.read(path, start, end, at))
+        return self.render(self.read(path, start=start, end=end, at=at))
 
     def _band(self, rate: float) -> tuple[float, float]:
-        top = min(2048.0, rate * 1200 / 4096) if self.fmax is None else self.fmax
+        top = self.fmax or min(2048.0, rate * 1200 / 4096)
         return self.fmin, max(top, 2 * self.fmin)
 
-    def _levels(self, energy: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def _grey(self, energy: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Energies, lowest frequency first, to grey levels [height, width], highest first."""
         grey = np.zeros((self.size[0], energy.shape[1]), dtype=np.uint8)
         scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
@@ -246,9 +301,7 @@ def colour_table(name: str) -> NDArray[np.uint8]:
     else:
         from matplotlib import colormaps
 
-        # The table itself: matplotlib's own way to bytes has changed between versions.
-        listed = np.asarray(getattr(colormaps[name], "colors"))  # noqa: B009
-        table = np.rint(listed * 255).astype(np.uint8)
+        table = np.rint(colormaps[name](np.arange(256))[:, :3] * 255).astype(np.uint8)
     table.flags.writeable = False
     return table
 

@@ -13,7 +13,7 @@ from datasets.strain import Strain
 from datasets.strain_recipe import COLOURS, StrainRecipe, colour_table
 
 RATE, START = 4096, 1_000_000_000.0
-GREY = StrainRecipe(context=16, colour="grey")
+GREY = StrainRecipe(context=16, colour="grey", layout="row")
 
 
 def tone(frequency, when, seconds=16, rate=RATE):
@@ -101,7 +101,7 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     assert by_time.tobytes() == recipe.picture(path, at=strain.trigger).tobytes()
     found = recipe.read(path)  # the loudest tile
     assert found.trigger == pytest.approx(strain.trigger, abs=0.1)
-    within = recipe.read(path, 4.0, 6.0)
+    within = recipe.read(path, start=4.0, end=6.0)
     assert START + 4 <= within.trigger <= START + 6
     with pytest.raises(BadFile, match="32 s without gaps"):
         StrainRecipe().picture(path, at=strain.trigger)
@@ -120,14 +120,33 @@ def test_a_band_cut_by_the_sampling_rate_is_warned_of_and_dark():
     assert (full[:8] > 0).any()
 
 
-def test_the_band_is_settled_by_the_commonest_rate():
-    assert StrainRecipe().suited([4096, 4096, 16384]).fmax == 1200
-    assert StrainRecipe().suited([16384, 16384, 4096]).fmax == 2048
-    assert StrainRecipe(fmax=500).suited([4096]).fmax == 500
-    assert StrainRecipe().suited([]).fmax is None
-    # unsettled, a picture has the band of its own rate
+def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
+    paths = []
+    for number, rate in enumerate((4096, 16384, 4096)):
+        paths.append(tmp_path / f"{number}.hdf5")
+        write_hdf5(paths[-1], simulate("No_Glitch_sim", rate=rate, duration=4), "simulated")
+    broken = tmp_path / "broken.hdf5"
+    broken.write_bytes(b"no strain")
+    assert StrainRecipe.infer([broken, *paths]).fmax == 1200
+    assert StrainRecipe.infer(paths[1:2], size=100) == StrainRecipe(fmax=2048, size=(100, 100))
+    assert StrainRecipe.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
+    assert StrainRecipe.infer([], fmax=500.0).fmax == 500
+    with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
+        StrainRecipe.infer([broken])
+    with pytest.raises(SecondhandError, match="none were given"):
+        StrainRecipe.infer([])
+    # not inferred, a picture has the band of its own rate
     strain = tone(100, 8.0)
     assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
+
+
+def test_the_stored_image_is_the_picture():
+    strain = tone(100, 8.0)
+    for recipe, mode in ((replace(GREY, colour="magma"), "P"), (StrainRecipe(context=16), "RGB")):
+        image = recipe.image(strain)
+        assert image.mode == mode
+        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), recipe.render(strain))
+        assert not recipe.no_signal(strain)
 
 
 CHANGES = {
@@ -136,8 +155,8 @@ CHANGES = {
     "qhigh": 32.0,
     "fmin": 20.0,
     "fmax": 1000.0,
-    "views": (1.0,),
-    "layout": "channels",
+    "views": (0.5, 1.0, 2.0),
+    "layout": "row",
     "clip": 20.0,
     "size": (140, 168),
     "colour": "grey",
@@ -145,7 +164,7 @@ CHANGES = {
 
 
 def test_the_fingerprint_covers_every_field(monkeypatch):
-    base = StrainRecipe(views=(0.5, 1.0, 4.0), size=(168, 168))
+    base = StrainRecipe(size=(168, 168))
     assert set(CHANGES) == {field.name for field in fields(StrainRecipe)}
     prints = {base.fingerprint()} | {
         replace(base, **{name: value}).fingerprint() for name, value in CHANGES.items()
@@ -157,7 +176,7 @@ def test_the_fingerprint_covers_every_field(monkeypatch):
 
 
 def test_json_brings_the_recipe_back():
-    for recipe in (StrainRecipe(), replace(GREY, size=100, views=(0.5, 2.0), fmax=2048.0)):
+    for recipe in (StrainRecipe(), replace(GREY, size=100, views=(0.5, 2.0), fmax=2048)):
         text = json.dumps(recipe.to_dict())
         again = StrainRecipe.from_dict(json.loads(text))
         assert again == recipe
@@ -171,6 +190,7 @@ def test_json_brings_the_recipe_back():
     [
         ({"contxt": 32}, "contxt"),
         ({"kind": "sound"}, "'sound'"),
+        ({"renderer": 0}, "train again"),
         ([], "object of settings"),
         ({"context": 4}, "context is 4; it must be 16"),
         ({"context": "32"}, "context is '32'"),
@@ -182,20 +202,20 @@ def test_json_brings_the_recipe_back():
         ({"fmin": 1, "qhigh": 64}, "fmin"),
         ({"fmin": None}, "fmin is None"),
         ({"fmax": 12}, "fmax"),
-        ({"views": []}, "views"),
+        ({"views": {}}, "views"),
         ({"views": [1] * 9}, "views"),
         ({"views": "1234"}, "views"),
         ({"views": [0]}, "views is 0"),
         ({"views": [31]}, "views is 31"),
         ({"views": [1, 2], "layout": "channels"}, "three views"),
-        ({"layout": "one"}, "single view"),
-        ({"layout": "pile"}, "row, one, channels"),
+        ({"views": [1, 2], "layout": "one"}, "single view"),
+        ({"layout": "pile"}, "channels, row, one"),
         ({"layout": ["row"]}, "layout"),
         ({"clip": 0}, "clip"),
         ({"size": 1e3}, "size"),
         ({"size": [224]}, "size"),
         ({"size": [10**6, 10**6]}, "size"),
-        ({"size": [224, 226]}, "as wide as 4 views can share: 228"),
+        ({"size": [224, 226], "layout": "row"}, "as wide as 4 views can share: 228"),
         ({"colour": "jet"}, "colour is 'jet'"),
         ({"colour": {}}, "colour"),
     ],
