@@ -22,7 +22,6 @@ from datasets.errors import BadFile, SecondhandError
 
 log = logging.getLogger(__name__)
 
-SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64")
 MAX_SAMPLES = 2**28  # in one reading: 1 GiB of float32, 1.7 h at 44.1 kHz
 BLOCK = 2**20  # samples decoded at a time, over all channels
 _LOSSY = {"OGG", "MP3", "MPEG"}  # their length is an estimate

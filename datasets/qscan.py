@@ -26,8 +26,7 @@ Span = tuple[float, float]
 MISMATCH = 0.2
 #: Values transformed at a time: 4 MB of complex numbers, which stay in the processor's cache.
 _BLOCK = 1 << 18
-#: Tiles kept on both sides of a window before a spline goes through it. What a cubic spline takes
-#: from a node falls by 0.268 a node, so 32 leave 5e-19.
+#: Tiles kept beside a window for its spline; a node's weight falls by 0.268 a node: 32 leave 5e-19.
 _MARGIN = 32
 
 

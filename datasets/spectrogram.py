@@ -8,13 +8,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets import audio, mel
+from datasets import audio, kinds, mel
 from datasets._audio_header import RATES
 from datasets.errors import BadFile, SecondhandError
 from datasets.recipe import (
@@ -25,6 +24,7 @@ from datasets.recipe import (
     check_values,
     colour_table,
 )
+from datasets.strain_recipe import StrainRecipe
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEVELS = ("clip", "fixed", "pcen")
-STRAIN_SUFFIXES = (".hdf5", ".h5", ".gwf", ".txt", ".txt.gz")
 QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
 LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
 
@@ -286,10 +285,8 @@ def recipe_from_dict(data: object) -> Recipe:
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
     """ "sound" or "strain" by the ending of the name; None for anything else."""
-    name = PurePath(path).name.lower()
-    if name.endswith(audio.SUFFIXES):
-        return "sound"
-    return "strain" if name.endswith(STRAIN_SUFFIXES) else None
+    found = kinds.kind_of(path)
+    return found if found in RECIPES else None
 
 
-RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe}
+RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}

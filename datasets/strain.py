@@ -16,9 +16,6 @@ from .errors import BadFile, SecondhandError
 from .qscan import highest_frequency, qtransform
 from .whitening import settling, whiten
 
-#: What a strain file may be called. Which format it is in is told from its first bytes.
-STRAIN_SUFFIXES = (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz")
-
 #: Whitening needs this many seconds to know the noise: tile energies depend on it.
 SHORTEST_CONTEXT = 16.0
 #: Samples that stay the same for this long were not measured.

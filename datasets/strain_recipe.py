@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BadFile, SecondhandError
 from .qscan import highest_frequency, qtransform
+from .recipe import COLOUR_MAPS, Recipe, colour_table
 from .strain import SHORTEST_CONTEXT, Strain, open_strain, read_strain
 from .whitening import settling, whiten
 
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Goes up whenever the same recipe would draw other pixels.
-RENDERER_VERSION = 1
-
 #: Layouts, and the views of each unless others are given, in seconds.
 LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
-COLOURS = ("viridis", "grey", "magma", "inferno", "plasma", "cividis")
+COLOURS = ("grey", *COLOUR_MAPS)
 
 #: The plane is the one with the loudest tile within this many seconds of the trigger.
 _SEARCH = 0.25
@@ -45,7 +40,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrainRecipe:
+class StrainRecipe(Recipe):
     """A Q-scan of whitened strain on a log2 frequency axis, low frequencies at the bottom.
 
     Attributes
@@ -105,7 +100,7 @@ class StrainRecipe:
             raise _wrong("size", self.size, f"as wide as {count} views can share: {wide}")
 
     @classmethod
-    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> StrainRecipe:
+    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: `fmax` by their most common sampling rate.
 
         Of more than 50 files, 50 spread evenly over the list are looked at; files that cannot be
@@ -141,40 +136,6 @@ class StrainRecipe:
     def reach(self) -> float:
         """Seconds of strain that must be there on either side of the trigger."""
         return max(self.views) / 2 + settling(4096)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All settings, ready for JSON; `from_dict` takes them back."""
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {"kind": self.kind, "renderer": RENDERER_VERSION, **values}
-
-    def to_json(self) -> str:
-        """`to_dict` as one line of JSON with sorted keys."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) of `to_json`: over all settings and the renderer's version."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> StrainRecipe:
-        """A recipe from JSON that may come from anybody: each key and value is checked."""
-        if not isinstance(values, Mapping):
-            raise SecondhandError(f"a recipe is an object of settings, not {values!r:.40}")
-        known = {field.name for field in fields(cls)}
-        settings = {key: v for key, v in values.items() if key not in ("kind", "renderer")}
-        if wrong := sorted(str(key)[:40] for key in settings if key not in known):
-            names = ", ".join(sorted(known))
-            raise SecondhandError(
-                f"unknown in a strain recipe: {', '.join(wrong[:5])}; known are {names}"
-            )
-        if values.get("kind", cls.kind) != cls.kind:
-            raise SecondhandError(f"a recipe of kind {values['kind']!r:.40} is not one for strain")
-        if values.get("renderer", RENDERER_VERSION) != RENDERER_VERSION:
-            raise SecondhandError(
-                f"the recipe was drawn by renderer {values['renderer']!r:.40}, this is renderer "
-                f"{RENDERER_VERSION}: use the release that made it, or train again"
-            )
-        return cls(**settings)
 
     def read(
         self,
@@ -229,10 +190,6 @@ class StrainRecipe:
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
-    def no_signal(self, signal: Strain) -> bool:
-        """False: strain without noise is a bad file, and noise alone is a class of its own."""
-        return False
-
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
 
@@ -270,17 +227,6 @@ class StrainRecipe:
             raise BadFile(signal.path, str(error)) from error
         return [self._grey(view) for view in views]
 
-    def picture(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
-    ) -> NDArray[np.uint8]:
-        """`render` of what `read` reads: uint8 [height, width, 3]."""
-        return self.render(self.read(path, start=start, end=end, at=at))
-
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)
         return self.fmin, max(top, 2 * self.fmin)
@@ -291,19 +237,6 @@ class StrainRecipe:
         scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
         grey[self.size[0] - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
         return grey
-
-
-@lru_cache(maxsize=len(COLOURS))
-def colour_table(name: str) -> NDArray[np.uint8]:
-    """256 colours, uint8 [256, 3]: grey, or matplotlib's table of that name."""
-    if name == "grey":
-        table = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
-    else:
-        from matplotlib import colormaps
-
-        table = np.rint(colormaps[name](np.arange(256))[:, :3] * 255).astype(np.uint8)
-    table.flags.writeable = False
-    return table
 
 
 def _wrong(name: str, value: object, wanted: str) -> SecondhandError:
