@@ -41,7 +41,7 @@ from datasets.errors import BadFile, Rejected, SecondhandError
 if TYPE_CHECKING:
     from datasets.recipe import Recipe
 
-__all__ = ["Item", "PictureCache", "default_root", "no_signal"]
+__all__ = ["Item", "PictureCache", "cache_root", "no_signal"]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class PictureCache:
 
     Parameters
     ----------
-    root : the folder; made when the first picture is stored. None: `default_root()`.
+    root : the folder; made when the first picture is stored. None: `cache_root()`.
     max_bytes : beyond this the least recently used pictures go. None: 20 GiB. Pictures that this
         object has handed out stay, even if they alone are more.
     trust_mtime : take a file whose path, size and time of change are known as unchanged. False
@@ -70,7 +70,7 @@ class PictureCache:
         max_bytes: int | None = None,
         trust_mtime: bool = True,
     ) -> None:
-        self.root = Path(root) if root is not None else default_root()
+        self.root = Path(root) if root is not None else cache_root()
         self.max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         if self.max_bytes <= 0:
             raise SecondhandError(f"max_bytes={max_bytes}: must be above 0")
@@ -257,8 +257,8 @@ class PictureCache:
             )
 
 
-def default_root() -> Path:
-    """$SECONDHAND_CACHE, or `secondhand` in the user's cache folder."""
+def cache_root() -> Path:
+    """Folder for what can be made again: $SECONDHAND_CACHE, else the user's cache folder."""
     if given := os.environ.get("SECONDHAND_CACHE"):
         return Path(given)
     import pooch

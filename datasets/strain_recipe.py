@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -101,8 +101,9 @@ class StrainRecipe(Recipe):
 
     @classmethod
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
-        """A recipe for these files: `fmax` by their most common sampling rate.
+        """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
 
+        The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s at least.
         Of more than 50 files, 50 spread evenly over the list are looked at; files that cannot be
         opened are passed over.
 
@@ -116,21 +117,25 @@ class StrainRecipe(Recipe):
         SecondhandError : no file can be opened (the first reason is given).
         """
         recipe = cls(**given)
-        if recipe.fmax:
+        if recipe.fmax and "context" in given:
             return recipe
         listed = list(paths)
         rates: Counter[float] = Counter()
+        lengths: list[float] = []
         reason = "none were given"
         for path in listed[:: ceil(len(listed) / 50) or 1]:
             try:
                 with open_strain(path) as source:
                     rates[source.rate] += 1
+                    lengths.append(source.samples / source.rate)
             except BadFile as error:
                 reason = reason if rates or reason != "none were given" else str(error)
         if not rates:
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
         rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
-        return replace(recipe, fmax=recipe._band(rate)[1])
+        held = max(floor(sorted(lengths)[len(lengths) // 20]), SHORTEST_CONTEXT)
+        context = recipe.context if "context" in given else min(recipe.context, held)
+        return replace(recipe, fmax=recipe._band(rate)[1], context=context)
 
     @property
     def reach(self) -> float:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from datasets import cache as cache_module
 from datasets._store import files
-from datasets.cache import Item, PictureCache, default_root, main, no_signal
+from datasets.cache import Item, PictureCache, cache_root, main, no_signal
 from datasets.errors import BadFile, SecondhandError
 from datasets.spectrogram import AudioRecipe, recipe_from_dict
 
@@ -386,10 +386,10 @@ class TestUpkeep:
         with pytest.raises(SystemExit, match="2"):
             main(["polish"])
 
-    def test_default_root(self, monkeypatch, tmp_path):
+    def test_cache_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
-        assert default_root() == tmp_path
+        assert cache_root() == tmp_path
         monkeypatch.delenv("SECONDHAND_CACHE")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-        assert default_root().name == "secondhand"
+        assert cache_root().name == "secondhand"
         assert PictureCache(tmp_path).max_bytes == cache_module.MAX_BYTES

@@ -130,9 +130,10 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     broken = tmp_path / "broken.hdf5"
     broken.write_bytes(b"no strain")
     assert StrainRecipe.infer([broken, *paths]).fmax == 1200
-    assert StrainRecipe.infer(paths[1:2], size=100) == StrainRecipe(fmax=2048, size=(100, 100))
+    found = StrainRecipe.infer(paths[1:2], size=100, context=32.0)
+    assert found == StrainRecipe(fmax=2048, size=(100, 100))
     assert StrainRecipe.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
-    assert StrainRecipe.infer([], fmax=500.0).fmax == 500
+    assert StrainRecipe.infer([], fmax=500.0, context=32.0).fmax == 500
     with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
         StrainRecipe.infer([broken])
     with pytest.raises(SecondhandError, match="none were given"):
@@ -140,6 +141,14 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     # not inferred, a picture has the band of its own rate
     strain = tone(100, 8.0)
     assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
+
+
+@pytest.mark.parametrize(("seconds", "context"), [(4, 16), (20, 20), (40, 32)])
+def test_the_context_is_what_the_files_hold(tmp_path, seconds, context):
+    write_hdf5(tmp_path / "a.hdf5", simulate("No_Glitch_sim", duration=seconds), "simulated")
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"]).context == context
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"], fmax=500.0).context == context
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"], context=18.0).context == 18
 
 
 def test_the_stored_image_is_the_picture():
