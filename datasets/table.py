@@ -75,7 +75,7 @@ def load_table(
         gps (paths are relative to the file); or ``demo:NAME``.
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
-        pictures, and leaves signals to the renderer.
+        pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     workers : threads that read files.
 
     Raises
