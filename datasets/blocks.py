@@ -1,16 +1,17 @@
 """Item table -> DataLoaders: the DataBlock pipelines of fastai, in one place.
 
-What differs between pictures and signals is the block that opens a file and the augmentation;
-from the uint8 picture on, both take the same path.
+Pictures and signals differ in the block that opens a file and in what is varied, no more.
 """
 
 from __future__ import annotations
 
 import random
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,8 +23,15 @@ from fastai.vision.core import PILImage
 from fasttransform import Transform
 from PIL import Image, ImageEnhance
 
-from datasets.errors import SecondhandError
+from datasets.augment import spectrogram_tfms
+from datasets.errors import Rejected, SecondhandError
 from datasets.images import Preprocessing, open_picture
+
+if TYPE_CHECKING:
+    from datasets.cache import PictureCache
+    from datasets.recipe import Recipe
+
+NAN = float("nan")
 
 
 class Item(NamedTuple):
@@ -31,6 +39,9 @@ class Item(NamedTuple):
 
     path: str
     label: str
+    start: float = NAN
+    end: float = NAN
+    gps: float = NAN
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,8 @@ class TrainCrop(RandomResizedCrop):
 class Fit(Transform):
     """Validation's picture: exactly :meth:`Preprocessing.fit`."""
 
-    split_idx, order = 1, 1
+    split_idx: int | None = 1
+    order = 1
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__()
@@ -129,6 +141,108 @@ def PictureBlock(preprocessing: Preprocessing, augmentation: Augmentation) -> Tr
     )
 
 
+@dataclass(frozen=True)
+class SignalAugmentation:
+    """How much a training spectrogram is varied, 0 (not) to 2: `augment.spectrogram_tfms`."""
+
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength <= 2:
+            raise SecondhandError(f"strength {self.strength} is not in [0, 2]")
+
+
+class OpenSpectrogram(Transform):
+    """Item -> its picture out of the cache, drawn now if it is not there."""
+
+    def __init__(self, recipe: Recipe, cache: PictureCache) -> None:
+        super().__init__()
+        self.recipe, self.cache = recipe, cache
+
+    def encodes(self, item: Item) -> PILImage:
+        stored = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
+        with Image.open(stored) as picture:
+            return PILImage(picture.convert("RGB"))
+
+
+class Squish(Fit):
+    """The whole spectrogram at the network's size, in training as in validation."""
+
+    split_idx = None
+
+
+class SpectrogramBlock(TransformBlock):
+    """The block for sound and strain: their pictures out of the cache, varied as signals vary.
+
+    No flip, crop or change of light: time, frequency and level mean something in a spectrogram.
+
+    Parameters
+    ----------
+    recipe : how a signal is drawn.
+    preprocessing : with `squish`, for the edges of a spectrogram are data.
+    augmentation : how much training pictures are varied, on the batch.
+    cache : where pictures lie; `render_all` fills it beforehand, in parallel.
+
+    Raises
+    ------
+    SecondhandError : preprocessing that would cut the picture.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        preprocessing: Preprocessing,
+        augmentation: SignalAugmentation,
+        cache: PictureCache,
+    ) -> None:
+        if not preprocessing.squish:
+            raise SecondhandError(
+                "preprocessing for spectrograms needs squish=True: nothing is cut"
+            )
+        super().__init__(
+            type_tfms=[OpenSpectrogram(recipe, cache)],
+            item_tfms=[Squish(preprocessing)],
+            batch_tfms=[
+                IntToFloatTensor(),
+                *spectrogram_tfms(recipe, strength=augmentation.strength),
+                Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
+            ],
+        )
+
+
+def render_all(
+    frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Draw the pictures of all rows beforehand, in parallel; standard error counts them.
+
+    Parameters
+    ----------
+    frame : item table; its `start`, `end` and `gps` say what is drawn of each file.
+    workers : processes; None for one a core.
+
+    Returns
+    -------
+    The rows that have a picture, in their order, and the files left out.
+    """
+    from datasets.cache import Item as Source
+
+    last = started = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        # Of pictures that are there already, or drawn at once, there is nothing to tell.
+        if now - started > 1 and (now - last > 1 or done == total):
+            last = now
+            end = "\n" if done == total else ""
+            print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
+
+    sources = [Source(i.path, i.start, i.end, i.gps) for i in items(frame)]
+    pictures, rejected = cache.render_all(sources, recipe, workers=workers, progress=progress)
+    drawn = [picture is not None for picture in pictures]
+    return frame.loc[drawn].reset_index(drop=True), rejected
+
+
 def dataloaders(
     frame: pd.DataFrame,
     block: TransformBlock,
@@ -158,7 +272,8 @@ def dataloaders(
     valid = np.flatnonzero(rows["split"].eq("valid"))
     datablock = DataBlock(
         blocks=(block, CategoryBlock(vocab=list(classes), sort=False)),
-        get_x=attrgetter("path"),
+        # A picture is its path alone; of a signal also the span or the moment is needed.
+        get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
         get_y=attrgetter("label"),
         splitter=IndexSplitter(valid.tolist()),
     )
@@ -176,4 +291,6 @@ def dataloaders(
 
 def items(frame: pd.DataFrame) -> list[Item]:
     """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
-    return [Item(path, label) for path, label in zip(frame["path"], frame["label"], strict=True)]
+    times = [frame.get(name, pd.Series(NAN, frame.index)) for name in ("start", "end", "gps")]
+    columns = (frame["path"], frame["label"], *times)
+    return [Item(*row) for row in zip(*columns, strict=True)]

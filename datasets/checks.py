@@ -26,7 +26,7 @@ def usable(
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Without the files that are missing, empty, of another kind or unreadable."""
     if check is None:
-        check = _check_picture if kind == "picture" else _check_exists
+        check = {"picture": _check_picture, "sound": _check_sound}.get(kind, _check_exists)
 
     def reason(path: str) -> str:
         if not path.lower().endswith(endings):
@@ -68,6 +68,14 @@ def _check_picture(path: str) -> None:
     _check_exists(path)
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
     open_picture(path, at_least=1)
+
+
+def _check_sound(path: str) -> None:
+    """Read the header; what is wrong behind it shows when the file is drawn."""
+    from datasets import audio
+
+    _check_exists(path)
+    audio.probe(path)
 
 
 def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, list[Rejected]]:

@@ -5,26 +5,38 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from datasets.cache import cache_root
 from datasets.errors import SecondhandError
 
-DEMOS = ("digits",)
+DEMOS = ("digits", "sounds", "glitches")
 
+#: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
+STRANGER = "Whistle_sim"
+_PER_CLASS = 24
+#: The shortest context that a strain recipe takes: half the work of its usual 32 s.
+_SECONDS = 16.0
 
-def cache_root() -> Path:
-    """Folder for what can be made again: ``$SECONDHAND_CACHE``, else the user's cache folder."""
-    given = os.environ.get("SECONDHAND_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "secondhand"
+Rows = list[dict[str, Any]]
 
 
 def write_demo(name: str) -> tuple[pd.DataFrame, str]:
     """The item table of a demo, its files written on first use, and a note on what it is.
+
+    Parameters
+    ----------
+    name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, or simulated strain.
+
+    Returns
+    -------
+    The table (`path`, `label`; for glitches also `group`, the GPS segment, and `gps`, the trigger),
+    and the note. It says SIMULATED of what was not measured.
 
     Raises
     ------
@@ -32,31 +44,76 @@ def write_demo(name: str) -> tuple[pd.DataFrame, str]:
     """
     if name not in DEMOS:
         raise SecondhandError(f"demo:{name} is none of {', '.join(f'demo:{n}' for n in DEMOS)}")
-    return _digits(cache_root() / "demos" / "digits-1")
+    write, note = _WRITERS[name]
+    return _once(cache_root() / "demos" / f"{name}-1", write), note
 
 
-def _digits(folder: Path) -> tuple[pd.DataFrame, str]:
-    """scikit-learn's 1797 handwritten digits (8 x 8, 16 greys) at eight times their size.
+def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
+    """The table of a demo folder. It is written beside and renamed: whole, or not there."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+        try:
+            frame = pd.DataFrame(write(beside))
+            frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
+            frame.to_csv(beside / "items.csv", index=False)
+            os.replace(beside, folder)
+        except BaseException as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            if not (isinstance(error, OSError) and folder.exists()):  # else another was first
+                raise
+    text = {"path": str, "label": str, "group": str}
+    frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)
+    frame["path"] = [str(folder / path) for path in frame["path"]]
+    return frame
 
-    8 and 9 are kept back under the label ``unknown``.
-    """
+
+def _digits(folder: Path) -> Rows:
+    """scikit-learn's 1797 handwritten digits (8 x 8, 16 greys) at eight times their size."""
+    from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    names = [f"{index:04d}.png" for index in range(len(digits.target))]
-    if not folder.exists():
-        from PIL import Image
+    rows: Rows = []
+    for index, (image, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
+        path = folder / f"{index:04d}.png"
+        grey = np.rint(255 - image * (255 / 16)).astype(np.uint8)
+        Image.fromarray(grey).resize((64, 64), Image.Resampling.BICUBIC).save(path)
+        rows.append({"path": path, "label": str(digit) if digit < 8 else "unknown"})
+    return rows
 
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed: a demo folder is either whole or not there.
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".digits-"))
-        for name, image in zip(names, digits.images, strict=True):
-            grey = np.rint(255 - image * (255 / 16)).astype(np.uint8)
-            Image.fromarray(grey).resize((64, 64), Image.Resampling.BICUBIC).save(beside / name)
-        try:
-            os.replace(beside, folder)
-        except OSError:  # somebody else was first
-            shutil.rmtree(beside)
-    labels = [str(digit) if digit < 8 else "unknown" for digit in digits.target]
-    frame = pd.DataFrame({"path": [str(folder / name) for name in names], "label": labels})
-    return frame, "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown"
+
+def _sounds(folder: Path) -> Rows:
+    from datasets import sounds
+
+    rows = sounds.write_demo(folder, per_class=_PER_CLASS)
+    return [{"path": row["path"], "label": row["label"]} for row in rows]
+
+
+def _glitches(folder: Path) -> Rows:
+    from datasets import glitches
+
+    rows = glitches.write_demo(folder, per_class=_PER_CLASS, duration=_SECONDS)
+    return [
+        {
+            "path": row["path"],
+            "label": "unknown" if row["label"] == STRANGER else row["label"],
+            "group": row["group"],
+            "gps": row["gps"],
+        }
+        for row in rows
+    ]
+
+
+_WRITERS: dict[str, tuple[Callable[[Path], Rows], str]] = {
+    "digits": (
+        _digits,
+        "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown",
+    ),
+    "sounds": (_sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
+    "glitches": (
+        _glitches,
+        "SIMULATED strain, glitches and chirps in coloured noise: none was measured; "
+        f"{STRANGER} is kept back as unknown",
+    ),
+}

@@ -17,14 +17,12 @@ import pandas as pd
 
 from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
 from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.kinds import SUFFIXES, kind_of
+
+__all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
 
 UNKNOWN = "unknown"
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
-SUFFIXES = {
-    "picture": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
-    "sound": (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
-    "strain": (".hdf5", ".h5", ".gwf", ".txt", ".txt.gz"),
-}
 _SPLIT_NAMES = {
     "train": "train", "training": "train",
     "valid": "valid", "val": "valid", "validation": "valid",
@@ -60,12 +58,6 @@ class ItemTable:
         return sorted(self.frame["label"].unique())
 
 
-def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Kind of a file by its ending, None where no reader knows it."""
-    name = os.fspath(path).lower()
-    return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
-
-
 def load_table(
     data: str | os.PathLike[str],
     *,
@@ -83,7 +75,7 @@ def load_table(
         gps (paths are relative to the file); or ``demo:NAME``.
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
-        pictures, and leaves signals to the renderer.
+        pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     workers : threads that read files.
 
     Raises

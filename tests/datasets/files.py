@@ -22,6 +22,15 @@ def picture(path: Path, seed: int | None = None) -> Path:
     return path
 
 
+def sound(path: Path) -> Path:
+    """A tenth of a second of its own noise."""
+    import soundfile
+
+    noise = np.random.default_rng(next(COUNTER)).uniform(-0.5, 0.5, 800)
+    soundfile.write(path, noise, 8000)
+    return path
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Two classes of three pictures."""

@@ -10,7 +10,7 @@ import pytest
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.table import load_table
-from tests.datasets.files import picture, reasons, root, write
+from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
 
@@ -45,8 +45,9 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
 def test_a_pipe_is_not_opened(root: Path, kind: str) -> None:
     """Opening one would wait for its writer for ever."""
     if kind == "sound":
-        for index, path in enumerate(sorted(root.rglob("*.jpg"))):
-            path.rename(path.with_suffix(".wav")).write_bytes(bytes(index + 1))
+        for path in sorted(root.rglob("*.jpg")):
+            path.unlink()
+            sound(path.with_suffix(".wav"))
     end = "jpg" if kind == "picture" else "wav"
     os.mkfifo(root / "cat" / f"pipe.{end}")
     table = load_table(root)
@@ -159,7 +160,7 @@ def test_a_folder_that_cannot_be_learned_from(
 
 def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None:
     for name in ("a.wav", "b.wav"):
-        (tmp_path / name).write_bytes(name.encode() * 100)
+        sound(tmp_path / name)
     text = "path,label,start,end\n" + "".join(
         f"{name},{label},{start},{start + 1}\n"
         for name in ("a.wav", "b.wav")

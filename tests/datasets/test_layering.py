@@ -114,7 +114,7 @@ def test_help_loads_nothing_heavy(
 
 def test_the_table_and_the_pictures_are_light() -> None:
     out = python(
-        "import sys, datasets.table, datasets.images, datasets.splits, datasets.checks\n"
+        "import sys, datasets.table, datasets.images, datasets.splits, datasets.checks, datasets.kinds\n"
         f"print(*[name for name in {HEAVY} if name in sys.modules])"
     )
     assert out.strip() == ""

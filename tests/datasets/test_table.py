@@ -226,3 +226,48 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_unknown_demo() -> None:
     with pytest.raises(SecondhandError, match=r"demo:cats is none of demo:digits"):
         load_table("demo:cats")
+
+
+def sounds(folder: Path) -> Path:
+    """Two classes of three sounds, and a copy, an empty, a broken and a missing-header one."""
+    import soundfile
+
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for index in range(3):
+            soundfile.write(folder / label / f"{index}.wav", rng.uniform(-0.5, 0.5, 800), 8000)
+    (folder / "cat" / "copy.wav").write_bytes((folder / "cat" / "0.wav").read_bytes())
+    (folder / "cat" / "empty.wav").write_bytes(b"")
+    (folder / "dog" / "broken.flac").write_bytes(b"fLaC" + bytes(100))
+    soundfile.write(folder / "dog" / "silent.wav", np.zeros(0), 8000)
+    write(folder / "dog" / "notes.docx", "no sound")
+    return folder
+
+
+def test_sounds_are_probed_and_copies_found(tmp_path: Path) -> None:
+    table = load_table(sounds(tmp_path / "data"))
+    assert table.kind == "sound"
+    assert table.classes == ["cat", "dog"]
+    assert len(table.frame) == 6
+    found = reasons(table)
+    assert found.keys() == {"copy.wav", "empty.wav", "broken.flac", "silent.wav", "notes.docx"}
+    assert found["copy.wav"].startswith("a copy of ")
+    assert found["empty.wav"] == "empty file"
+    assert "cannot be decoded" in found["broken.flac"]
+    assert found["notes.docx"] == "not a sound by its ending"
+
+
+def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.hdf5", f"left to the renderer {name}")
+    write(tmp_path / "empty.gwf", "")
+    text = "path,label,gps\na.hdf5,x,1000.5\na.hdf5,y,1003\nb.hdf5,x,1000.5\nb.hdf5,y,1003\n"
+    text += "b.hdf5,x,1000.5\nempty.gwf,x,\nmissing.txt.gz,y,\n"
+    table = load_table(write(tmp_path / "items.csv", text))
+    assert table.kind == "strain"
+    assert table.frame["gps"].tolist() == [1000.5, 1003.0, 1000.5, 1003.0]
+    found = reasons(table)
+    assert found["empty.gwf"] == "empty file"
+    assert found["missing.txt.gz"] == "there is no such file"
+    assert found["b.hdf5"].startswith("a copy of ")

@@ -1,0 +1,214 @@
+"""Augmentation for spectrograms, as fastai batch transforms on [batch, 3, height, width] in 0 to 1.
+
+What is varied here varies between recordings of one sound: when it starts, how loud it is, what
+else is heard, and which parts are missing. Flips, rotation, warp, zoom along frequency and hue
+are not here: they turn a rising call into a falling one, or a pitch into another.
+
+Each draw comes from torch's global generator on the CPU, so that one seed gives the same batches
+on every device.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from fastai.vision.augment import RandTransform
+from fastai.vision.core import TensorImage
+from torch import Tensor
+
+from datasets.errors import SecondhandError
+
+ORDER = 50  # after IntToFloatTensor (10), before Normalize (99)
+
+
+class _Augmentation(RandTransform):
+    """Applied to a part `p` of the pictures of a training batch, each with its own draw."""
+
+    order = ORDER
+    split_idx = 0
+
+    def __init__(self, p: float) -> None:
+        if not 0 <= p <= 1:
+            raise SecondhandError(f"p={p}: must lie between 0 and 1")
+        super().__init__(p=1.0)  # fastai's p is for the whole batch, ours for each picture
+        self.part = p
+
+    def chosen(self, x: Tensor) -> Tensor:
+        """Which pictures are varied: bool [batch, 1, 1, 1]."""
+        return (torch.rand(len(x)) < self.part).view(-1, 1, 1, 1).to(x.device)
+
+    def encodes(self, x: TensorImage) -> TensorImage:
+        return torch.where(self.chosen(x), self.vary(x), x)
+
+    def vary(self, x: Tensor) -> Tensor:
+        """Every picture of the batch, varied."""
+        raise NotImplementedError
+
+
+class TimeShift(_Augmentation):
+    """Move the picture along time; what leaves at one end comes in at the other.
+
+    Parameters
+    ----------
+    limit : farthest shift, as a part of the width, 0 to 1.
+    p : part of the pictures that are shifted.
+    """
+
+    def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
+        _in_range("limit", limit, 0, 1)
+        super().__init__(p)
+        self.limit = limit
+
+    def vary(self, x: Tensor) -> Tensor:
+        width = x.shape[-1]
+        shift = torch.round(_uniform(len(x), -1, 1) * self.limit * width).long()
+        columns = (torch.arange(width) - shift.view(-1, 1)) % width
+        index = columns.to(x.device)[:, None, None, :].expand(x.shape)
+        return torch.gather(x, 3, index)
+
+
+class Gain(_Augmentation):
+    """Make it louder or softer: a step in dB is a step in brightness.
+
+    For grey and "windows" pictures, whose levels are proportional to dB; not for colour maps.
+
+    Parameters
+    ----------
+    limit_db : farthest gain or loss in dB.
+    range_db : dB from black to white, `AudioRecipe.range_db`.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(self, limit_db: float = 6.0, *, range_db: float = 80.0, p: float = 0.75) -> None:
+        _in_range("limit_db", limit_db, 0, range_db)
+        super().__init__(p)
+        self.limit = limit_db / range_db
+
+    def vary(self, x: Tensor) -> Tensor:
+        gain = (_uniform(len(x), -1, 1) * self.limit).view(-1, 1, 1, 1)
+        return (x + gain.to(x)).clamp(0, 1)
+
+
+class BackgroundMix(_Augmentation):
+    """Lay another recording underneath: powers add, the label stays.
+
+    For grey and "windows" pictures drawn in dB; not for colour maps or PCEN.
+
+    Parameters
+    ----------
+    backgrounds : [n, 3, height, width] in 0 to 1, pictures of the same recipe and size; None
+        takes other pictures of the batch.
+    snr_db : least and greatest distance in dB at which the background lies below.
+    range_db : dB from black to white, `AudioRecipe.range_db`.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(
+        self,
+        backgrounds: Tensor | None = None,
+        *,
+        snr_db: tuple[float, float] = (10.0, 30.0),
+        range_db: float = 80.0,
+        p: float = 0.5,
+    ) -> None:
+        if backgrounds is not None and (backgrounds.ndim != 4 or not len(backgrounds)):
+            raise SecondhandError(
+                f"backgrounds of shape {tuple(backgrounds.shape)}: must be [n, 3, height, width]"
+            )
+        if not snr_db[0] <= snr_db[1]:
+            raise SecondhandError(f"snr_db={snr_db}: the least first, then the greatest")
+        super().__init__(p)
+        self.backgrounds, self.snr, self.range = backgrounds, snr_db, range_db
+
+    def vary(self, x: Tensor) -> Tensor:
+        if self.backgrounds is None:
+            below = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
+        else:
+            pick = torch.randint(len(self.backgrounds), (len(x),))
+            below = self.backgrounds[pick].to(x)
+            if below.shape[1:] != x.shape[1:]:
+                raise SecondhandError(
+                    f"backgrounds are {tuple(below.shape[1:])}, the pictures "
+                    f"{tuple(x.shape[1:])}: draw both with one recipe"
+                )
+        snr = (_uniform(len(x), *self.snr) / self.range).view(-1, 1, 1, 1).to(x)
+        bels = self.range / 10
+        # Black is the floor, not zero power: what counts is the background's power above it.
+        above = 10 ** ((below - 1) * bels) - 10**-bels
+        power = 10 ** ((x - 1) * bels) + above * 10 ** (-snr * bels)
+        return (torch.log10(power) / bels + 1).clamp(0, 1)
+
+
+class SpecAugment(_Augmentation):
+    """Cover bands and moments with the picture's mean (Park et al., arXiv 1904.08779, section 2).
+
+    A mask of frequency is f ~ U[0, F] rows high, one of time t ~ U[0, T] columns wide, each laid
+    anywhere. The time warp of the paper is left out; it found it to matter least.
+
+    Parameters
+    ----------
+    frequency, time : F and T, as parts of height and width.
+    count : masks of each sort.
+    p : part of the pictures that are covered.
+    """
+
+    def __init__(
+        self, frequency: float = 0.15, time: float = 0.2, *, count: int = 2, p: float = 0.75
+    ) -> None:
+        _in_range("frequency", frequency, 0, 1)
+        _in_range("time", time, 0, 1)
+        _in_range("count", count, 0, 16)
+        super().__init__(p)
+        self.frequency, self.time, self.count = frequency, time, count
+
+    def vary(self, x: Tensor) -> Tensor:
+        batch, _, height, width = x.shape
+        covered = torch.zeros(batch, 1, height, width, dtype=torch.bool)
+        for _ in range(self.count):
+            covered |= _mask(batch, height, self.frequency).view(batch, 1, height, 1)
+            covered |= _mask(batch, width, self.time).view(batch, 1, 1, width)
+        return torch.where(covered.to(x.device), x.mean(dim=(2, 3), keepdim=True), x)
+
+
+def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentation]:
+    """The augmentations that suit a recipe's pictures.
+
+    Gain and background mixing need levels that are proportional to dB: they are left out for
+    colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
+    trigger and the noise: of its pictures parts are covered, no more.
+
+    Parameters
+    ----------
+    recipe : AudioRecipe or StrainRecipe.
+    strength : 0 for none, 1 for the usual, up to 2.
+    """
+    _in_range("strength", strength, 0, 2)
+    if strength == 0:
+        return []
+    tfms: list[_Augmentation] = []
+    if recipe.kind == "sound":
+        tfms.append(TimeShift(min(0.25 * strength, 0.5)))
+        if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
+            tfms.append(Gain(6 * strength, range_db=recipe.range_db))
+            tfms.append(BackgroundMix(range_db=recipe.range_db, p=min(0.5 * strength, 1)))
+    tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
+    return tfms
+
+
+def _uniform(count: int, low: float, high: float) -> Tensor:
+    return torch.rand(count) * (high - low) + low
+
+
+def _mask(batch: int, length: int, longest: float) -> Tensor:
+    """One run of True a row, bool [batch, length], of U[0, longest] · length."""
+    size = _uniform(batch, 0, longest) * length
+    first = torch.rand(batch) * (length - size)
+    place = torch.arange(length)
+    return (place >= first.round().view(-1, 1)) & (place < (first + size).round().view(-1, 1))
+
+
+def _in_range(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise SecondhandError(f"{name}={value}: must lie between {low} and {high}")

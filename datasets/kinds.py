@@ -1,0 +1,20 @@
+"""Which files are pictures, sounds or strain: told by the ending of the name, in one place."""
+
+from __future__ import annotations
+
+import os
+
+SUFFIXES = {
+    "picture": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
+    "sound": (
+        ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64",
+    ),
+    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz"),
+}  # fmt: skip
+SIGNALS = ("sound", "strain")
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Kind of a file by its ending, None where no reader knows it."""
+    name = os.fspath(path).lower()
+    return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)

@@ -1,0 +1,222 @@
+"""Draw sound and strain files as pictures, without training.
+
+    python -m datasets.render calls/*.wav --out pictures/
+    python -m datasets.render strain/*.hdf5 --at 1126259462.4 --out pictures/
+
+A recording longer than the window gives one picture a window. Standard output gets a line a
+picture (file, tab, picture), standard error the files left out and why. Exit status: 0 when every
+file was drawn, 3 when some were not, 2 for a wrong call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from datasets.errors import BadFile, Rejected, SecondhandError
+
+if TYPE_CHECKING:
+    from datasets.cache import Item, PictureCache
+
+
+def render(
+    files: Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    kind: str = "auto",
+    at: float | None = None,
+    overlap: float = 0.0,
+    workers: int | None = None,
+    cache: PictureCache | None = None,
+    **given: Any,
+) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
+    """Draw files into a folder; folders below the files' common one are kept.
+
+    Parameters
+    ----------
+    files : sound or strain files, or folders of them.
+    out : folder for the PNGs; made if it is not there.
+    kind : "sound", "strain", or "auto": by the ending of each name.
+    at : GPS time (strain) or seconds (sound) around which to draw.
+    overlap : the part of a window that the next one shares, 0 to below 1 (sound).
+    workers : processes; None for one a core.
+    cache : where pictures are looked up and kept; None for the user's.
+    given : settings of the sound recipe; the others are inferred from the files.
+
+    Returns
+    -------
+    (file, picture) pairs, and the files left out.
+
+    Raises
+    ------
+    SecondhandError : a wrong setting, or no files.
+    """
+    from datasets.cache import PictureCache
+    from datasets.spectrogram import RECIPES
+
+    listed, rejected = _by_kind(_listed(files), kind)
+    names = _names([path for paths in listed.values() for path in paths])
+    target = Path(out)
+    if target.exists() and not target.is_dir():
+        raise SecondhandError(f"--out {out}: is a file; name a folder")
+    target.mkdir(parents=True, exist_ok=True)
+    cache = cache or PictureCache()
+    drawn = []
+    for kind_found, paths in listed.items():
+        if kind_found not in RECIPES:
+            raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
+        lengths: dict[str, float | None] = dict.fromkeys(paths)
+        if kind_found == "sound":
+            lengths, bad = _lengths(paths)
+            rejected += bad
+        if not lengths:
+            continue
+        recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
+        items = _items(lengths, recipe, at=at, overlap=overlap)
+        pictures, failed = cache.render_all(items, recipe, workers=workers)
+        rejected += failed
+        for item, picture in zip(items, pictures, strict=True):
+            if picture is not None:
+                moment = "" if item.start is None else f"_{item.start:08.2f}s"
+                name = names[item.path]
+                copy = target / name.with_name(f"{name.stem}{moment}.png")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(picture, copy)
+                drawn.append((Path(item.path), copy))
+    return drawn, rejected
+
+
+def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The files, and what folders hold of sound and strain."""
+    from datasets.spectrogram import kind_of
+
+    found = []
+    for given in files:
+        if os.path.isdir(given):
+            inside = sorted(path for path in Path(given).rglob("*") if kind_of(path))
+            if not inside:
+                raise SecondhandError(f"{given}: no sound or strain files in this folder")
+            found += [str(path) for path in inside]
+        else:
+            found.append(os.fspath(given))
+    if not found:
+        raise SecondhandError("no files given: name sound or strain files, or folders of them")
+    return list(dict.fromkeys(found))
+
+
+def _by_kind(paths: list[str], kind: str) -> tuple[dict[str, list[str]], list[Rejected]]:
+    from datasets.spectrogram import kind_of
+
+    listed: dict[str, list[str]] = {}
+    rejected = []
+    for path in paths:
+        found = kind_of(path) if kind == "auto" else kind
+        if found:
+            listed.setdefault(found, []).append(path)
+        else:
+            rejected.append(Rejected(path, "not a sound or strain file by its name; see --kind"))
+    return listed, rejected
+
+
+def _names(paths: list[str]) -> dict[str, Path]:
+    """A name for each picture, below the folder that all files share; no two are the same."""
+    if not paths:
+        return {}
+    full = {path: os.path.abspath(path) for path in paths}
+    base = os.path.commonpath([os.path.dirname(path) for path in full.values()])
+    names: dict[str, Path] = {}
+    taken: set[Path] = set()
+    for path in paths:
+        name = Path(os.path.relpath(full[path], base))
+        short = name.with_suffix(".png")
+        names[path] = short if short not in taken else name.with_name(f"{name.name}.png")
+        taken.add(names[path])
+    return names
+
+
+def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]:
+    """Seconds of each sound file, and the files that cannot be opened."""
+    from datasets import audio
+
+    lengths: dict[str, float | None] = {}
+    rejected = []
+    for path in paths:
+        try:
+            lengths[path] = audio.probe(path).duration
+        except BadFile as error:
+            rejected.append(Rejected(path, error.reason))
+    return lengths, rejected
+
+
+def _items(
+    lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
+) -> list[Item]:
+    """One item a file; of a long recording one a window."""
+    from datasets.audio import windows
+    from datasets.cache import Item
+
+    items = []
+    for path, length in lengths.items():
+        if at is not None or length is None:
+            items.append(Item(path, at=at))
+            continue
+        spans = windows(length, recipe.window, overlap)
+        items += [Item(path)] if len(spans) == 1 else [Item(path, *span) for span in spans]
+    return items
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="python -m datasets.render", description=__doc__, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("files", nargs="+", help="sound or strain files, or folders of them")
+    add("--out", required=True, help="folder for the pictures")
+    add("--config", action="config", help="YAML file with these settings")
+    add("--kind", type=Literal["auto", "sound", "strain"], default="auto")
+    add("--at", type=float | None, help="GPS time (strain) or seconds (sound) to draw around")
+    add("--workers", type=int | None, help="processes; one a core unless given")
+    add("--cache-dir", type=str | None, help="default: $SECONDHAND_CACHE, or the user's cache")
+    add("--overlap", type=float, default=0.0, help="part of a window the next one shares (sound)")
+    add("--rate", type=int | None, help="Hz (sound); inferred unless given")
+    add("--window", type=float | None, help="seconds in a picture (sound); inferred unless given")
+    add("--level", type=Literal["clip", "fixed", "pcen"], default="clip", help="black and white")
+    add("--colour", type=str, default="grey", help="grey, windows, or a colour map such as magma")
+    add("--size", type=tuple[int, int], default=(224, 224), help="height and width: [224, 224]")
+    options = parser.parse_args(argv)
+    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    from datasets.cache import PictureCache
+
+    sound = {"level": options.level, "colour": options.colour, "size": options.size}
+    sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}
+    try:
+        drawn, rejected = render(
+            options.files,
+            options.out,
+            kind=options.kind,
+            at=options.at,
+            overlap=options.overlap,
+            workers=options.workers,
+            cache=PictureCache(options.cache_dir),
+            **sound,
+        )
+    except SecondhandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for source, picture in drawn:
+        print(f"{source}\t{picture}")
+    for path, reason in rejected:
+        print(f"left out: {path}: {reason}", file=sys.stderr)
+    return 3 if rejected else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The command datasets.render."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from datasets.cache import PictureCache
+from datasets.errors import SecondhandError
+from datasets.render import main, render
+from datasets.spectrogram import AudioRecipe
+
+RATE = 8000
+
+
+def write(path, seconds=0.5, seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).standard_normal(round(RATE * seconds)) / 10
+    soundfile.write(path, noise, RATE)
+    return path
+
+
+@pytest.fixture
+def options(tmp_path):
+    return ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c"), "--workers", "1"]
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_draws_with_the_inferred_recipe(tmp_path, options, capsys):
+    paths = [write(tmp_path / f"{i}.wav", seed=i) for i in range(3)]
+    assert main([*map(str, paths), *options]) == 0
+    recipe = AudioRecipe.infer(paths)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{path}\t{tmp_path / 'out' / path.stem}.png" for path in paths]
+    for path in paths:
+        np.testing.assert_array_equal(
+            pixels(tmp_path / "out" / f"{path.stem}.png"), recipe.picture(path)
+        )
+
+
+def test_settings_reach_the_recipe(tmp_path, options):
+    path = write(tmp_path / "a.wav")
+    chosen = ["--rate", "16000", "--window", "0.6", "--level", "fixed", "--colour", "magma"]
+    assert main([str(path), *options, *chosen, "--size", "[64,96]"]) == 0
+    recipe = AudioRecipe(rate=16_000, window=0.6, level="fixed", colour="magma", size=(64, 96))
+    np.testing.assert_array_equal(pixels(tmp_path / "out" / "a.png"), recipe.picture(path))
+
+
+def test_settings_from_a_file(tmp_path, options):
+    path = write(tmp_path / "a.wav")
+    (tmp_path / "s.yaml").write_text("colour: windows\nsize: [64, 64]\n")
+    assert main([str(path), "--config", str(tmp_path / "s.yaml"), *options]) == 0
+    assert pixels(tmp_path / "out" / "a.png").shape == (64, 64, 3)
+
+
+def test_long_recording_is_one_picture_a_window(tmp_path, options):
+    path = write(tmp_path / "long.flac", seconds=2)
+    assert main([str(path), *options, "--window", "1", "--overlap", "0.5"]) == 0
+    names = sorted(found.name for found in (tmp_path / "out").iterdir())
+    assert names == ["long_00000.00s.png", "long_00000.50s.png", "long_00001.00s.png"]
+    recipe = AudioRecipe(rate=RATE, window=1.0)
+    np.testing.assert_array_equal(
+        pixels(tmp_path / "out" / names[1]), recipe.picture(path, start=0.5, end=1.5)
+    )
+
+
+def test_at_a_moment(tmp_path, options):
+    path = write(tmp_path / "long.wav", seconds=2)
+    assert main([str(path), *options, "--window", "0.5", "--at", "1.5"]) == 0
+    recipe = AudioRecipe(rate=RATE, window=0.5)
+    np.testing.assert_array_equal(
+        pixels(tmp_path / "out" / "long.png"), recipe.picture(path, at=1.5)
+    )
+
+
+def test_folders_are_kept_and_names_never_meet(tmp_path, options):
+    for seed, name in enumerate(["x/a.wav", "x/a.flac", "y/deep/a.wav"]):
+        write(tmp_path / "in" / name, seed=seed)
+    (tmp_path / "in" / "notes.md").write_text("not a sound")
+    assert main([str(tmp_path / "in"), *options]) == 0
+    out = tmp_path / "out"
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
+    assert found == ["x/a.png", "x/a.wav.png", "y/deep/a.png"]
+    assert len({path.read_bytes() for path in out.rglob("*.png")}) == 3
+
+
+@pytest.mark.parametrize("some_good", [True, False])
+def test_bad_files_are_listed_and_the_status_is_3(tmp_path, options, capsys, some_good):
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    (tmp_path / "notes.md").write_text("not a sound")
+    good = [str(write(tmp_path / "good.wav"))] if some_good else []
+    bad = [str(tmp_path / name) for name in ("bad.wav", "notes.md", "absent.wav")]
+    assert main([*good, *bad, *options]) == 3
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == len(good)
+    assert f"left out: {bad[0]}: cannot be decoded" in said.err
+    assert f"left out: {bad[1]}: not a sound or strain file by its name" in said.err
+    assert f"left out: {bad[2]}: cannot be opened" in said.err
+
+
+def test_kind_given_overrules_the_name(tmp_path, options):
+    path = write(tmp_path / "a.wav").rename(tmp_path / "a.dat")
+    assert main([str(path), *options]) == 3
+    assert main([str(path), *options, "--kind", "sound"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--window", "-1"], "window=-1.0"),
+        (["--colour", "pink"], "colour='pink'"),
+        (["--overlap", "1"], "overlap=1.0"),
+        (["--workers", "0"], "workers=0"),
+        (["--size", "[5,5]"], "size=(5, 5)"),
+    ],
+)
+def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, wrong, said):
+    path = write(tmp_path / "a.wav")
+    assert main([str(path), *options, *wrong]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--windo", "1"], ["--level", "loud"], ["--kind", "video"], ["--at", "noon"]]
+)
+def test_wrong_calls_end_with_2(tmp_path, options, wrong):
+    with pytest.raises(SystemExit, match="2"):
+        main([str(write(tmp_path / "a.wav")), *options, *wrong])
+
+
+def test_out_must_be_a_folder(tmp_path, options, capsys):
+    (tmp_path / "out").write_text("in the way")
+    assert main([str(write(tmp_path / "a.wav")), *options]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+def test_nothing_to_draw(tmp_path):
+    with pytest.raises(SecondhandError, match="no files given"):
+        render([], tmp_path / "out", cache=PictureCache(tmp_path / "c"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SecondhandError, match="no sound or strain files in this folder"):
+        render([tmp_path / "empty"], tmp_path / "out", cache=PictureCache(tmp_path / "c"))
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from datasets.render import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'fastai', 'librosa', 'scipy', 'numpy', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "--overlap" in run.stdout

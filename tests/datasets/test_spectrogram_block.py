@@ -1,0 +1,110 @@
+"""One renderer for every route: recipe, cache and DataBlock give the same picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from datasets import glitches, sounds
+from datasets.blocks import SignalAugmentation, SpectrogramBlock, dataloaders, items, render_all
+from datasets.cache import PictureCache
+from datasets.errors import SecondhandError
+from datasets.images import Preprocessing, pixels
+from datasets.spectrogram import RECIPES
+
+LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), squish=True)
+
+
+def table(kind: str, folder: Path) -> pd.DataFrame:
+    """Six files of two classes, two of them for validation."""
+    if kind == "sound":
+        rows = sounds.write_demo(folder, per_class=3, classes=sounds.CLASSES[:2], rate=16000)
+    else:
+        names = ("Blip_sim", "Chirp_sim")
+        rows = glitches.write_demo(folder, per_class=3, classes=names, duration=16)
+    frame = pd.DataFrame(rows).assign(split=["train", "train", "valid"] * 2)
+    if kind == "sound":  # the window is the file's middle, and one is a span of its own
+        frame["start"], frame["end"] = [np.nan] * 5 + [0.5], [np.nan] * 5 + [1.0]
+    return frame
+
+
+@pytest.fixture(params=["sound", "strain"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    frame = table(request.param, tmp_path / "data")
+    recipe = RECIPES[request.param].infer(frame["path"], size=(64, 80))
+    return frame, recipe, PictureCache(tmp_path / "cache")
+
+
+def loaders(case: Any, strength: float = 0.0, **options: Any) -> Any:
+    frame, recipe, cache = case
+    block = SpectrogramBlock(recipe, LOOK, SignalAugmentation(strength), cache)
+    classes = sorted(frame["label"].unique())
+    return dataloaders(frame, block, classes, **{"bs": 4, "workers": 0, **options})
+
+
+def limits(item: Any) -> dict[str, float | None]:
+    found = {"start": item.start, "end": item.end, "at": item.gps}
+    return {name: None if value != value else value for name, value in found.items()}
+
+
+def test_all_routes_give_the_same_picture(case: Any) -> None:
+    frame, recipe, cache = case
+    dls = loaders(case)
+    held = items(frame.loc[frame["split"].eq("valid")])
+    for item, (opened, _) in zip(held, dls.valid_ds, strict=True):
+        drawn = recipe.picture(item.path, **limits(item))
+        stored = cache.get(item.path, recipe, item.start, item.end, item.gps)
+        assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == drawn.tobytes()
+        assert np.asarray(opened).tobytes() == drawn.tobytes()
+    assert len({cache.get(i.path, recipe, i.start, i.end, i.gps) for i in items(frame)}) == 6
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int) -> None:
+    frame, recipe, _ = case
+    part = frame.loc[frame["split"].eq("valid")]
+    fitted = [
+        pixels(LOOK.fit(Image.fromarray(recipe.picture(i.path, **limits(i))))) for i in items(part)
+    ]
+    mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
+    expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
+    dls = loaders(case, strength=1.0, workers=workers)
+    for loader in (dls.valid, dls.test_dl(items(part), with_labels=True)):
+        seen = torch.cat([torch.Tensor(x) for x, _ in loader])
+        torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
+    frame, recipe, cache = case
+    many = pd.concat([frame.head(1)] * 8 + [frame.tail(1)])
+    for strength, different in ((1.0, 6), (0.0, 1)):
+        x, _ = loaders((many, recipe, cache), strength, bs=8).train.one_batch()
+        found = len({tuple(one.flatten().tolist()) for one in torch.Tensor(x)})
+        assert found >= different
+        assert found == 1 or strength
+
+
+def test_render_all_leaves_out_what_cannot_be_drawn(case: Any) -> None:
+    frame, recipe, cache = case
+    bad = Path(frame["path"][1])
+    bad.write_bytes(b"broken")
+    kept, rejected = render_all(frame, recipe, cache, workers=1)
+    assert kept["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
+    assert [item.path for item in rejected] == [str(bad)]
+    assert cache.info()["pictures"] == 5
+    loaders((kept, recipe, cache)).train.one_batch()
+    assert cache.info()["pictures"] == 5  # all were there
+
+
+def test_spectrograms_are_not_cropped(case: Any) -> None:
+    _, recipe, cache = case
+    with pytest.raises(SecondhandError, match="squish=True"):
+        SpectrogramBlock(recipe, Preprocessing(size=48), SignalAugmentation(), cache)
+    with pytest.raises(SecondhandError, match=r"strength 3 is not in"):
+        SignalAugmentation(3)
