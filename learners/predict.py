@@ -41,6 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=None,
         help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
     )
+    answers.add_argument(
+        "--at",
+        type=float | None,
+        default=None,
+        help="GPS time in seconds that strain files are asked about; their loudest moment if not given",
+    )
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
     speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
@@ -56,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write = _csv_writer() if settings.format == "csv" else _jsonl_writer()
     bad = count = 0
     for prediction in predictor.predict(
-        find_files(settings.paths), bs=settings.bs, workers=settings.workers
+        find_files(settings.paths), at=settings.at, bs=settings.bs, workers=settings.workers
     ):
         write(prediction)
         count += 1

@@ -16,13 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import open_picture, pixels
+from datasets.spectrogram import recipe_from_dict
 from datasets.table import UNKNOWN
 from learners.backbones import logits_and_features
 from learners.bundle import Bundle, load_bundle
 from learners.confidence import Confidence
 from learners.selective import check_threshold
+
+Asked = str | os.PathLike[str] | Source
+Opened = npt.NDArray[np.uint8] | BadFile | str
+Floats = npt.NDArray[np.float32]
+NO_SIGNAL = "no signal"
 
 
 class Prediction(NamedTuple):
@@ -77,6 +84,8 @@ class Predictor:
         preprocessing = self.bundle.preprocessing
         self.mean = torch.tensor(preprocessing.mean, device=self.device).view(1, 3, 1, 1)
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
+        recipe = self.bundle.recipe
+        self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.confidence = load_confidence(self.bundle)
         if threshold is not None:
             check_threshold(threshold)
@@ -87,43 +96,62 @@ class Predictor:
         self.top = min(top, len(self.classes))
 
     def predict(
-        self, paths: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
+        self,
+        paths: Iterable[Asked],
+        *,
+        at: float | None = None,
+        bs: int = 32,
+        workers: int | None = None,
     ) -> Iterator[Prediction]:
         """One prediction a file, in the order of the files, as they become ready.
 
         Parameters
         ----------
+        paths : files, or sources with a span or a moment in a file of a signal.
+        at : GPS time in seconds that a strain file is asked about; without it, its loudest moment.
         bs : items in a forward pass.
         workers : threads that decode; by default one for each core.
         """
-        for names, pictures, good, logits, features in self._forwarded(paths, bs, workers):
+        sources = (_source(path, at) for path in paths)
+        for names, pictures, good, logits, features in self._forwarded(sources, bs, workers):
             named = [names[i] for i in good]
             answers = dict(zip(good, self._answers(named, logits, features), strict=True))
             for i, name in enumerate(names):
                 picture = pictures[i]
-                yield bad_answer(picture, name) if isinstance(picture, BadFile) else answers[i]
+                yield answers[i] if i in answers else refused(name, picture)
 
     def outputs(
-        self, paths: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
+        self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
     ) -> tuple[list[str], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """The good files' names, their logits [n, classes] and their features [n, width]."""
         named: list[str] = []
         logits, features = [np.empty((0, len(self.classes)), np.float32)], []
-        for names, _, good, batch_logits, batch_features in self._forwarded(paths, bs, workers):
+        for names, _, good, batch_logits, batch_features in self._forwarded(
+            (_source(path) for path in paths), bs, workers
+        ):
             named += [names[i] for i in good]
             logits.append(batch_logits)
             features.append(batch_features)
         width = features[0].shape[1] if features else 0
         return named, np.concatenate(logits), np.concatenate([np.empty((0, width)), *features])
 
-    def open(self, path: str) -> npt.NDArray[np.uint8] | BadFile:
+    def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
+        path, start, end, at = _source(source)
         preprocessing = self.bundle.preprocessing
         try:
-            picture = open_picture(path, at_least=preprocessing.needs)
+            if self.recipe is None:
+                picture = open_picture(path, at_least=preprocessing.needs)
+            else:
+                signal = self.recipe.read(path, start=start, end=end, at=at)
+                if self.recipe.no_signal(signal):
+                    return NO_SIGNAL
+                picture = self.recipe.image(signal).convert("RGB")
             return pixels(preprocessing.fit(picture))
         except BadFile as error:
             return error
+        except SecondhandError as error:  # the file is fine, the moment asked for is not
+            return BadFile(path, str(error))
 
     @torch.inference_mode()
     def forward(
@@ -161,41 +189,33 @@ class Predictor:
         ]
 
     def _forwarded(
-        self, paths: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
-    ) -> Iterator[
-        tuple[
-            list[str],
-            list[npt.NDArray[np.uint8] | BadFile],
-            list[int],
-            npt.NDArray[np.float32],
-            npt.NDArray[np.float32],
-        ]
-    ]:
+        self, sources: Iterator[Source], bs: int, workers: int | None
+    ) -> Iterator[tuple[list[str], list[Opened], list[int], Floats, Floats]]:
         """Names and pictures of each batch, which of them are good, and what the network says."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
         none = np.empty((0, len(self.classes)), np.float32), np.empty((0, 1), np.float32)
-        for names, pictures in self._decoded((os.fspath(path) for path in paths), bs, workers):
-            good = [(i, p) for i, p in enumerate(pictures) if not isinstance(p, BadFile)]
+        for names, pictures in self._decoded(sources, bs, workers):
+            good = [(i, p) for i, p in enumerate(pictures) if isinstance(p, np.ndarray)]
             logits, features = self.forward(np.stack([p for _, p in good])) if good else none
             yield names, pictures, [i for i, _ in good], logits, features
 
     def _decoded(
-        self, paths: Iterator[str], bs: int, workers: int | None
-    ) -> Iterator[tuple[list[str], list[npt.NDArray[np.uint8] | BadFile]]]:
+        self, sources: Iterator[Source], bs: int, workers: int | None
+    ) -> Iterator[tuple[list[str], list[Opened]]]:
         """Batches of opened files, two batches ahead of the network."""
         workers = max(1, workers or len(os.sched_getaffinity(0)))
-        waiting: deque[tuple[str, Future[npt.NDArray[np.uint8] | BadFile]]] = deque()
+        waiting: deque[tuple[str, Future[Opened]]] = deque()
         with ThreadPoolExecutor(workers) as pool:
             try:
                 exhausted = False
                 while waiting or not exhausted:
                     while not exhausted and len(waiting) < 3 * bs:
-                        path = next(paths, None)
-                        if path is None:
+                        source = next(sources, None)
+                        if source is None:
                             exhausted = True
                         else:
-                            waiting.append((path, pool.submit(self.open, path)))
+                            waiting.append((source.path, pool.submit(self.open, source)))
                     taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
                     if taken:
                         yield [name for name, _ in taken], [future.result() for _, future in taken]
@@ -217,10 +237,19 @@ def load_confidence(bundle: Bundle) -> Confidence:
     return confidence
 
 
-def bad_answer(error: BadFile, name: str) -> Prediction:
-    """The row of a file that could not be read."""
+def refused(name: str, why: object) -> Prediction:
+    """The row of a file that could not be read, or that is silent."""
+    reason = f"bad file: {why.reason}" if isinstance(why, BadFile) else NO_SIGNAL
     nan = float("nan")
-    return Prediction(name, UNKNOWN, "", nan, f"bad file: {error.reason}", [], nan)
+    return Prediction(name, UNKNOWN, "", nan, reason, [], nan)
+
+
+def _source(asked: Asked, at: float | None = None) -> Source:
+    if isinstance(asked, Source):
+        # A table's empty cells are NaN.
+        times = (None if t is None or t != t else t for t in asked[1:])
+        return Source(asked.path, *times)
+    return Source(os.fspath(asked), at=at)
 
 
 def pick_device(wanted: str) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from datasets.errors import BadFile
+from datasets.errors import SecondhandError
 from datasets.images import open_picture
+from datasets.recipe import Recipe
 from datasets.table import ItemTable
 from learners.bundle import Bundle
 
@@ -40,7 +41,12 @@ figure { margin: 0; width: 9.5rem } figcaption { font-size: .85rem; overflow-wra
 
 
 def write_report(
-    folder: Path, bundle: Bundle, predictions: pd.DataFrame, table: ItemTable, history: Path
+    folder: Path,
+    bundle: Bundle,
+    predictions: pd.DataFrame,
+    table: ItemTable,
+    history: Path,
+    recipe: Recipe | None = None,
 ) -> Path:
     """Write the report of a run.
 
@@ -49,6 +55,7 @@ def write_report(
     folder : made if it is not there.
     predictions : the held-out answers, as ``learners.run.answer`` gives them.
     history : the run's history.csv.
+    recipe : draws the files of signals.
 
     Returns
     -------
@@ -81,7 +88,7 @@ def write_report(
         "<h2>Classes</h2>",
         _table(per_class),
         f"<h2>Mistakes, the surest first ({len(mistakes)} of {len(known)})</h2>",
-        _gallery(mistakes.head(12)),
+        _gallery(mistakes.head(12), recipe),
         f"<h2>Left out ({len(table.rejected)})</h2>",
         _table(pd.DataFrame(table.rejected[:50])) if table.rejected else "<p>Nothing.</p>",
         "<h2>How it came about</h2>",
@@ -174,15 +181,18 @@ def _plot(figure: Figure, alt: str) -> str:
     return f'<img class="plot" alt="{_text(alt)}" src="{_data_uri(buffer.getvalue(), "png")}">'
 
 
-def _gallery(mistakes: pd.DataFrame) -> str:
+def _gallery(mistakes: pd.DataFrame, recipe: Recipe | None) -> str:
     if mistakes.empty:
         return "<p>None.</p>"
     figures = []
     for row in mistakes.to_dict("records"):
         said = f"{row['best']} ({100 * row['probability']:.0f} %), is {row['truth']}"
         try:
-            picture = open_picture(row["path"], at_least=300)
-        except BadFile:
+            if recipe is None:
+                picture = open_picture(row["path"], at_least=300)
+            else:
+                picture = recipe.image(recipe.read(row["path"], at=row["gps"])).convert("RGB")
+        except SecondhandError:  # gone since it was answered
             continue
         picture.thumbnail((300, 300))
         buffer = io.BytesIO()

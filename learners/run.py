@@ -13,25 +13,35 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
+from fastai.data.block import TransformBlock
 from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from fastxtend.callback.channelslast import ChannelsLast
 
-from datasets.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.blocks import (
+    Augmentation,
+    PictureBlock,
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+    render_all,
+)
+from datasets.cache import PictureCache
 from datasets.errors import Rejected, SecondhandError
+from datasets.recipe import Recipe
+from datasets.spectrogram import RECIPES
 from datasets.splits import assign_splits, groups_from_names
 from datasets.table import ItemTable, load_table, summary
 from learners import callbacks
 from learners.backbones import NetworkSpec, build, native_size
 from learners.bundle import Bundle, save_bundle
-from learners.confidence import Confidence
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -43,14 +53,12 @@ from learners.config import (
     dump,
 )
 from learners.folder import check_room, provenance, write_csv
+from learners.heldout import answer, calibrate, measure
 from learners.learner import find_lr, fine_tune, make_learner, tracker
-from learners.predictor import Prediction, Predictor, pick_device
+from learners.predictor import pick_device
 from learners.report import write_report
 
 log = logging.getLogger(__name__)
-
-#: Training items whose features a model carries, for the distance.
-REFERENCE_ITEMS = 5000
 
 
 @dataclass
@@ -90,7 +98,7 @@ def run(
     (folder / "config.yaml").write_text(
         dump((data, network, train, augment, speed, confidence, settings))
     )
-    table = load_items(data, train.seed, folder)
+    table, recipe = load_items(data, train.seed, folder)
     classes = table.classes
     body, spec, preprocessing = build(
         NetworkSpec(
@@ -105,8 +113,13 @@ def run(
         weights=network.weights,
     )
     check_room(folder, body)
-    augmentation = Augmentation(augment.min_scale, augment.flip, augment.lighting)
-    block = PictureBlock(preprocessing, augmentation)
+    block: TransformBlock
+    if recipe is None:
+        varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
+        block = PictureBlock(preprocessing, varied)
+    else:
+        preprocessing = replace(preprocessing, squish=True)
+        block = SpectrogramBlock(recipe, preprocessing, SignalAugmentation(), PictureCache())
     workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
     dls = dataloaders(
         table.frame, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
@@ -143,6 +156,7 @@ def run(
         spec=spec,
         classes=classes,
         preprocessing=preprocessing,
+        recipe=None if recipe is None else recipe.to_dict(),
         provenance=provenance(table, command, began),
     )
     calibrate(bundle, table.frame, confidence, train)
@@ -150,12 +164,15 @@ def run(
     bundle.metrics = measure(predictions)
     write_csv(folder / "predictions.csv", predictions)
     save_bundle(bundle, folder / "model")
-    write_report(folder / "report", bundle, predictions, table, folder / "history.csv")
+    write_report(folder / "report", bundle, predictions, table, folder / "history.csv", recipe)
     return Result(folder, bundle.metrics, interrupted)
 
 
-def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
-    """The item table with its splits; what it is and what was left out, in the log and as CSV."""
+def load_items(data: DataSettings, seed: int, folder: Path) -> tuple[ItemTable, Recipe | None]:
+    """The item table with its splits; what it is and what was left out, in the log and as CSV.
+
+    For signals also the recipe, inferred from the training files; their pictures are drawn here.
+    """
     if not data.data:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
@@ -167,6 +184,15 @@ def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
         table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
     )
     table.rejected += moved
+    recipe = None
+    if table.kind != "picture":
+        trained = table.frame.loc[table.frame["split"].eq("train"), "path"]
+        recipe = RECIPES[table.kind].infer(trained)
+        cache = PictureCache()
+        for name in ("frame", "unknowns"):
+            drawn, failed = render_all(getattr(table, name), recipe, cache)
+            setattr(table, name, drawn)
+            table.rejected += failed
     sizes = table.frame["split"].value_counts()
     log.info(
         "%s: %d items of %d classes (%s)%s",
@@ -186,74 +212,7 @@ def load_items(data: DataSettings, seed: int, folder: Path) -> ItemTable:
         folder / "items.csv", index=False
     )
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
-    return table
-
-
-def calibrate(
-    bundle: Bundle, frame: pd.DataFrame, settings: ConfidenceSettings, train: TrainSettings
-) -> None:
-    """Set the bundle's temperature, threshold and distance from the calibration split.
-
-    The distance is to the training items as prediction sees them: not augmented.
-    """
-    predictor = Predictor(bundle)
-    numbers = {name: i for i, name in enumerate(bundle.classes)}
-    held = frame.loc[frame["split"].eq("calibration")]
-    labels = dict(zip(held["path"], held["label"], strict=True))
-    paths, logits, features = predictor.outputs(held["path"], bs=train.bs)
-    trained = frame.loc[frame["split"].eq("train"), "path"]
-    if len(trained) > REFERENCE_ITEMS:
-        trained = trained.sample(REFERENCE_ITEMS, random_state=train.seed)
-    _, _, reference = predictor.outputs(trained, bs=train.bs)
-    fitted = Confidence.fit(
-        logits,
-        [numbers[labels[path]] for path in paths],
-        features,
-        reference,
-        threshold=settings.threshold,
-        target_accuracy=settings.target_accuracy,
-        target_coverage=settings.target_coverage,
-        seed=train.seed,
-        paths=paths,
-    )
-    bundle.confidence = dict(fitted.to_dict())
-    bundle.reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
-    log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
-    for note in fitted.notes:
-        log.info("  %s", note)
-
-
-def answer(bundle: Bundle, table: ItemTable, bs: int) -> pd.DataFrame:
-    """The bundle's own answers for everything held out, through the predictor that users get.
-
-    Returns
-    -------
-    One row an item: Prediction's columns, the true ``truth`` and the ``split``, which is "unknown"
-    for the strangers.
-    """
-    held = table.frame.loc[table.frame["split"].ne("train")]
-    held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
-    answers = list(Predictor(bundle).predict(held["path"], bs=bs))
-    frame = pd.DataFrame(answers, columns=Prediction._fields)
-    frame["truth"], frame["split"] = held["label"], held["split"]
-    return frame
-
-
-def measure(predictions: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy on each part held out, and how much of it is accepted."""
-    metrics: dict[str, Any] = {}
-    for split, rows in predictions.groupby("split"):
-        accepted = rows["label"].ne("unknown")
-        if split == "unknown":
-            metrics["unknown_accepted"] = float(accepted.mean())
-        else:
-            right = rows["best"].eq(rows["truth"])
-            metrics[f"{split}_accuracy"] = float(right.mean())
-            metrics[f"{split}_coverage"] = float(accepted.mean())
-            if accepted.any():
-                metrics[f"{split}_accuracy_of_accepted"] = float(right[accepted].mean())
-        metrics[f"{split}_items"] = len(rows)
-    return metrics
+    return table, recipe
 
 
 def _train(learn: Learner, train: TrainSettings) -> bool:

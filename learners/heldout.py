@@ -1,0 +1,95 @@
+"""What a run does with the items it held out: calibrate on them, answer them, measure."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pandas as pd
+import torch
+
+from datasets.blocks import items
+from datasets.cache import Item as Source
+from datasets.table import ItemTable
+from learners.bundle import Bundle
+from learners.confidence import Confidence
+from learners.config import ConfidenceSettings, TrainSettings
+from learners.predictor import Prediction, Predictor
+
+log = logging.getLogger(__name__)
+
+#: Training items whose features a model carries, for the distance.
+REFERENCE_ITEMS = 5000
+
+
+def calibrate(
+    bundle: Bundle, frame: pd.DataFrame, settings: ConfidenceSettings, train: TrainSettings
+) -> None:
+    """Set the bundle's temperature, threshold and distance from the calibration split.
+
+    The distance is to the training items as prediction sees them: not augmented.
+    """
+    predictor = Predictor(bundle)
+    numbers = {name: i for i, name in enumerate(bundle.classes)}
+    held = frame.loc[frame["split"].eq("calibration")]
+    labels = dict(zip(held["path"], held["label"], strict=True))
+    paths, logits, features = predictor.outputs(sources(held), bs=train.bs)
+    trained = frame.loc[frame["split"].eq("train")]
+    if len(trained) > REFERENCE_ITEMS:
+        trained = trained.sample(REFERENCE_ITEMS, random_state=train.seed)
+    _, _, reference = predictor.outputs(sources(trained), bs=train.bs)
+    fitted = Confidence.fit(
+        logits,
+        [numbers[labels[path]] for path in paths],
+        features,
+        reference,
+        threshold=settings.threshold,
+        target_accuracy=settings.target_accuracy,
+        target_coverage=settings.target_coverage,
+        seed=train.seed,
+        paths=paths,
+    )
+    bundle.confidence = dict(fitted.to_dict())
+    bundle.reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+    log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
+    for note in fitted.notes:
+        log.info("  %s", note)
+
+
+def answer(bundle: Bundle, table: ItemTable, bs: int) -> pd.DataFrame:
+    """The bundle's own answers for everything held out, through the predictor that users get.
+
+    Returns
+    -------
+    One row an item: Prediction's columns, the true ``truth`` and the ``split``, which is "unknown"
+    for the strangers.
+    """
+    held = table.frame.loc[table.frame["split"].ne("train")]
+    held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
+    answers = list(Predictor(bundle).predict(sources(held), bs=bs))
+    frame = pd.DataFrame(answers, columns=Prediction._fields)
+    frame["truth"], frame["split"] = held["label"], held["split"]
+    frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
+    return frame
+
+
+def sources(frame: pd.DataFrame) -> list[Source]:
+    """The rows as what the predictor is asked: files, with a span or a moment where they have one."""
+    return [Source(item.path, item.start, item.end, item.gps) for item in items(frame)]
+
+
+def measure(predictions: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy on each part held out, and how much of it is accepted."""
+    metrics: dict[str, Any] = {}
+    for split, rows in predictions.groupby("split"):
+        accepted = rows["label"].ne("unknown")
+        if split == "unknown":
+            metrics["unknown_accepted"] = float(accepted.mean())
+        else:
+            right = rows["best"].eq(rows["truth"])
+            metrics[f"{split}_accuracy"] = float(right.mean())
+            metrics[f"{split}_coverage"] = float(accepted.mean())
+            if accepted.any():
+                metrics[f"{split}_accuracy_of_accepted"] = float(right[accepted].mean())
+        metrics[f"{split}_items"] = len(rows)
+    return metrics
