@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python -m learners.finetune --data demo:digits --size 64 --epochs 4 --lr 8e-3 \
+	$(BIN)/python -m learners.finetune --data demo:digits --size 64 --epochs 4 --bs 32 --lr 8e-3 \
 	  --no-flip --min-scale 0.7 --out runs/demo --overwrite
 
 test: $(READY)

@@ -68,9 +68,9 @@ class TrainSettings:
 
     epochs: int = option(5, "epochs with all weights")
     freeze_epochs: int = option(1, "epochs before that with the head alone")
-    lr: float | Literal["auto"] = option(4e-3, "largest learning rate of the head, or auto")
+    lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
     lr_mult: float = option(100.0, "the stem learns this much slower than the head")
-    bs: int = option(32, "batch size in items")
+    bs: int = option(16, "batch size in items; more steps help with few files")
     wd: float = option(0.01, "weight decay")
     pct_start: float = option(0.3, "part of the cycle in which the rate rises")
     div: float = option(5.0, "the rate starts at lr / div")
