@@ -55,7 +55,7 @@ class NetworkSpec:
 
     def __post_init__(self) -> None:
         problems = []
-        for name, low, high in (("n_classes", 2, 100_000), ("size", 8, 4096), ("hidden", 1, 65536)):
+        for name, low, high in (("n_classes", 2, 100_000), ("size", 8, 2048), ("hidden", 1, 65536)):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {value!r} is not a whole number from {low} to {high}")

@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,14 +25,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones import NetworkSpec, build
+from learners.card import model_card
+from learners.confidence import Confidence
 
 FORMAT = 1
 CONFIG, WEIGHTS, REFERENCE, CARD = (
@@ -97,9 +101,15 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
         (beside / CARD).write_text(model_card(bundle), encoding="utf-8")
         if folder.exists():
             old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
-            os.replace(folder, old / "it")
-            os.replace(beside, folder)
-            shutil.rmtree(old)
+            try:
+                os.replace(folder, old / "it")
+                os.replace(beside, folder)
+            except BaseException:
+                if (old / "it").exists():
+                    os.replace(old / "it", folder)
+                old.rmdir()
+                raise
+            shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(beside, folder)
     finally:
@@ -139,10 +149,22 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             folder / CONFIG, f"{len(classes)} classes for a network with {spec.n_classes} outputs"
         )
     preprocessing = _typed(Preprocessing, config, "preprocessing", folder)
+    if preprocessing.size != spec.size:
+        raise BadFile(
+            folder / CONFIG,
+            f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
+        )
     recipe = config["recipe"]
     if recipe is not None and not isinstance(recipe, dict):
         raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
+    confidence = _mapping(config, "confidence", folder)
+    _check_head(folder / WEIGHTS, spec)
     tensors = _read_tensors(folder / WEIGHTS)
+    reference = _read_tensors(folder / REFERENCE)
+    try:
+        read_confidence(confidence, reference, len(classes))
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
     try:
         network, built, _ = build(spec, pretrained=False)
     except SecondhandError as error:
@@ -154,51 +176,31 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         classes=classes,
         preprocessing=preprocessing,
         recipe=recipe,
-        confidence=_mapping(config, "confidence", folder),
-        reference=_read_tensors(folder / REFERENCE),
+        confidence=confidence,
+        reference=reference,
         provenance=_mapping(config, "provenance", folder),
         metrics=_mapping(config, "metrics", folder),
     )
 
 
-def model_card(bundle: Bundle) -> str:
-    """README.md with the metadata block of the Hugging Face hub."""
-    labels = [f"`{_one_line(name)}`" for name in bundle.classes[:50]]
-    more = f" and {len(bundle.classes) - 50} more" if len(bundle.classes) > 50 else ""
-    numbers = "\n".join(
-        f"| {key.replace('_', ' ')} | {value:.4f} |"
-        for key, value in bundle.metrics.items()
-        if isinstance(value, float)
-    )
-    note = _one_line(str(bundle.provenance.get("note") or ""))
-    return f"""---
-library_name: secondhand
-pipeline_tag: image-classification
-tags: [secondhand, transfer-learning, safetensors]
----
+def read_confidence(
+    settings: dict[str, Any], reference: Mapping[str, Tensor], n_classes: int
+) -> Confidence:
+    """Temperature, threshold and distance of a model; uncalibrated where it has no settings.
 
-# {bundle.spec.backbone}, fine-tuned
-
-Answers one of {len(bundle.classes)} classes, or "unknown": {", ".join(labels)}{more}.
-
-Trained on: `{_one_line(str(bundle.provenance.get("data", "")))}`{f" ({note})" if note else ""}.
-Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
-
-| figure | value |
-|---|---|
-{numbers}
-
-```
-python -m learners.predict FOLDER FILE...
-```
-
-The folder holds tensors (safetensors) and JSON; opening it runs no code.
-"""
-
-
-def _one_line(text: str) -> str:
-    """User's text inside a card: no markup, no new line."""
-    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:200]
+    Raises
+    ------
+    SecondhandError : a value is missing, foreign, out of range or for another number of classes.
+    """
+    if not settings:
+        return Confidence.fit(np.empty((0, n_classes)), np.empty(0, dtype=int))
+    arrays = {name: value.numpy() for name, value in reference.items()}
+    confidence = Confidence.from_dict(settings, arrays)
+    if confidence.classes != n_classes:
+        raise SecondhandError(
+            f"confidence is for {confidence.classes} classes, the model has {n_classes}"
+        )
+    return confidence
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -225,9 +227,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
             folder / CONFIG,
             f"format {version} is newer than this program reads ({FORMAT}): update secondhand",
         )
-    missing = sorted(_KEYS - set(config))
-    if missing:
-        raise BadFile(folder / CONFIG, f"no {', '.join(missing)} in it: damaged or changed")
+    wrong = sorted(_KEYS ^ set(config))
+    if wrong:
+        raise BadFile(
+            folder / CONFIG, f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed"
+        )
     return dict(config)
 
 
@@ -261,7 +265,26 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = load_file(file)
     except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
         raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    for name, value in tensors.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise BadFile(file, f"tensor {name} has NaN or infinite values")
     return tensors
+
+
+def _check_head(file: Path, spec: NetworkSpec) -> None:
+    """The last layer's shape against the spec, before memory is asked for on the spec's word."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    layers = [name for name in shapes if re.fullmatch(r"1\.\d{1,3}\.weight", name)]
+    last = shapes[max(layers, key=lambda name: int(name.split(".")[1]))] if layers else []
+    hidden = last[1] if spec.head == "linear" and len(last) == 2 else spec.hidden
+    if last != [spec.n_classes, hidden]:
+        raise BadFile(
+            file, f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
+        )
 
 
 def _fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
@@ -279,8 +302,6 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
                 f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
                 f"{value.dtype} {list(value.shape)}",
             )
-        if value.is_floating_point() and not torch.isfinite(theirs).all():
-            raise BadFile(file, f"tensor {name} has NaN or infinite values")
     network.load_state_dict(tensors)
 
 

@@ -9,9 +9,11 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.errors import SecondhandError
 from learners import _command
 
 if TYPE_CHECKING:
@@ -54,6 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
+    files = find_files(settings.paths)
+    first = next(files, None)
+    if first is None:
+        raise SecondhandError(
+            f"{', '.join(settings.paths)[:500]}: no file of a kind that is read; name files, "
+            "folders that hold some, or patterns"
+        )
     from learners.predictor import Predictor
 
     predictor = Predictor(
@@ -62,15 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     write = _csv_writer() if settings.format == "csv" else _jsonl_writer()
     bad = count = 0
     for prediction in predictor.predict(
-        find_files(settings.paths), at=settings.at, bs=settings.bs, workers=settings.workers
+        chain([first], files), at=settings.at, bs=settings.bs, workers=settings.workers
     ):
         write(prediction)
         count += 1
         if prediction.reason.startswith("bad file"):
             bad += 1
             print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
-    if not count:
-        print("no file was found under the paths given", file=sys.stderr)
     if bad:
         print(f"{bad} of {count} files were bad", file=sys.stderr)
     return 3 if bad else 0

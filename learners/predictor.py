@@ -22,8 +22,7 @@ from datasets.images import open_picture, pixels
 from datasets.spectrogram import recipe_from_dict
 from datasets.table import UNKNOWN
 from learners.backbones import logits_and_features
-from learners.bundle import Bundle, load_bundle
-from learners.confidence import Confidence
+from learners.bundle import Bundle, load_bundle, read_confidence
 from learners.selective import check_threshold
 
 Asked = str | os.PathLike[str] | Source
@@ -86,7 +85,9 @@ class Predictor:
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
-        self.confidence = load_confidence(self.bundle)
+        self.confidence = read_confidence(
+            self.bundle.confidence, self.bundle.reference, len(self.classes)
+        )
         if threshold is not None:
             check_threshold(threshold)
             self.confidence.threshold = replace(self.confidence.threshold, value=threshold)
@@ -222,19 +223,6 @@ class Predictor:
             finally:
                 for _, future in waiting:
                     future.cancel()
-
-
-def load_confidence(bundle: Bundle) -> Confidence:
-    """The bundle's temperature, threshold and distance; uncalibrated where it has none."""
-    if not bundle.confidence:
-        return Confidence.fit(np.empty((0, len(bundle.classes))), np.empty(0, dtype=int))
-    arrays = {name: value.numpy() for name, value in bundle.reference.items()}
-    confidence = Confidence.from_dict(bundle.confidence, arrays)
-    if confidence.classes != len(bundle.classes):
-        raise SecondhandError(
-            f"confidence is for {confidence.classes} classes, the model has {len(bundle.classes)}"
-        )
-    return confidence
 
 
 def refused(name: str, why: object) -> Prediction:
