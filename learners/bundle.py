@@ -14,10 +14,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -26,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
+from learners._tensors import check_head, fill, plain, read_tensors, sha256
 from learners.backbones import NetworkSpec, build
 from learners.card import model_card
 from learners.confidence import Confidence
@@ -83,8 +80,8 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         beside.chmod(0o755)
-        save_file(_plain(bundle.network.state_dict()), beside / WEIGHTS)
-        save_file(_plain(bundle.reference), beside / REFERENCE)
+        save_file(plain(bundle.network.state_dict()), beside / WEIGHTS)
+        save_file(plain(bundle.reference), beside / REFERENCE)
         config = {
             "format": FORMAT,
             "network": dataclasses.asdict(bundle.spec),
@@ -94,7 +91,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             "confidence": bundle.confidence,
             "provenance": bundle.provenance,
             "metrics": bundle.metrics,
-            "hashes": {name: _sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
+            "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
         }
         text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
         (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
@@ -130,7 +127,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     hashes = _mapping(config, "hashes", folder)
     for name in (WEIGHTS, REFERENCE):
         _check_file(folder / name)
-        if hashes.get(name) != _sha256(folder / name):
+        if hashes.get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
                 "its content is not what config.json says: damaged or changed; copy the folder anew",
@@ -158,9 +155,9 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     if recipe is not None and not isinstance(recipe, dict):
         raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
     confidence = _mapping(config, "confidence", folder)
-    _check_head(folder / WEIGHTS, spec)
-    tensors = _read_tensors(folder / WEIGHTS)
-    reference = _read_tensors(folder / REFERENCE)
+    check_head(folder / WEIGHTS, spec)
+    tensors = read_tensors(folder / WEIGHTS)
+    reference = read_tensors(folder / REFERENCE)
     try:
         read_confidence(confidence, reference, len(classes))
     except SecondhandError as error:
@@ -169,7 +166,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         network, built, _ = build(spec, pretrained=False)
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
-    _fill(network, tensors, folder / WEIGHTS)
+    fill(network, tensors, folder / WEIGHTS)
     return Bundle(
         network=network.eval(),
         spec=built,
@@ -201,10 +198,6 @@ def read_confidence(
             f"confidence is for {confidence.classes} classes, the model has {n_classes}"
         )
     return confidence
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -258,53 +251,3 @@ def _typed(cls: type, config: dict[str, Any], key: str, folder: Path) -> Any:
         raise BadFile(folder / CONFIG, str(error)) from None
     except (TypeError, ValueError) as error:
         raise BadFile(folder / CONFIG, f"{key}: {error}") from None
-
-
-def _read_tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(file)
-    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
-        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
-    for name, value in tensors.items():
-        if value.is_floating_point() and not torch.isfinite(value).all():
-            raise BadFile(file, f"tensor {name} has NaN or infinite values")
-    return tensors
-
-
-def _check_head(file: Path, spec: NetworkSpec) -> None:
-    """The last layer's shape against the spec, before memory is asked for on the spec's word."""
-    try:
-        with safe_open(file, "pt") as opened:
-            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, OSError, RuntimeError) as error:
-        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
-    layers = [name for name in shapes if re.fullmatch(r"1\.\d{1,3}\.weight", name)]
-    last = shapes[max(layers, key=lambda name: int(name.split(".")[1]))] if layers else []
-    hidden = last[1] if spec.head == "linear" and len(last) == 2 else spec.hidden
-    if last != [spec.n_classes, hidden]:
-        raise BadFile(
-            file, f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
-        )
-
-
-def _fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
-    own = network.state_dict()
-    strange = sorted(set(own) ^ set(tensors))
-    if strange:
-        raise BadFile(
-            file, f"{len(strange)} tensors missing or too many for the network, as {strange[0]}"
-        )
-    for name, value in own.items():
-        theirs = tensors[name]
-        if theirs.shape != value.shape or theirs.dtype != value.dtype:
-            raise BadFile(
-                file,
-                f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
-                f"{value.dtype} {list(value.shape)}",
-            )
-    network.load_state_dict(tensors)
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

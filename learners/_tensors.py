@@ -1,0 +1,70 @@
+"""Tensors of a model folder, in and out: nothing in a file is taken on its word."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from datasets.errors import BadFile
+from learners.backbones import NetworkSpec
+
+
+def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    for name, value in tensors.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise BadFile(file, f"tensor {name} has NaN or infinite values")
+    return tensors
+
+
+def check_head(file: Path, spec: NetworkSpec) -> None:
+    """The last layer's shape against the spec, before memory is asked for on the spec's word."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    layers = [name for name in shapes if re.fullmatch(r"1\.\d{1,3}\.weight", name)]
+    last = shapes[max(layers, key=lambda name: int(name.split(".")[1]))] if layers else []
+    hidden = last[1] if spec.head == "linear" and len(last) == 2 else spec.hidden
+    if last != [spec.n_classes, hidden]:
+        raise BadFile(
+            file, f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
+        )
+
+
+def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    own = network.state_dict()
+    strange = sorted(set(own) ^ set(tensors))
+    if strange:
+        raise BadFile(
+            file, f"{len(strange)} tensors missing or too many for the network, as {strange[0]}"
+        )
+    for name, value in own.items():
+        theirs = tensors[name]
+        if theirs.shape != value.shape or theirs.dtype != value.dtype:
+            raise BadFile(
+                file,
+                f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
+                f"{value.dtype} {list(value.shape)}",
+            )
+    network.load_state_dict(tensors)
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
