@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,9 @@ def _timm_body(
     if config is not None and config.fixed_input_size:
         options["img_size"] = size
     native = int(config.input_size[-1]) if config is not None else size
-    with weights_errors(name, weights), no_waiting_for_a_hub_out_of_reach(), complete():
+    # Only a download has any business with the network: opening a model folder has none.
+    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    with weights_errors(name, weights), hub, complete():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, native)

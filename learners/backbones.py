@@ -55,6 +55,8 @@ class NetworkSpec:
 
     def __post_init__(self) -> None:
         problems = []
+        if type(self.backbone) is not str:
+            problems.append(f"backbone {self.backbone!r} is not a name")
         for name, low, high in (("n_classes", 2, 100_000), ("size", 8, 2048), ("hidden", 1, 65536)):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
