@@ -95,7 +95,14 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
         }
         text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
         (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
-        (beside / CARD).write_text(model_card(bundle), encoding="utf-8")
+        card = model_card(
+            bundle.spec.backbone,
+            bundle.classes,
+            bundle.preprocessing.size,
+            bundle.metrics,
+            bundle.provenance,
+        )
+        (beside / CARD).write_text(card, encoding="utf-8")
         if folder.exists():
             old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
             try:

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from learners.bundle import Bundle
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
-def model_card(bundle: Bundle) -> str:
+def model_card(
+    backbone: str,
+    classes: Sequence[str],
+    size: int,
+    metrics: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+) -> str:
     """README.md with the metadata block of the Hugging Face hub."""
-    labels = [f"`{_one_line(name)}`" for name in bundle.classes[:50]]
-    more = f" and {len(bundle.classes) - 50} more" if len(bundle.classes) > 50 else ""
+    labels = [f"`{_one_line(name)}`" for name in classes[:50]]
+    more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
     numbers = "\n".join(
         f"| {key.replace('_', ' ')} | {value:.4f} |"
-        for key, value in bundle.metrics.items()
+        for key, value in metrics.items()
         if isinstance(value, float)
     )
-    note = _one_line(str(bundle.provenance.get("note") or ""))
+    note = _one_line(str(provenance.get("note") or ""))
     return f"""---
 library_name: secondhand
 pipeline_tag: image-classification
 tags: [secondhand, transfer-learning, safetensors]
 ---
 
-# {bundle.spec.backbone}, fine-tuned
+# {backbone}, fine-tuned
 
-Answers one of {len(bundle.classes)} classes, or "unknown": {", ".join(labels)}{more}.
+Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
-Trained on: `{_one_line(str(bundle.provenance.get("data", "")))}`{f" ({note})" if note else ""}.
-Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
+Input: {size} x {size} pixels.
 
 | figure | value |
 |---|---|
