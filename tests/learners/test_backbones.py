@@ -168,14 +168,14 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "size", "head", "width"),
     [
-        ("test_resnet", 48, "concat", 512),
-        ("test_efficientnet", 64, "concat", 512),
-        ("test_convnext", 64, "concat", 512),
-        ("convnext_atto", 64, "concat", 512),
+        ("test_resnet", 48, "concat", 96),
+        ("test_efficientnet", 64, "concat", 256),
+        ("test_convnext", 64, "concat", 64),
+        ("convnext_atto", 64, "concat", 320),
         ("test_vit", 96, "linear", 64),
         ("swin_tiny_patch4_window7_224", 64, "linear", 768),
         ("torchvision/resnet18", 64, "concat", 512),
-        ("torchvision/mobilenet_v3_small", 64, "concat", 512),
+        ("torchvision/mobilenet_v3_small", 64, "concat", 576),
     ],
 )
 def test_logits_features_and_groups(name: str, size: int, head: str, width: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from datasets.errors import SecondhandError
-from learners.config import FINETUNE, PRESETS, check_keys, dump, make_parser, parse
+from learners.config import FINETUNE, PRESETS, TrainSettings, check_keys, dump, make_parser, parse
 
 
 def read(*argv: str) -> dict[str, Any]:
@@ -153,4 +153,4 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     for group in FINETUNE:
         assert f"\n{group.__doc__}:\n" in said
-    assert "default: 0.004" in said
+    assert f"default: {TrainSettings().lr}" in said
