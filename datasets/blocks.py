@@ -6,8 +6,6 @@ Pictures and signals differ in the block that opens a file and in what is varied
 from __future__ import annotations
 
 import random
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,7 +22,7 @@ from fasttransform import Transform
 from PIL import Image, ImageEnhance
 
 from datasets.augment import spectrogram_tfms
-from datasets.errors import Rejected, SecondhandError
+from datasets.errors import SecondhandError
 from datasets.images import Preprocessing, open_picture
 
 if TYPE_CHECKING:
@@ -208,39 +206,6 @@ class SpectrogramBlock(TransformBlock):
                 Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
             ],
         )
-
-
-def render_all(
-    frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Draw the pictures of all rows beforehand, in parallel; standard error counts them.
-
-    Parameters
-    ----------
-    frame : item table; its `start`, `end` and `gps` say what is drawn of each file.
-    workers : processes; None for one a core.
-
-    Returns
-    -------
-    The rows that have a picture, in their order, and the files left out.
-    """
-    from datasets.cache import Item as Source
-
-    last = started = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        # Of pictures that are there already, or drawn at once, there is nothing to tell.
-        if now - started > 1 and (now - last > 1 or done == total):
-            last = now
-            end = "\n" if done == total else ""
-            print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
-
-    sources = [Source(i.path, i.start, i.end, i.gps) for i in items(frame)]
-    pictures, rejected = cache.render_all(sources, recipe, workers=workers, progress=progress)
-    drawn = [picture is not None for picture in pictures]
-    return frame.loc[drawn].reset_index(drop=True), rejected
 
 
 def dataloaders(

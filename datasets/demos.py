@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pandas as pd
 
 from datasets.cache import cache_root
 from datasets.errors import SecondhandError
+from datasets.kinds import kind_of
 
 DEMOS = ("digits", "sounds", "glitches")
 
@@ -26,12 +30,14 @@ _SECONDS = 16.0
 Rows = list[dict[str, Any]]
 
 
-def write_demo(name: str) -> tuple[pd.DataFrame, str]:
+def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, str]:
     """The item table of a demo, its files written on first use, and a note on what it is.
 
     Parameters
     ----------
     name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, or simulated strain.
+    noise : a strain file, a folder of them or a pattern: what the glitches are put into, instead of
+        simulated noise.
 
     Returns
     -------
@@ -40,11 +46,21 @@ def write_demo(name: str) -> tuple[pd.DataFrame, str]:
 
     Raises
     ------
-    SecondhandError : there is no such demo.
+    SecondhandError : there is no such demo, or no strain where ``noise`` points.
     """
     if name not in DEMOS:
         raise SecondhandError(f"demo:{name} is none of {', '.join(f'demo:{n}' for n in DEMOS)}")
     write, note = _WRITERS[name]
+    if noise is not None:
+        if name != "glitches":
+            raise SecondhandError(
+                f"--noise {noise}: only demo:glitches is made of noise; leave it out"
+            )
+        own = _strain_files(noise)
+        mark = hashlib.sha256(repr([(p, os.stat(p)[6:9]) for p in own]).encode()).hexdigest()[:12]
+        folder = cache_root() / "demos" / f"{name}-1-{mark}"
+        note = f"SIMULATED glitches and chirps in the strain of {noise}; {STRANGER} is kept back as unknown"
+        return _once(folder, partial(_glitches, noise=own)), note
     return _once(cache_root() / "demos" / f"{name}-1", write), note
 
 
@@ -90,10 +106,25 @@ def _sounds(folder: Path) -> Rows:
     return [{"path": row["path"], "label": row["label"]} for row in rows]
 
 
-def _glitches(folder: Path) -> Rows:
+def _strain_files(noise: str) -> list[str]:
+    """The strain files that a path or a pattern names, sorted."""
+    found = (
+        sorted(str(path) for path in Path(noise).rglob("*"))
+        if Path(noise).is_dir()
+        else sorted(glob.glob(noise, recursive=True)) or [noise]
+    )
+    listed = [path for path in found if kind_of(path) == "strain" and os.path.isfile(path)]
+    if not listed:
+        raise SecondhandError(
+            f"--noise {noise}: no strain file there; name a file, a folder or a pattern in quotes"
+        )
+    return listed
+
+
+def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
     from datasets import glitches
 
-    rows = glitches.write_demo(folder, per_class=_PER_CLASS, duration=_SECONDS)
+    rows = glitches.write_demo(folder, per_class=_PER_CLASS, duration=_SECONDS, noise=noise)
     return [
         {
             "path": row["path"],

@@ -18,3 +18,9 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     """Kind of a file by its ending, None where no reader knows it."""
     name = os.fspath(path).lower()
     return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
+
+
+def signal_kind(path: str | os.PathLike[str]) -> str | None:
+    """ "sound" or "strain" by the ending of the name; None for anything else."""
+    kind = kind_of(path)
+    return kind if kind in SIGNALS else None

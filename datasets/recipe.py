@@ -29,7 +29,7 @@ COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
 class Recipe:
-    """What the sound and the strain recipe share; each adds `read`, `render` and its numbers."""
+    """What the sound and the strain recipe share; each adds `read`, `image` and its numbers."""
 
     kind: ClassVar[str]
 
@@ -49,15 +49,32 @@ class Recipe:
         """The signal of one picture: of the span `start` to `end` in s, or around `at`."""
         raise NotImplementedError
 
-    def render(self, signal: Any) -> NDArray[np.uint8]:
-        """Draw a signal: uint8 [height, width, 3]."""
-        raise NotImplementedError
+    def spans(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        overlap: float = 0.0,
+    ) -> list[tuple[float | None, float | None]]:
+        """How a file, or a span of it, is cut into pictures: [(start, end), ...] in seconds.
+
+        One that fits into a picture is left as it was given.
+        """
+        return [(start, end)]
 
     def image(self, signal: Any) -> Image.Image:
-        """What `render` draws, as the Pillow image that is stored; a palette where one will do."""
-        from PIL import Image
+        """The picture as Pillow stores it best, with a palette where one will do."""
+        raise NotImplementedError
 
-        return Image.fromarray(self.render(signal))
+    def render(self, signal: Any) -> NDArray[np.uint8]:
+        """Draw a signal: uint8 [height, width, 3]. Equal signals always give equal bytes.
+
+        Raises
+        ------
+        BadFile : what was read cannot be drawn.
+        """
+        return np.asarray(self.image(signal).convert("RGB"))
 
     def no_signal(self, signal: Any) -> bool:
         """Whether the signal is too quiet to be given to a network."""

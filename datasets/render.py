@@ -93,12 +93,12 @@ def render(
 
 def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The files, and what folders hold of sound and strain."""
-    from datasets.spectrogram import kind_of
+    from datasets.kinds import signal_kind
 
     found = []
     for given in files:
         if os.path.isdir(given):
-            inside = sorted(path for path in Path(given).rglob("*") if kind_of(path))
+            inside = sorted(path for path in Path(given).rglob("*") if signal_kind(path))
             if not inside:
                 raise SecondhandError(f"{given}: no sound or strain files in this folder")
             found += [str(path) for path in inside]
@@ -110,12 +110,12 @@ def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def _by_kind(paths: list[str], kind: str) -> tuple[dict[str, list[str]], list[Rejected]]:
-    from datasets.spectrogram import kind_of
+    from datasets.kinds import signal_kind
 
     listed: dict[str, list[str]] = {}
     rejected = []
     for path in paths:
-        found = kind_of(path) if kind == "auto" else kind
+        found = signal_kind(path) if kind == "auto" else kind
         if found:
             listed.setdefault(found, []).append(path)
         else:

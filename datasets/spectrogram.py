@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets import audio, kinds, mel
+from datasets import audio, mel
 from datasets._audio_header import RATES
 from datasets.errors import BadFile, SecondhandError
 from datasets.recipe import (
@@ -41,7 +41,7 @@ class AudioRecipe(Recipe):
     """Sound as a mel spectrogram: time to the right, low frequencies at the bottom.
 
     A clip shorter than the window is set in its middle, with silence on both sides; of a longer
-    one the middle is drawn (cut it with `datasets.audio.windows` to see all of it).
+    one the middle is drawn (`spans` cuts it, to see all of it).
 
     Parameters
     ----------
@@ -140,6 +140,32 @@ class AudioRecipe(Recipe):
         window = max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
         return cls(**{"rate": rate, "window": window, **given})
 
+    def spans(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        overlap: float = 0.0,
+    ) -> list[tuple[float | None, float | None]]:
+        """A long recording's windows, as `datasets.audio.windows` cuts them.
+
+        Raises
+        ------
+        BadFile : the file cannot be opened, or ends before `start`.
+        """
+        first = start or 0.0
+        last = end
+        if last is None or last - first > self.window:  # only then the length matters
+            whole = audio.probe(path).duration
+            last = whole if last is None else min(last, whole)
+        if last <= first:
+            raise BadFile(path, f"starts at {first:g} s but lasts {last:g} s")
+        parts = audio.windows(last - first, self.window, overlap)
+        if len(parts) == 1:
+            return [(start, end)]
+        return [(first + begin, first + until) for begin, until in parts]
+
     @property
     def samples(self) -> int:
         """Samples in one picture."""
@@ -153,17 +179,9 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """Samples of one picture, resampled and cut or padded to the window.
+        """Samples of one picture, float32 [samples], resampled and cut or padded to the window.
 
-        Parameters
-        ----------
-        path : audio file.
-        start, end : seconds in the file; without them the whole file.
-        at : seconds; the window is laid around this moment.
-
-        Returns
-        -------
-        float32 [samples] in [-1, 1].
+        ``at`` counts in seconds of the file; the window is laid around it.
         """
         if at is not None:
             start = max(at - self.window / 2, 0.0)
@@ -229,10 +247,6 @@ class AudioRecipe(Recipe):
         picture.putpalette(colour_table(self.colour).tobytes())
         return picture
 
-    def render(self, signal: NDArray[np.floating]) -> NDArray[np.uint8]:
-        """Draw samples at the recipe's rate: uint8 [height, width, 3]."""
-        return np.asarray(self.image(signal).convert("RGB"))
-
     def _frame_lengths(self) -> tuple[int, ...]:
         if self.colour == "windows":
             return self.n_fft // 4 * 2, self.n_fft, self.n_fft * 2
@@ -281,12 +295,6 @@ def recipe_from_dict(data: object) -> Recipe:
             f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
         )
     return cls(**settings)
-
-
-def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """ "sound" or "strain" by the ending of the name; None for anything else."""
-    found = kinds.kind_of(path)
-    return found if found in RECIPES else None
 
 
 RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}

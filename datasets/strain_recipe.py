@@ -186,15 +186,6 @@ class StrainRecipe(Recipe):
         picture.putpalette(colour_table(self.colour).tobytes())
         return picture
 
-    def render(self, signal: Strain) -> NDArray[np.uint8]:
-        """Draw strain: uint8 [height, width, 3]. The same strain always gives the same bytes.
-
-        Raises
-        ------
-        BadFile : no noise to whiten, or the strain does not cover the views.
-        """
-        return np.asarray(self.image(signal).convert("RGB"))
-
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
 

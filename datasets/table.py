@@ -62,6 +62,7 @@ def load_table(
     data: str | os.PathLike[str],
     *,
     kind: str = "auto",
+    noise: str | None = None,
     check: Callable[[str], None] | None = None,
     workers: int = 2,
 ) -> ItemTable:
@@ -74,6 +75,8 @@ def load_table(
         file with the columns path and label, and where it has them group, split, fold, start, end,
         gps (paths are relative to the file); or ``demo:NAME``.
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
+    noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
+        or a pattern.
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     workers : threads that read files.
@@ -88,8 +91,10 @@ def load_table(
     if source.startswith("demo:"):
         from datasets.demos import write_demo
 
-        frame, note = write_demo(source.removeprefix("demo:"))
+        frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         rejected: list[Rejected] = []
+    elif noise is not None:
+        raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
     else:
         path = Path(source)
         if not path.exists():

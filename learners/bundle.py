@@ -41,8 +41,8 @@ CONFIG, WEIGHTS, REFERENCE, CARD = (
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
-    "format", "network", "classes", "preprocessing", "recipe", "confidence", "provenance",
-    "metrics", "hashes",
+    "format", "network", "classes", "preprocessing", "recipe", "overlap", "confidence",
+    "provenance", "metrics", "hashes",
 }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ class Bundle:
     classes : the label of each logit.
     preprocessing : picture -> input.
     recipe : how a signal is drawn, as JSON; None for pictures.
+    overlap : the part of a long recording's window that the next one shares, 0 to below 1.
     confidence : settings of temperature, threshold and distance, as JSON.
     reference : tensors that the distance needs; may be empty.
     provenance, metrics : what it was trained on and what it reached, as JSON.
@@ -67,6 +68,7 @@ class Bundle:
     classes: list[str]
     preprocessing: Preprocessing
     recipe: dict[str, Any] | None = None
+    overlap: float = 0.25
     confidence: dict[str, Any] = field(default_factory=dict)
     reference: dict[str, Tensor] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +90,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             "classes": bundle.classes,
             "preprocessing": dataclasses.asdict(bundle.preprocessing),
             "recipe": bundle.recipe,
+            "overlap": bundle.overlap,
             "confidence": bundle.confidence,
             "provenance": bundle.provenance,
             "metrics": bundle.metrics,
@@ -161,6 +164,9 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     recipe = config["recipe"]
     if recipe is not None and not isinstance(recipe, dict):
         raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
+    overlap = config["overlap"]
+    if type(overlap) not in (int, float) or not 0 <= overlap <= 0.95:
+        raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to 0.95")
     confidence = _mapping(config, "confidence", folder)
     check_head(folder / WEIGHTS, spec)
     tensors = read_tensors(folder / WEIGHTS)
@@ -180,6 +186,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         classes=classes,
         preprocessing=preprocessing,
         recipe=recipe,
+        overlap=overlap,
         confidence=confidence,
         reference=reference,
         provenance=_mapping(config, "provenance", folder),

@@ -1,27 +1,15 @@
-"""The settings behind the command lines, and how they are read.
+"""The settings behind the command lines: small dataclasses, each a group of flags.
 
-A command's flags are the fields of small dataclasses, one group of flags each. A value comes from,
-in rising order of weight: the default here, ``--preset``, ``--config file.yaml``, a flag. Nothing
-heavy is imported, so that ``--help`` answers at once.
+`learners.flags` reads them. Nothing heavy is imported, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import difflib
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
-
-import yaml
+from typing import Any, Literal
 
 from datasets.errors import SecondhandError
-
-PRESETS = Path(__file__).parent / "presets"
-Settings = TypeVar("Settings")
 
 
 def option(default: Any, help: str) -> Any:
@@ -43,6 +31,59 @@ class DataSettings:
     fold: str | None = option(None, "value of the column 'fold' that is held out")
     valid: float = option(0.15, "part of the items that chooses the checkpoint")
     calibration: float = option(0.15, "part of the items that sets temperature and threshold")
+
+
+@dataclass
+class SignalSettings:
+    """sound and strain"""
+
+    rate: int | None = option(None, "sound: Hz; the files' most common one if not given")
+    window: float | None = option(
+        None, "sound: seconds in a picture; what holds most files, 5 at most, if not given"
+    )
+    overlap: float = option(0.25, "sound: part of a long recording's window that the next shares")
+    level: Literal["clip", "fixed", "pcen"] | None = option(
+        None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
+    )
+    n_mels: int | None = option(None, "sound: mel bands")
+    views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
+    layout: Literal["channels", "row", "one"] | None = option(
+        None, "strain: three views as channels, views side by side, or one view"
+    )
+    context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
+    fmin: float | None = option(None, "lowest frequency drawn, Hz")
+    fmax: float | None = option(None, "highest frequency drawn, Hz")
+    colour: str | None = option(None, "grey, windows (sound), or a colour map such as magma")
+    picture: list[int] | None = option(None, "height and width of the drawing, as [224, 224]")
+    noise: str | None = option(
+        None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
+    )
+    cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
+    cache_limit: float = option(20.0, "GiB of drawings kept, the least recently used go first")
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """The settings given for a recipe of this kind; the others are inferred.
+
+        Raises
+        ------
+        SecondhandError : names every setting given that this kind of file does not have.
+        """
+        both = ("fmin", "fmax", "colour", "picture")
+        own = {
+            "sound": ("rate", "window", "level", "n_mels"),
+            "strain": ("views", "layout", "context"),
+        }
+        names = [name for names in own.values() for name in names] + list(both)
+        given = {name: v for name in names if (v := getattr(self, name)) is not None}
+        fitting = (*own[kind], *both) if kind in own else ()
+        if wrong := [f"--{name.replace('_', '-')}" for name in given if name not in fitting]:
+            raise SecondhandError(
+                f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
+            )
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+        if "picture" in values:
+            values["size"] = values.pop("picture")
+        return values
 
 
 @dataclass
@@ -96,6 +137,9 @@ class AugmentSettings:
     min_scale: float = option(0.35, "smallest part of a picture's area that a crop keeps")
     flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
     lighting: float = option(0.2, "largest change of brightness and contrast")
+    augment_strength: float = option(
+        1.0, "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2"
+    )
 
 
 @dataclass
@@ -134,6 +178,7 @@ class RunSettings:
 
 FINETUNE = (
     DataSettings,
+    SignalSettings,
     NetworkSettings,
     TrainSettings,
     AugmentSettings,
@@ -141,105 +186,3 @@ FINETUNE = (
     ConfidenceSettings,
     RunSettings,
 )
-
-
-def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
-    """A jsonargparse parser with one group of flags for each dataclass."""
-    import jsonargparse
-
-    class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
-        """Names every wrong key of a file at once."""
-
-        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
-            check_keys(Path(values), groups)
-            if yaml.safe_load(Path(values).read_text()) is None:
-                return  # nothing but comments
-            super().__call__(parser, cfg, values, option_string)
-
-    parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
-    parser.add_argument("--config", action=ConfigFile, help="YAML file of settings")
-    if len(groups) > 1:
-        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
-        # For the help alone: what it stands for is read as a file, and printed as its values.
-        parser.add_argument(
-            "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
-        )
-    for group in groups:
-        section = parser.add_argument_group(group.__doc__ or "")
-        hints = get_type_hints(group)
-        for item in dataclasses.fields(group):
-            flag = "--" + item.name.replace("_", "-")
-            keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
-            if hints[item.name] is bool:
-                keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
-            else:
-                keywords["type"] = hints[item.name]
-            section.add_argument(flag, **keywords)
-    return parser
-
-
-def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> list[Any]:
-    """The dataclasses, filled. Wrong flags and values end with exit status 2 and a message."""
-    namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
-    return [
-        group(**{item.name: getattr(namespace, item.name) for item in dataclasses.fields(group)})
-        for group in groups
-    ]
-
-
-def check_keys(file: Path, groups: Sequence[type]) -> None:
-    """Raise SecondhandError that names all keys of a YAML file that are no settings."""
-    try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SecondhandError(
-            f"--config {file}: cannot be read ({str(error).splitlines()[0]})"
-        ) from None
-    if content is None:
-        return
-    if not isinstance(content, dict):
-        raise SecondhandError(f"--config {file}: not a list of 'name: value' lines")
-    known = [item.name for group in groups for item in dataclasses.fields(group)]
-    wrong = [str(key) for key in content if key not in known]
-    if wrong:
-        named = []
-        for key in wrong:
-            near = difflib.get_close_matches(key, known, n=1)
-            named.append(f"{key!r}" + (f" (meant {near[0]!r}?)" if near else ""))
-        raise SecondhandError(f"--config {file}: unknown {', '.join(named)}")
-
-
-def dump(settings: Sequence[Any]) -> str:
-    """The settings as YAML that ``--config`` reads back."""
-    content: dict[str, Any] = {}
-    for group in settings:
-        for key, value in dataclasses.asdict(group).items():
-            content[key] = str(value) if isinstance(value, Path) else value
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-
-def _in_order_of_weight(argv: list[str]) -> list[str]:
-    """The preset first, then files, then flags: jsonargparse lets the later one win."""
-    presets: list[str] = []
-    files: list[str] = []
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name in ("--config", "--preset"):
-            value = value if equals else next(words, "")
-            if name == "--config":
-                files += [f"--config={value}"]
-            else:
-                presets += [f"--config={_preset(value)}"]
-        else:
-            rest.append(word)
-    return [*presets, *files, *rest]
-
-
-def _preset(name: str) -> Path:
-    file = PRESETS / f"{name}.yaml"
-    if Path(name).name != name or not file.is_file():
-        known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
-        raise SecondhandError(f"--preset {name!r} is none of {known}")
-    return file

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from learners import _command
-from learners.config import FINETUNE, make_parser, parse
+from learners.config import FINETUNE
+from learners.flags import make_parser, parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:

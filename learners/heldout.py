@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -11,10 +12,11 @@ import torch
 from datasets.blocks import items
 from datasets.cache import Item as Source
 from datasets.table import ItemTable
+from learners.answers import Floats, Prediction, stacked
 from learners.bundle import Bundle
 from learners.confidence import Confidence
 from learners.config import ConfidenceSettings, TrainSettings
-from learners.predictor import Prediction, Predictor
+from learners.predictor import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +24,41 @@ log = logging.getLogger(__name__)
 REFERENCE_ITEMS = 5000
 
 
+@dataclass
+class Evaluation:
+    """What a model says of labelled items, and what it rests on; one row an item in each.
+
+    Attributes
+    ----------
+    predictions : Prediction's columns (but ``windows``), the true ``truth``, the ``split``, which is
+        "unknown" for strangers, and ``gps``.
+    logits : float32 [n, classes]; NaN for items that could not be judged.
+    features : float32 [n, width], of the body, pooled; NaN likewise.
+    """
+
+    predictions: pd.DataFrame
+    logits: Floats
+    features: Floats
+
+
 def calibrate(
-    bundle: Bundle, frame: pd.DataFrame, settings: ConfidenceSettings, train: TrainSettings
+    bundle: Bundle,
+    frame: pd.DataFrame,
+    rows: pd.DataFrame,
+    settings: ConfidenceSettings,
+    train: TrainSettings,
 ) -> None:
     """Set the bundle's temperature, threshold and distance from the calibration split.
 
-    The distance is to the training items as prediction sees them: not augmented.
+    The distance is to the training items as prediction sees them: not augmented, and of long
+    recordings their windows, which are the ``rows`` of the table ``frame``.
     """
     predictor = Predictor(bundle)
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     held = frame.loc[frame["split"].eq("calibration")]
     labels = dict(zip(held["path"], held["label"], strict=True))
     paths, logits, features = predictor.outputs(sources(held), bs=train.bs)
-    trained = frame.loc[frame["split"].eq("train")]
+    trained = rows.loc[rows["split"].eq("train")]
     if len(trained) > REFERENCE_ITEMS:
         trained = trained.sample(REFERENCE_ITEMS, random_state=train.seed)
     _, _, reference = predictor.outputs(sources(trained), bs=train.bs)
@@ -56,21 +80,17 @@ def calibrate(
         log.info("  %s", note)
 
 
-def answer(bundle: Bundle, table: ItemTable, bs: int) -> pd.DataFrame:
-    """The bundle's own answers for everything held out, through the predictor that users get.
-
-    Returns
-    -------
-    One row an item: Prediction's columns, the true ``truth`` and the ``split``, which is "unknown"
-    for the strangers.
-    """
+def answer(bundle: Bundle, table: ItemTable, bs: int) -> Evaluation:
+    """The bundle's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
     held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
-    answers = list(Predictor(bundle).predict(sources(held), bs=bs))
-    frame = pd.DataFrame(answers, columns=Prediction._fields)
+    predictor = Predictor(bundle)
+    answers = list(predictor.answers(sources(held), bs=bs))
+    frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
+    frame = frame.drop(columns="windows")
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
-    return frame
+    return Evaluation(frame, *stacked(answers))
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:

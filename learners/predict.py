@@ -49,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=None,
         help="GPS time in seconds that strain files are asked about; their loudest moment if not given",
     )
+    answers.add_argument(
+        "--windows",
+        action="store_true",
+        help="a row for each window of a long recording, instead of one for the file",
+    )
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
     speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
@@ -73,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for prediction in predictor.predict(
         chain([first], files), at=settings.at, bs=settings.bs, workers=settings.workers
     ):
-        write(prediction)
+        for row in (settings.windows and prediction.windows) or [prediction]:
+            write(row)
         count += 1
         if prediction.reason.startswith("bad file"):
             bad += 1
@@ -111,8 +117,9 @@ def _csv_writer() -> Callable[[Prediction], None]:
     from learners.predictor import Prediction
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(Prediction._fields)
-    return lambda row: writer.writerow([_cell(value) for value in row])
+    columns = [name for name in Prediction._fields if name != "windows"]  # rows of their own
+    writer.writerow(columns)
+    return lambda row: writer.writerow([_cell(getattr(row, name)) for name in columns])
 
 
 def _cell(value: object) -> object:
@@ -124,12 +131,13 @@ def _cell(value: object) -> object:
 
 
 def _jsonl_writer() -> Callable[[Prediction], None]:
-    def write(row: Prediction) -> None:
-        fields = row._asdict().items()
-        known = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields}
-        print(json.dumps(known, ensure_ascii=False))
+    return lambda row: print(json.dumps(_plain(row), ensure_ascii=False))
 
-    return write
+
+def _plain(row: Prediction) -> dict[str, object]:
+    fields = row._replace(windows=())._asdict()
+    known = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields.items()}
+    return known | {"windows": [_plain(window) for window in row.windows]}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -21,39 +22,25 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.images import open_picture, pixels
 from datasets.spectrogram import recipe_from_dict
 from datasets.table import UNKNOWN
+from learners.answers import (
+    NO_SIGNAL,
+    Answer,
+    Floats,
+    Prediction,
+    pooled,
+    refused,
+    seconds,
+    stacked,
+    unheard,
+)
 from learners.backbones import logits_and_features
 from learners.bundle import Bundle, load_bundle, read_confidence
 from learners.selective import check_threshold
 
+__all__ = ["Prediction", "Predictor", "pick_device"]
+
 Asked = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | str
-Floats = npt.NDArray[np.float32]
-NO_SIGNAL = "no signal"
-
-
-class Prediction(NamedTuple):
-    """The answer for one file.
-
-    Attributes
-    ----------
-    path : the file, as it was named.
-    label : one of the classes, or "unknown".
-    best : the best class all the same; "" for a bad file.
-    probability : of the best class, calibrated, in [0, 1]; NaN for a bad file.
-    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal" or
-        "bad file: …".
-    top : the best classes with their probabilities, best first.
-    distance_p : part of known items that lie at least as far from the training data, in (0, 1];
-        NaN where the model measures no distance.
-    """
-
-    path: str
-    label: str
-    best: str
-    probability: float
-    reason: str
-    top: list[tuple[str, float]]
-    distance_p: float
 
 
 class Predictor:
@@ -106,6 +93,9 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """One prediction a file, in the order of the files, as they become ready.
 
+        A recording longer than the model's window is cut into windows. Its logit of each class is
+        the mean of the `TOP_WINDOWS` largest that its windows have, and it is judged by that.
+
         Parameters
         ----------
         paths : files, or sources with a span or a moment in a file of a signal.
@@ -113,28 +103,35 @@ class Predictor:
         bs : items in a forward pass.
         workers : threads that decode; by default one for each core.
         """
-        sources = (_source(path, at) for path in paths)
-        for names, pictures, good, logits, features in self._forwarded(sources, bs, workers):
-            named = [names[i] for i in good]
-            answers = dict(zip(good, self._answers(named, logits, features), strict=True))
-            for i, name in enumerate(names):
-                picture = pictures[i]
-                yield answers[i] if i in answers else refused(name, picture)
+        for answer in self.answers(paths, at=at, bs=bs, workers=workers):
+            yield answer.prediction
+
+    def answers(
+        self,
+        paths: Iterable[Asked],
+        *,
+        at: float | None = None,
+        bs: int = 32,
+        workers: int | None = None,
+    ) -> Iterator[Answer]:
+        """As `predict`, with the logits and features that each prediction rests on."""
+        if bs < 1:
+            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+        parts = (
+            (number, part)
+            for number, path in enumerate(paths)
+            for part in self._parts(_source(path, at))
+        )
+        for _, group in groupby(self._judged(parts, bs, workers), key=itemgetter(0)):
+            judged = [answer for _, answer in group]
+            yield judged[0] if len(judged) == 1 else self._together(judged)
 
     def outputs(
         self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
-    ) -> tuple[list[str], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    ) -> tuple[list[str], Floats, Floats]:
         """The good files' names, their logits [n, classes] and their features [n, width]."""
-        named: list[str] = []
-        logits, features = [np.empty((0, len(self.classes)), np.float32)], []
-        for names, _, good, batch_logits, batch_features in self._forwarded(
-            (_source(path) for path in paths), bs, workers
-        ):
-            named += [names[i] for i in good]
-            logits.append(batch_logits)
-            features.append(batch_features)
-        width = features[0].shape[1] if features else 0
-        return named, np.concatenate(logits), np.concatenate([np.empty((0, width)), *features])
+        good = [a for a in self.answers(paths, bs=bs, workers=workers) if a.logits is not None]
+        return [a.prediction.path for a in good], *stacked(good, len(self.classes))
 
     def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
@@ -166,70 +163,84 @@ class Predictor:
         logits, features = logits_and_features(self.network, x)
         return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
-    def _answers(
-        self,
-        names: Sequence[str],
-        logits: npt.NDArray[np.float32],
-        features: npt.NDArray[np.float32],
+    def _parts(self, source: Source) -> list[Source]:
+        """The windows of a long recording; else what was asked."""
+        if self.recipe is None or source.at is not None:
+            return [source]
+        path, start, end, _ = source
+        try:
+            spans = self.recipe.spans(path, start=start, end=end, overlap=self.bundle.overlap)
+        except BadFile:  # it is opened once more, and answered with what is wrong
+            return [source]
+        return [Source(path, *span) for span in spans]
+
+    def _judged(
+        self, parts: Iterator[tuple[int, Source]], bs: int, workers: int | None
+    ) -> Iterator[tuple[int, Answer]]:
+        """Each part judged by itself, beside the number of its file."""
+        for batch in self._decoded(parts, bs, workers):
+            good = [(n, o) for n, (_, _, o) in enumerate(batch) if isinstance(o, np.ndarray)]
+            answers: dict[int, Answer] = {}
+            if good:
+                logits, features = self.forward(np.stack([opened for _, opened in good]))
+                decided = self._decide([batch[n][1] for n, _ in good], logits, features)
+                for row, (n, _) in enumerate(good):
+                    answers[n] = Answer(decided[row], logits[row], features[row])
+            for n, (number, source, opened) in enumerate(batch):
+                yield number, answers.get(n) or Answer(refused(source, opened), None, None)
+
+    def _together(self, windows: list[Answer]) -> Answer:
+        """One answer for the windows of a recording."""
+        each = tuple(window.prediction for window in windows)
+        source = Source(each[0].path)
+        if (why := unheard(each)) is not None:
+            return Answer(refused(source, why)._replace(windows=each), None, None)
+        logits, features = pooled(windows)
+        (prediction,) = self._decide([source], logits[None], features[None])
+        return Answer(prediction._replace(windows=each), logits, features)
+
+    def _decide(
+        self, sources: Sequence[Source], logits: Floats, features: Floats
     ) -> list[Prediction]:
-        if not names:
-            return []
-        judged = self.confidence.decide(logits, features, paths=names)
+        judged = self.confidence.decide(logits, features, paths=[source.path for source in sources])
         order = np.argsort(-judged.probabilities, axis=1, kind="stable")[:, : self.top]
         return [
             Prediction(
-                path=name,
+                path=source.path,
                 label=self.classes[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
                 best=self.classes[judged.best[i]],
                 probability=float(judged.probability[i]),
                 reason=judged.reason[i],
                 top=[(self.classes[k], float(judged.probabilities[i, k])) for k in order[i]],
                 distance_p=float(judged.distance_p[i]),
+                start=seconds(source.start),
+                end=seconds(source.end),
             )
-            for i, name in enumerate(names)
+            for i, source in enumerate(sources)
         ]
 
-    def _forwarded(
-        self, sources: Iterator[Source], bs: int, workers: int | None
-    ) -> Iterator[tuple[list[str], list[Opened], list[int], Floats, Floats]]:
-        """Names and pictures of each batch, which of them are good, and what the network says."""
-        if bs < 1:
-            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
-        none = np.empty((0, len(self.classes)), np.float32), np.empty((0, 1), np.float32)
-        for names, pictures in self._decoded(sources, bs, workers):
-            good = [(i, p) for i, p in enumerate(pictures) if isinstance(p, np.ndarray)]
-            logits, features = self.forward(np.stack([p for _, p in good])) if good else none
-            yield names, pictures, [i for i, _ in good], logits, features
-
     def _decoded(
-        self, sources: Iterator[Source], bs: int, workers: int | None
-    ) -> Iterator[tuple[list[str], list[Opened]]]:
-        """Batches of opened files, two batches ahead of the network."""
+        self, parts: Iterator[tuple[int, Source]], bs: int, workers: int | None
+    ) -> Iterator[list[tuple[int, Source, Opened]]]:
+        """Batches of opened parts, two batches ahead of the network."""
         workers = max(1, workers or len(os.sched_getaffinity(0)))
-        waiting: deque[tuple[str, Future[Opened]]] = deque()
+        waiting: deque[tuple[int, Source, Future[Opened]]] = deque()
         with ThreadPoolExecutor(workers) as pool:
             try:
                 exhausted = False
                 while waiting or not exhausted:
                     while not exhausted and len(waiting) < 3 * bs:
-                        source = next(sources, None)
-                        if source is None:
+                        part = next(parts, None)
+                        if part is None:
                             exhausted = True
                         else:
-                            waiting.append((source.path, pool.submit(self.open, source)))
+                            waiting.append((*part, pool.submit(self.open, part[1])))
                     taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
                     if taken:
-                        yield [name for name, _ in taken], [future.result() for _, future in taken]
+                        yield [(n, source, future.result()) for n, source, future in taken]
             finally:
-                for _, future in waiting:
+                for _, _, future in waiting:
                     future.cancel()
-
-
-def refused(name: str, why: object) -> Prediction:
-    """The row of a file that could not be read, or that is silent."""
-    reason = f"bad file: {why.reason}" if isinstance(why, BadFile) else NO_SIGNAL
-    nan = float("nan")
-    return Prediction(name, UNKNOWN, "", nan, reason, [], nan)
 
 
 def _source(asked: Asked, at: float | None = None) -> Source:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.data.block import TransformBlock
@@ -31,14 +30,8 @@ from datasets.blocks import (
     SignalAugmentation,
     SpectrogramBlock,
     dataloaders,
-    render_all,
 )
-from datasets.cache import PictureCache
-from datasets.errors import Rejected, SecondhandError
-from datasets.recipe import Recipe
-from datasets.spectrogram import RECIPES
-from datasets.splits import assign_splits, groups_from_names
-from datasets.table import ItemTable, load_table, summary
+from datasets.errors import SecondhandError
 from learners import callbacks
 from learners.backbones import NetworkSpec, build, native_size
 from learners.bundle import Bundle, save_bundle
@@ -48,12 +41,14 @@ from learners.config import (
     DataSettings,
     NetworkSettings,
     RunSettings,
+    SignalSettings,
     SpeedSettings,
     TrainSettings,
-    dump,
 )
+from learners.flags import dump
 from learners.folder import check_room, provenance, write_csv
 from learners.heldout import answer, calibrate, measure
+from learners.items import load_items, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
 from learners.predictor import pick_device
 from learners.report import write_report
@@ -73,6 +68,7 @@ class Result:
 def run(
     folder: Path,
     data: DataSettings,
+    signal: SignalSettings,
     network: NetworkSettings,
     train: TrainSettings,
     augment: AugmentSettings,
@@ -96,9 +92,9 @@ def run(
     device = pick_device(speed.device)
     precision = callbacks.resolve_precision(speed.precision, device)
     (folder / "config.yaml").write_text(
-        dump((data, network, train, augment, speed, confidence, settings))
+        dump((data, signal, network, train, augment, speed, confidence, settings))
     )
-    table, recipe = load_items(data, train.seed, folder)
+    table, rows, recipe = load_items(data, signal, train.seed, folder)
     classes = table.classes
     body, spec, preprocessing = build(
         NetworkSpec(
@@ -119,13 +115,14 @@ def run(
         block = PictureBlock(preprocessing, varied)
     else:
         preprocessing = replace(preprocessing, squish=True)
-        block = SpectrogramBlock(recipe, preprocessing, SignalAugmentation(), PictureCache())
+        varied_signal = SignalAugmentation(augment.augment_strength)
+        block = SpectrogramBlock(recipe, preprocessing, varied_signal, picture_cache(signal))
     workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
     dls = dataloaders(
-        table.frame, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
+        rows, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
     )
     best = callbacks.KeepBest(folder / "checkpoint", train.monitor)
-    counts = table.frame.loc[table.frame["split"].eq("train"), "label"].value_counts()
+    counts = rows.loc[rows["split"].eq("train"), "label"].value_counts()
     learn = make_learner(
         dls,
         body,
@@ -157,62 +154,17 @@ def run(
         classes=classes,
         preprocessing=preprocessing,
         recipe=None if recipe is None else recipe.to_dict(),
+        overlap=signal.overlap,
         provenance=provenance(table, command, began),
     )
-    calibrate(bundle, table.frame, confidence, train)
-    predictions = answer(bundle, table, train.bs)
+    calibrate(bundle, table.frame, rows, confidence, train)
+    evaluation = answer(bundle, table, train.bs)
+    predictions = evaluation.predictions
     bundle.metrics = measure(predictions)
     write_csv(folder / "predictions.csv", predictions)
     save_bundle(bundle, folder / "model")
     write_report(folder / "report", bundle, predictions, table, folder / "history.csv", recipe)
     return Result(folder, bundle.metrics, interrupted)
-
-
-def load_items(data: DataSettings, seed: int, folder: Path) -> tuple[ItemTable, Recipe | None]:
-    """The item table with its splits; what it is and what was left out, in the log and as CSV.
-
-    For signals also the recipe, inferred from the training files; their pictures are drawn here.
-    """
-    if not data.data:
-        raise SecondhandError(
-            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
-        )
-    table = load_table(data.data, kind=data.kind)
-    if data.group_by:
-        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
-    table.frame, moved = assign_splits(
-        table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
-    )
-    table.rejected += moved
-    recipe = None
-    if table.kind != "picture":
-        trained = table.frame.loc[table.frame["split"].eq("train"), "path"]
-        recipe = RECIPES[table.kind].infer(trained)
-        cache = PictureCache()
-        for name in ("frame", "unknowns"):
-            drawn, failed = render_all(getattr(table, name), recipe, cache)
-            setattr(table, name, drawn)
-            table.rejected += failed
-    sizes = table.frame["split"].value_counts()
-    log.info(
-        "%s: %d items of %d classes (%s)%s",
-        data.data,
-        len(table.frame),
-        len(table.classes),
-        ", ".join(
-            f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes
-        ),
-        f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
-    )
-    if table.note:
-        log.info("  %s", table.note)
-    for line in summary(table.rejected):
-        log.warning("%s", line)
-    pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(
-        folder / "items.csv", index=False
-    )
-    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
-    return table, recipe
 
 
 def _train(learn: Learner, train: TrainSettings) -> bool:

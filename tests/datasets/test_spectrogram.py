@@ -15,8 +15,9 @@ import soundfile
 
 from datasets import mel
 from datasets.errors import BadFile, SecondhandError
+from datasets.kinds import signal_kind
 from datasets.recipe import RENDERER_VERSION, colour_table
-from datasets.spectrogram import AudioRecipe, kind_of, recipe_from_dict
+from datasets.spectrogram import AudioRecipe, recipe_from_dict
 
 RATES = [8000, 16_000, 22_050, 44_100, 48_000]
 
@@ -356,8 +357,8 @@ class TestSettings:
         ("wav", None),
     ],
 )
-def test_kind_of(name, kind):
-    assert kind_of(name) == kind
+def test_signal_kind(name, kind):
+    assert signal_kind(name) == kind
 
 
 def test_bad_file_names_itself(tmp_path):

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from datasets.errors import SecondhandError
-from learners.config import FINETUNE, PRESETS, TrainSettings, check_keys, dump, make_parser, parse
+from learners.config import FINETUNE, TrainSettings
+from learners.flags import PRESETS, check_keys, dump, make_parser, parse
 
 
 def read(*argv: str) -> dict[str, Any]:
@@ -132,8 +133,8 @@ def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
     parser = make_parser("learners.finetune", "words", FINETUNE)
     again = parse(parser, ["--config", str(tmp_path / "config.yaml")], FINETUNE)
     assert again == groups
-    assert again[2].lr == 1e-5
-    assert isinstance(again[2].lr, float)
+    assert again[3].lr == 1e-5
+    assert isinstance(again[3].lr, float)
 
 
 def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,113 @@
+"""What is answered for a file, and how the windows of a long recording become one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from datasets.cache import Item as Source
+from datasets.errors import BadFile
+from datasets.table import UNKNOWN
+
+Floats = npt.NDArray[np.float32]
+NAN = float("nan")
+NO_SIGNAL = "no signal"
+BAD_FILE = "bad file: "
+
+#: Of a long recording's windows, as many speak for each class as say it loudest.
+TOP_WINDOWS = 3
+
+
+class Prediction(NamedTuple):
+    """The answer for one file.
+
+    Attributes
+    ----------
+    path : the file, as it was named.
+    label : one of the classes, or "unknown".
+    best : the best class all the same; "" for a bad file.
+    probability : of the best class, calibrated, in [0, 1]; NaN for a bad file.
+    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal" or
+        "bad file: …".
+    top : the best classes with their probabilities, best first.
+    distance_p : part of known items that lie at least as far from the training data, in (0, 1];
+        NaN where the model measures no distance.
+    start, end : seconds in the file between which it was judged; NaN for all of the file.
+    windows : of a recording longer than the model's window, the answer for each window.
+    """
+
+    path: str
+    label: str
+    best: str
+    probability: float
+    reason: str
+    top: list[tuple[str, float]]
+    distance_p: float
+    start: float = NAN
+    end: float = NAN
+    windows: tuple[Prediction, ...] = ()
+
+
+class Answer(NamedTuple):
+    """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
+
+    prediction: Prediction
+    logits: Floats | None
+    features: Floats | None
+
+
+def refused(source: Source, why: object) -> Prediction:
+    """The row of a file that could not be read (``why`` is the BadFile), or that is silent."""
+    reason = f"{BAD_FILE}{why.reason}" if isinstance(why, BadFile) else NO_SIGNAL
+    limits = seconds(source.start), seconds(source.end)
+    return Prediction(source.path, UNKNOWN, "", NAN, reason, [], NAN, *limits)
+
+
+def unheard(windows: Sequence[Prediction]) -> object:
+    """Why the recording of these windows is not judged; None if it is.
+
+    A window that cannot be read makes the file a bad one: what is heard of it is not all. Silent
+    windows take no part, and where all are silent there is no signal.
+    """
+    for window in windows:
+        if window.reason.startswith(BAD_FILE):
+            return BadFile(window.path, window.reason.removeprefix(BAD_FILE))
+    return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
+
+
+def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats]:
+    """One recording's logits [classes] and features [width] out of its windows'.
+
+    The logit of each class is the mean of the `TOP_WINDOWS` largest that any windows have of it: a
+    call of a second is heard in an hour. The features are the mean over the windows that speak for
+    the best class.
+    """
+    logits, features = stacked([window for window in windows if window.logits is not None])
+    loudest = np.argsort(-logits, axis=0, kind="stable")[:TOP_WINDOWS]
+    joined = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
+    return joined, features[loudest[:, joined.argmax()]].mean(axis=0)
+
+
+def stacked(answers: Sequence[Answer], classes: int = 0) -> tuple[Floats, Floats]:
+    """Logits [n, classes] and features [n, width] of answers, with rows of NaN where there are none.
+
+    ``classes`` is the width for no answers at all.
+    """
+    widths = (classes, 0)
+    for answer in answers:
+        if answer.logits is not None and answer.features is not None:
+            widths = (len(answer.logits), len(answer.features))
+            break
+    logits, features = (np.full((len(answers), width), np.nan, np.float32) for width in widths)
+    for n, answer in enumerate(answers):
+        if answer.logits is not None:
+            logits[n], features[n] = answer.logits, answer.features
+    return logits, features
+
+
+def seconds(value: float | None) -> float:
+    """A limit of a span as a Prediction has it."""
+    return NAN if value is None else value

@@ -1,0 +1,123 @@
+"""How settings are read: flags, YAML files and presets into the dataclasses of `learners.config`.
+
+A value comes from, in rising order of weight: the dataclass's default, ``--preset``, ``--config
+file.yaml``, a flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from datasets.errors import SecondhandError
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
+    """A jsonargparse parser with one group of flags for each dataclass."""
+    import jsonargparse
+
+    class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
+        """Names every wrong key of a file at once."""
+
+        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
+            check_keys(Path(values), groups)
+            if yaml.safe_load(Path(values).read_text()) is None:
+                return  # nothing but comments
+            super().__call__(parser, cfg, values, option_string)
+
+    parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
+    parser.add_argument("--config", action=ConfigFile, help="YAML file of settings")
+    if len(groups) > 1:
+        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
+        # For the help alone: what it stands for is read as a file, and printed as its values.
+        parser.add_argument(
+            "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
+        )
+    for group in groups:
+        section = parser.add_argument_group(group.__doc__ or "")
+        hints = get_type_hints(group)
+        for item in dataclasses.fields(group):
+            flag = "--" + item.name.replace("_", "-")
+            keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
+            if hints[item.name] is bool:
+                keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
+            else:
+                keywords["type"] = hints[item.name]
+            section.add_argument(flag, **keywords)
+    return parser
+
+
+def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> list[Any]:
+    """The dataclasses, filled. Wrong flags and values end with exit status 2 and a message."""
+    namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
+    return [
+        group(**{item.name: getattr(namespace, item.name) for item in dataclasses.fields(group)})
+        for group in groups
+    ]
+
+
+def check_keys(file: Path, groups: Sequence[type]) -> None:
+    """Raise SecondhandError that names all keys of a YAML file that are no settings."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SecondhandError(
+            f"--config {file}: cannot be read ({str(error).splitlines()[0]})"
+        ) from None
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise SecondhandError(f"--config {file}: not a list of 'name: value' lines")
+    known = [item.name for group in groups for item in dataclasses.fields(group)]
+    wrong = [str(key) for key in content if key not in known]
+    if wrong:
+        named = []
+        for key in wrong:
+            near = difflib.get_close_matches(key, known, n=1)
+            named.append(f"{key!r}" + (f" (meant {near[0]!r}?)" if near else ""))
+        raise SecondhandError(f"--config {file}: unknown {', '.join(named)}")
+
+
+def dump(settings: Sequence[Any]) -> str:
+    """The settings as YAML that ``--config`` reads back."""
+    content: dict[str, Any] = {}
+    for group in settings:
+        for key, value in dataclasses.asdict(group).items():
+            content[key] = str(value) if isinstance(value, Path) else value
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _in_order_of_weight(argv: list[str]) -> list[str]:
+    """The preset first, then files, then flags: jsonargparse lets the later one win."""
+    presets: list[str] = []
+    files: list[str] = []
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in ("--config", "--preset"):
+            value = value if equals else next(words, "")
+            if name == "--config":
+                files += [f"--config={value}"]
+            else:
+                presets += [f"--config={_preset(value)}"]
+        else:
+            rest.append(word)
+    return [*presets, *files, *rest]
+
+
+def _preset(name: str) -> Path:
+    file = PRESETS / f"{name}.yaml"
+    if Path(name).name != name or not file.is_file():
+        known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
+        raise SecondhandError(f"--preset {name!r} is none of {known}")
+    return file

@@ -1,0 +1,107 @@
+"""The items of a run: the table with its splits, the recipe, and what is drawn of each item."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from datasets.cache import PictureCache
+from datasets.checks import check_labels
+from datasets.errors import Rejected, SecondhandError
+from datasets.recipe import Recipe
+from datasets.recordings import cut, render_all
+from datasets.spectrogram import RECIPES
+from datasets.splits import assign_splits, groups_from_names
+from datasets.table import ItemTable, load_table, summary
+from learners.config import DataSettings, SignalSettings
+from learners.folder import write_csv
+
+log = logging.getLogger(__name__)
+
+
+class Loaded(NamedTuple):
+    """The table of files, the rows that training sees, and how signals are drawn.
+
+    ``rows`` are the table's own, but for long recordings, of which each window is a row.
+    """
+
+    table: ItemTable
+    rows: pd.DataFrame
+    recipe: Recipe | None
+
+
+def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
+    """The item table with its splits; what it is and what was left out, in the log and as CSV.
+
+    For signals also the recipe, inferred from the training files where it was not given; their
+    pictures are drawn here.
+
+    Raises
+    ------
+    SecondhandError : a setting that the data do not have, or nothing to learn from.
+    """
+    if not data.data:
+        raise SecondhandError(
+            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
+        )
+    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    given = signal.of(table.kind)
+    if data.group_by:
+        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    table.frame, moved = assign_splits(
+        table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
+    )
+    table.rejected += moved
+    rows, recipe = table.frame, None
+    if table.kind != "picture":
+        trained = table.frame.loc[table.frame["split"].eq("train"), "path"]
+        recipe = RECIPES[table.kind].infer(trained, **given)
+        rows = _draw(table, recipe, signal)
+    _tell(data.data, table, rows)
+    pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(
+        folder / "items.csv", index=False
+    )
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    return Loaded(table, rows, recipe)
+
+
+def picture_cache(signal: SignalSettings) -> PictureCache:
+    """Where drawings are kept."""
+    return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
+
+
+def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:
+    """Draw every item; the known ones' windows. An item of which nothing can be drawn is left out."""
+    cache = picture_cache(signal)
+    windows: dict[str, pd.DataFrame] = {}
+    for name in ("frame", "unknowns"):
+        frame = getattr(table, name)
+        rows, bad = cut(frame, recipe, overlap=signal.overlap)
+        rows, failed = render_all(rows, recipe, cache)
+        kept = sorted(rows["item"].unique())
+        setattr(table, name, frame.iloc[kept].reset_index(drop=True))
+        table.rejected += bad + failed
+        windows[name] = rows.drop(columns="item")
+    check_labels(table.frame, table.source, table.rejected)
+    return windows["frame"]
+
+
+def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:
+    sizes = table.frame["split"].value_counts()
+    parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
+    log.info(
+        "%s: %d items of %d classes (%s)%s%s",
+        source,
+        len(table.frame),
+        len(table.classes),
+        ", ".join(parts),
+        f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
+        f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
+    )
+    if table.note:
+        log.info("  %s", table.note)
+    for line in summary(table.rejected):
+        log.warning("%s", line)
