@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -81,11 +82,13 @@ def render_all(
     pictures, rejected = cache.render_all(sources, recipe, workers=workers, progress=progress)
     drawn = [picture is not None for picture in pictures]
     if recipe.kind == "sound":
-        for n, (source, picture) in enumerate(zip(sources, pictures, strict=True)):
-            if picture is not None and no_signal(picture):
-                drawn[n] = False
-                span = "" if source.start != source.start else f" in {source.start:g} s ff."
-                rejected.append(Rejected(source.path, f"no signal{span}: all below -60 dBFS"))
+        silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
+        for n in silent:
+            drawn[n] = False
+        windows = Counter(source.path for source in sources)
+        for path, count in Counter(sources[n].path for n in silent).items():
+            part = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
+            rejected.append(Rejected(path, f"no signal{part}: all below -60 dBFS"))
     return frame.loc[drawn].reset_index(drop=True), rejected
 
 
