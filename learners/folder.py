@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,6 @@ def _unused_name(data: str) -> Path:
 
 def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
     """What it takes to tell how a model came about."""
-    import fastai
-    import timm
-
     return {
         "data": table.source,
         "kind": table.kind,
@@ -82,11 +80,17 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "command": command,
         "trained": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),
+        **surroundings(),
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """The versions and the machine that something is done with."""
+    return {
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "fastai": fastai.__version__,
-            "timm": timm.__version__,
+            **{name: version(name) for name in ("fastai", "timm")},
         },
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
         + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),

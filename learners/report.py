@@ -1,47 +1,38 @@
-"""The report of a run: ``index.html``, one file that needs no network, and the same as JSON."""
+"""The report of a run or of an evaluation: ``index.html``, one file that needs no network, and the
+same figures as JSON."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from datasets.errors import SecondhandError
-from datasets.images import open_picture
-from datasets.recipe import Recipe
-from datasets.spectrogram import recipe_from_dict
-from datasets.table import ItemTable
+from datasets.table import UNKNOWN, ItemTable
+from learners import _page, _plots
+from learners._galleries import Pictures
+from learners._sections import (
+    calibration,
+    classes,
+    headline,
+    label_gallery,
+    mistakes,
+    refusal,
+    strangers,
+    twin_gallery,
+)
+from learners._summary import class_counts, facts
 from learners.bundle import Bundle
+from learners.folder import surroundings
 from learners.heldout import Evaluation
-from learners.measure import class_table, figures, plain
+from learners.measure import figures, judge, plain
+from learners.suspects import copies, hardest, label_suspects
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --soft: #9da7b1 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 60rem; margin: 0 auto; padding: 1rem }
-h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.2rem; margin-top: 2.2rem }
-.soft { color: var(--soft) } .wide { overflow-x: auto }
-.tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0 }
-.tile { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem 1rem; min-width: 8rem }
-.tile b { display: block; font-size: 1.5rem }
-table { border-collapse: collapse } td, th { padding: .25rem .7rem; border-bottom: 1px solid var(--line);
-  text-align: right } td:first-child, th:first-child { text-align: left }
-img { max-width: 100%; height: auto; border-radius: .3rem } .plot { background: #fff; padding: .3rem }
-figure { margin: 0; width: 9.5rem } figcaption { font-size: .85rem; overflow-wrap: anywhere }
-.gallery { display: flex; flex-wrap: wrap; gap: 1rem } code { overflow-wrap: anywhere }
-"""
+SHOWN = 12  # pictures in a gallery
+LISTED = 50  # rows in a list of files
 
 
 def write_report(
@@ -76,160 +67,101 @@ def write_report(
     -------
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
-    predictions = evaluation.predictions
-    recipe = None if bundle.recipe is None else recipe_from_dict(bundle.recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    known = predictions.loc[predictions["split"].ne("unknown")]
+    judged = judge(evaluation, bundle)
+    found = figures(evaluation, bundle, judged=judged)
     epochs = None if history is None else pd.read_csv(history)
-    per_class = class_table(known, bundle.classes)
-    everything = {
-        "history": [] if epochs is None else epochs.to_dict("records"),
-        "checks": list(checks),
-        **figures(evaluation, bundle),
-        "provenance": bundle.provenance,
-        "left_out": [item._asdict() for item in table.rejected],
-    }
-    (folder / "report.json").write_text(json.dumps(plain(everything), indent=1, default=str) + "\n")
-    mistakes = known.loc[known["best"].ne(known["truth"])].sort_values(
-        "probability", ascending=False
-    )
+    hard = hardest(evaluation, judged)
+    suspects = label_suspects(evaluation, judged, bundle.classes)
+    same = judged.rows[copies(evaluation, bundle, judged)]
+    notices = [*checks, *bundle.confidence.get("notes", []), *_copied(len(same), len(judged.rows))]
+    counts, about = class_counts(table), facts(table)
     title = title or f"{Path(table.source).name or table.source}: {bundle.spec.backbone}"
-    parts = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="soft">{_text(table.note)}</p>' if table.note else "",
-        _tiles(bundle.metrics),
-        *(f"<p>{_text(check)}</p>" for check in checks),
-        "" if epochs is None else _plot(_curves(epochs), "Loss and accuracy by epoch"),
-        "<h2>Confusion</h2>",
-        _plot(_confusion(known, bundle.classes), "Confusion matrix: true class by answered class"),
-        "<h2>Classes</h2>",
-        _table(per_class),
-        f"<h2>Mistakes, the surest first ({len(mistakes)} of {len(known)})</h2>",
-        _gallery(mistakes.head(12), recipe),
-        f"<h2>Left out ({len(table.rejected)})</h2>",
-        _table(pd.DataFrame(table.rejected[:50])) if table.rejected else "<p>Nothing.</p>",
-        *(f"<h2>{_text(name)}</h2>" + _table(frame) for name, frame in (tables or {}).items()),
-        "<h2>How it came about</h2>",
-        _provenance(bundle.provenance),
-    ]
+    pictures = Pictures(bundle)
+    known = evaluation.predictions.loc[evaluation.predictions["split"].ne(UNKNOWN)]
+    wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
+    refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
+    made = {"command": command, **surroundings()} if command or history is None else {}
+    everything = {
+        "title": title,
+        "notices": notices,
+        **found,
+        "history": [] if epochs is None else epochs.to_dict("records"),
+        "hardest": hard.to_dict("records"),
+        "label_suspects": suspects.to_dict("records"),
+        "copies_of_training_items": evaluation.predictions["path"].iloc[same].tolist(),
+        "near_duplicates": None if twins is None else _named(twins, evaluation),
+        "data": {**about, "items": counts.to_dict("records")},
+        "left_out": [item._asdict() for item in table.rejected],
+        "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
+        "provenance": bundle.provenance,
+        "evaluated": made,
+    }
+    text = json.dumps(plain(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False)
+    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+
+    mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)
+    sections = [
+        ("Training", "" if epochs is None or epochs.empty else _page.plots(_plots.curves(epochs))),
+        ("Confusion", classes(known, found["classes"], bundle.classes)),
+        ("Calibration", calibration(found, bundle)),
+        ("Accepted or unknown", refusal(found, bundle)),
+        ("Strangers", strangers(found)),
+        *((name, _page.table(frame)) for name, frame in (tables or {}).items()),
+        (f"Mistakes ({len(wrong)} of {len(known)})", mistaken),
+        ("Hardest files", _files(hard)),
+        (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),
+        ("Near-duplicates", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
+        ("Data", _page.definitions(about) + _page.table(counts)),
+        (f"Not judged ({len(refused)})", _listed(refused[["path", "split", "reason"]])),
+        (f"Left out ({len(table.rejected)})", _listed(pd.DataFrame(table.rejected))),
+        ("How it came about", _made(bundle, made)),
+    ]  # fmt: skip
+    note = f'<p class="soft">{_page.text(table.note)}</p>' if table.note else ""
+    head = note + _page.notices(notices) + _page.tiles(headline(found))
     page = folder / "index.html"
-    page.write_text(
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width,initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style>\n" + "\n".join(parts) + "</html>\n",
-        encoding="utf-8",
-    )
+    page.write_text(_page.document(title, head, sections), encoding="utf-8")
     return page
 
 
-def _tiles(metrics: dict[str, Any]) -> str:
-    names = {
-        "valid_accuracy": "accuracy, valid",
-        "calibration_accuracy": "accuracy, calibration",
-        "test_accuracy": "accuracy, test",
-        "calibration_coverage": "accepted, calibration",
-        "calibration_accuracy_of_accepted": "accuracy of accepted",
-        "unknown_accepted": "unknowns accepted",
-    }
-    tiles = [
-        f'<div class="tile"><b>{100 * metrics[key]:.1f} %</b>{name}</div>'
-        for key, name in names.items()
-        if key in metrics
+def _copied(count: int, judged: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"{count} of {judged} files are to the network the same as one that it was trained on: the "
+        "figures here are too good by as much"
     ]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _curves(epochs: pd.DataFrame) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    steps = np.arange(1, len(epochs) + 1)
-    left.plot(steps, epochs["train_loss"], "o-", label="train")
-    left.plot(steps, epochs["valid_loss"], "s-", label="valid")
-    left.set(xlabel="epoch", ylabel="cross-entropy (nats)")
-    left.legend()
-    right.plot(steps, epochs["accuracy"], "s-", color="C1")
-    right.set(xlabel="epoch", ylabel="accuracy, valid", ylim=(0, 1.02))
-    frozen = int(epochs["phase"].eq("frozen").sum())
-    for axes in (left, right):
-        axes.set_xticks(steps)
-        if 0 < frozen < len(epochs):
-            axes.axvline(frozen + 0.5, color="grey", linestyle=":")
-    return figure
+def _named(twins: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
+    rows = evaluation.predictions.iloc[twins["row"].to_numpy(int)]
+    named = twins.assign(path=rows["path"].to_numpy(), split=rows["split"].to_numpy())
+    return named.drop(columns="row").to_dict("records")
 
 
-def _confusion(known: pd.DataFrame, classes: list[str]) -> Figure:
-    from matplotlib.figure import Figure
-    from sklearn.metrics import confusion_matrix
-
-    matrix = confusion_matrix(known["truth"], known["best"], labels=classes)
-    side = min(10.0, 3 + 0.35 * len(classes))
-    figure = Figure(figsize=(side, side), layout="constrained")
-    axes = figure.subplots()
-    shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="answered", ylabel="true")
-    if len(classes) <= 40:
-        axes.set_xticks(range(len(classes)), classes, rotation=90)
-        axes.set_yticks(range(len(classes)), classes)
-    if len(classes) <= 20:
-        for (row, column), count in np.ndenumerate(matrix):
-            if count:
-                color = "white" if shares[row, column] > 0.5 else "black"
-                axes.text(column, row, str(count), ha="center", va="center", color=color)
-    return figure
+def _files(hard: pd.DataFrame) -> str:
+    if hard.empty:
+        return ""
+    shown = hard.assign(path=[Path(path).name for path in hard["path"]]).drop(columns="row")
+    shown = shown.rename(
+        columns={"path": "file", "truth": "label", "own": "its probability", "best": "answered"}
+    )
+    return (
+        "<p>The held-out files whose own label has the least probability, right or wrong.</p>"
+        + _page.table(shown)
+    )
 
 
-def _plot(figure: Figure, alt: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return f'<img class="plot" alt="{_text(alt)}" src="{_data_uri(buffer.getvalue(), "png")}">'
+def _listed(frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return ""
+    more = f"<p>… and {len(frame) - LISTED} more.</p>" if len(frame) > LISTED else ""
+    return _page.table(frame.head(LISTED).replace({np.nan: ""})) + more
 
 
-def _gallery(mistakes: pd.DataFrame, recipe: Recipe | None) -> str:
-    if mistakes.empty:
-        return "<p>None.</p>"
-    figures = []
-    for row in mistakes.to_dict("records"):
-        said = f"{row['best']} ({100 * row['probability']:.0f} %), is {row['truth']}"
-        try:
-            if recipe is None:
-                picture = open_picture(row["path"], at_least=300)
-            else:
-                picture = recipe.image(recipe.read(row["path"], at=row["gps"])).convert("RGB")
-        except SecondhandError:  # gone since it was answered
-            continue
-        picture.thumbnail((300, 300))
-        buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=85)
-        uri = _data_uri(buffer.getvalue(), "jpeg")
-        figures.append(
-            f'<figure><img alt="{_text(said)}" src="{uri}"><figcaption>{_text(said)}<br>'
-            f'<span class="soft">{_text(Path(row["path"]).name)}</span></figcaption></figure>'
-        )
-    return f'<div class="gallery">{"".join(figures)}</div>'
-
-
-def _table(frame: pd.DataFrame) -> str:
-    text = frame.to_html(index=False, border=0, float_format="{:.3f}".format, escape=True)
-    return f'<div class="wide">{text}</div>'
-
-
-def _provenance(provenance: dict[str, Any]) -> str:
-    rows = []
-    for key, value in provenance.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{name} {number}" for name, number in value.items())
-        rows.append(
-            f"<p><b>{_text(key.replace('_', ' '))}</b> <code>{_text(str(value))}</code></p>"
-        )
-    return "\n".join(rows)
-
-
-def _data_uri(content: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _text(value: str) -> str:
-    return html.escape(value, quote=True)
+def _made(bundle: Bundle, made: Mapping[str, Any]) -> str:
+    trained = _page.definitions(bundle.provenance) if bundle.provenance else "<p>Not recorded.</p>"
+    if not made:
+        return trained
+    now = _page.definitions({name: value for name, value in made.items() if value})
+    return f"<h3>This evaluation</h3>{now}<h3>The model's training</h3>{trained}"

@@ -33,6 +33,7 @@ from datasets.blocks import (
 )
 from datasets.errors import SecondhandError
 from learners import callbacks
+from learners._galleries import Pictures
 from learners.backbones import NetworkSpec, build, native_size
 from learners.bundle import Bundle, save_bundle
 from learners.config import (
@@ -47,12 +48,13 @@ from learners.config import (
 )
 from learners.flags import dump
 from learners.folder import check_room, provenance, write_csv
-from learners.heldout import answer, calibrate
+from learners.heldout import answer, calibrate, reference_rows
 from learners.items import load_items, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
-from learners.measure import measure
+from learners.measure import judge, measure
 from learners.predictor import pick_device
 from learners.report import write_report
+from learners.suspects import near_duplicates
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +165,16 @@ def run(
     bundle.metrics = measure(evaluation.predictions)
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
-    write_report(folder / "report", bundle, evaluation, table, history=folder / "history.csv")
+    pictures, judged = Pictures(bundle), judge(evaluation, bundle)
+    trained = reference_rows(rows, train.seed)
+    write_report(
+        folder / "report",
+        bundle,
+        evaluation,
+        table,
+        history=folder / "history.csv",
+        twins=near_duplicates(evaluation, bundle, judged, trained, pictures.draw),
+    )
     return Result(folder, bundle.metrics, interrupted)
 
 

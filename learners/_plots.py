@@ -1,0 +1,188 @@
+"""The plots of a report, as SVG that stands in the page and takes its colours.
+
+Text stays text, so a phone and a dark page can read it. Figures are matplotlib's, without pyplot.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Stands for the colour of the page's own text, until it is replaced.
+INK = "#010203"
+#: Blue, orange and green that are seen on white and on black.
+BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
+LONGEST = 18  # letters of a class's name beside an axis
+LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.markersize": 4,
+    "text.parse_math": False,  # a label may hold dollar signs
+}
+
+
+def curves(epochs: pd.DataFrame) -> list[str]:
+    """Loss, and each metric, by epoch."""
+    from matplotlib.ticker import MaxNLocator
+
+    steps = np.arange(1, len(epochs) + 1)
+    frozen = int(epochs["phase"].eq("frozen").sum()) if "phase" in epochs else 0
+    plain = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
+
+    def finish(axes: Axes) -> None:
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if 0 < frozen < len(epochs):
+            axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)
+
+    with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (
+        axes,
+        out,
+    ):
+        axes.plot(steps, epochs["train_loss"], "o-", color=BLUE, label="train")
+        axes.plot(steps, epochs["valid_loss"], "s-", color=ORANGE, label="valid")
+        axes.set(ylabel="cross-entropy (nats)")
+        axes.legend()
+        finish(axes)
+    drawn = [out()]
+    metrics = [name for name in epochs.columns if name not in plain]
+    if metrics:
+        with panel(f"{', '.join(metrics)} on the validation split by epoch") as (axes, out):
+            for name, colour in zip(metrics, (GREEN, BLUE, ORANGE) * len(metrics), strict=False):
+                axes.plot(steps, epochs[name], "s-", color=colour, label=name)
+            if epochs[metrics].to_numpy().max(initial=0) <= 1:
+                axes.set_ylim(min(0.5, float(epochs[metrics].min().min()) - 0.05), 1.02)
+            axes.set(ylabel="valid")
+            axes.legend()
+            finish(axes)
+        drawn.append(out())
+    return drawn
+
+
+def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> str:
+    """Counts of true class by answered class; the shade is the share of the true class."""
+    side = min(9.0, 2.0 + 0.36 * len(classes))
+    names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in classes]
+    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+    shade = np.empty((*matrix.shape, 4))
+    shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
+    shade[..., 3] = 0.8 * np.sqrt(shares)  # single mistakes are to be seen
+    wrong = int(matrix.sum() - np.trace(matrix))
+    said = f"Confusion matrix: {wrong} of {matrix.sum()} answers are off the diagonal"
+    with panel(said, size=(side, side)) as (axes, out):
+        axes.imshow(shade, interpolation="none")
+        axes.set(xlabel="answered", ylabel="true")
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(length=0)
+        if len(classes) <= LABELLED:
+            axes.set_xticks(range(len(names)), names, rotation=90)
+            axes.set_yticks(range(len(names)), names)
+        if len(classes) <= COUNTED:
+            for (row, column), count in np.ndenumerate(matrix):
+                if count:
+                    axes.text(column, row, str(count), ha="center", va="center", fontsize=9)
+    return out()
+
+
+def reliability(bins: dict[str, Any], when: str, ece: float) -> str:
+    """Accuracy against confidence, in bins, with the exact limits of each."""
+    confidence, accuracy = np.array(bins["confidence"]), np.array(bins["accuracy"])
+    errors = np.abs(np.stack([bins["low"], bins["high"]]) - accuracy)
+    said = f"Reliability {when}: accuracy against confidence, ECE {ece:.3f}"
+    with panel(said) as (axes, out):
+        axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linestyle=":", linewidth=1)
+        axes.errorbar(
+            confidence, accuracy, yerr=errors, fmt="o", color=BLUE, elinewidth=1, capsize=2
+        )
+        axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.04))
+        axes.set_title(f"{when}: ECE {ece:.3f}", fontsize=10)
+    return out()
+
+
+def risk_coverage(curve: dict[str, Any]) -> str:
+    """Error among accepted items against the part accepted, and where the model was cut."""
+    point = curve["point"]
+    said = f"Risk against coverage, area {curve['aurc']:.4f}"
+    if point["risk"] is not None:
+        said += f"; chosen: {100 * point['coverage']:.0f} % accepted, {100 * point['risk']:.1f} % of these wrong"
+    with panel(said) as (axes, out):
+        axes.plot(curve["coverage"], curve["risk"], color=BLUE, drawstyle="steps-post")
+        if point["risk"] is not None:
+            axes.plot(
+                point["coverage"], point["risk"], "o", color=ORANGE, markersize=8, label="chosen"
+            )
+            axes.legend(loc="upper left")
+        axes.set(xlabel="coverage: part accepted", ylabel="risk: part of these wrong")
+        axes.set_xlim(0, 1.02)
+        axes.set_ylim(0, max(0.02, *curve["risk"], point["risk"] or 0) * 1.1)
+    return out()
+
+
+def histogram(bins: dict[str, Any], score: str) -> str:
+    """Known items and strangers by the model's own score."""
+    edges = np.array(bins["edges"])
+    said = f"Histogram of the score {score} of known items and of strangers"
+    with panel(said, size=(5.2, 3.0)) as (axes, out):
+        for name, colour in (("known", BLUE), ("unknown", ORANGE)):
+            counts = np.array(bins[name], float)
+            if counts.sum():
+                axes.stairs(
+                    counts / counts.sum(), edges, fill=True, color=colour, alpha=0.5, label=name
+                )
+        axes.set(xlabel=f"{score}: higher is more known", ylabel="part of each")
+        axes.legend(loc="upper left")
+    return out()
+
+
+@contextmanager
+def panel(
+    said: str, size: tuple[float, float] = (4.2, 3.1)
+) -> Iterator[tuple[Axes, Callable[[], str]]]:
+    """Axes to draw on, and a function that gives the SVG, to be called after the block."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    written: list[str] = []
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": said}):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure.subplots(), lambda: written[0]
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True)
+    written.append(_inline(buffer.getvalue(), said, size))
+
+
+def _inline(svg: str, said: str, size: tuple[float, float]) -> str:
+    """An SVG file as a part of a page: no name spaces or addresses, no ids but those referred to."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
+    head, rest = svg.split(">", 1)
+    found = re.search(r'viewBox="[^"]*"', head)
+    box = found.group() if found else ""
+    alt = html.escape(said)
+    return (
+        f'<svg {box} role="img" aria-label="{alt}" style="width:{size[0] * 96:.0f}px">'
+        f"<title>{alt}</title>{rest}"
+    ).replace(INK, "currentColor")

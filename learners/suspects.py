@@ -1,0 +1,188 @@
+"""Which held-out items deserve a second look: wrong labels, near-duplicates, the hardest files.
+
+Only held-out items are looked at: of what a network has trained on, it has learnt the wrong labels
+too. Nothing here is proof; a person decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from datasets.cache import Item as Source
+from datasets.errors import SecondhandError
+from learners.bundle import Bundle
+from learners.heldout import Evaluation
+from learners.measure import Judged
+from learners.scores import normalise
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: Calibrated probability of its own label, above which no label is suspected.
+LOW = 0.05
+#: Pairs nearest by features whose pictures are compared.
+CANDIDATES = 60
+#: Side of the thumbnails that are compared, and the least correlation of a near-duplicate's.
+THUMBNAIL, ALIKE = 32, 0.95
+#: Cosine similarity from which a picture is taken for a copy of a training item.
+SAME = 0.9999
+
+TWINS = ("row", "train_path", "train_label", "similarity", "correlation",
+         "train_start", "train_end", "train_gps")  # fmt: skip
+
+
+def hardest(evaluation: Evaluation, judged: Judged, n: int = 20) -> pd.DataFrame:
+    """The known items whose own label has the least calibrated probability, the hardest first.
+
+    Returns
+    -------
+    Columns ``row`` (among the predictions), path, truth, best, ``own`` (the label's probability),
+    probability (of best) and reason.
+    """
+    return _beside(evaluation, judged, judged.labels >= 0).head(n).reset_index(drop=True)
+
+
+def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str]) -> pd.DataFrame:
+    """Held-out items whose label may be wrong, by confident learning (1911.00068).
+
+    An item is *confidently* of a class where that class's probability is at least its mean over the
+    items that carry its label (the paper's equation 2; calibrated probabilities here). Suspects are
+    confidently of another class, the likeliest of those, while their own label has at most `LOW`.
+
+    Returns
+    -------
+    The columns of `hardest`, with ``suggested`` and ``suggested_probability``; the widest margin
+    between the two probabilities first.
+    """
+    known = judged.where(judged.labels >= 0)
+    n, p = len(known.rows), known.after
+    usual = np.full(len(classes), np.inf)
+    for c in np.unique(known.labels):
+        usual[c] = p[known.labels == c, c].mean()
+    confident = np.where(p >= usual, p, -1.0)
+    suggested = confident.argmax(axis=1) if n else np.empty(0, int)
+    own = p[np.arange(n), known.labels]
+    suspect = (suggested != known.labels) & (own <= LOW)
+    suspect &= confident[np.arange(n), suggested] >= 0
+    rows = _beside(evaluation, known, suspect, order=False)
+    chosen = np.flatnonzero(suspect)
+    rows["suggested"] = [classes[c] for c in suggested[chosen]]
+    rows["suggested_probability"] = p[chosen, suggested[chosen]]
+    margin = rows["own"] - rows["suggested_probability"]
+    return rows.iloc[np.argsort(margin.to_numpy(), kind="stable")].reset_index(drop=True)
+
+
+def copies(evaluation: Evaluation, bundle: Bundle, judged: Judged) -> NDArray[np.bool_]:
+    """For each judged item whether its features are those of a training item, but for rounding.
+
+    All false where the model carries no features of its training items.
+    """
+    nearest, _ = _nearest(evaluation, bundle, judged)
+    return nearest >= SAME
+
+
+def near_duplicates(
+    evaluation: Evaluation,
+    bundle: Bundle,
+    judged: Judged,
+    trained: pd.DataFrame,
+    draw: Callable[[Source], Image.Image],
+) -> pd.DataFrame:
+    """Held-out items that look like a training item: copies, bursts, crops, other encodings.
+
+    The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
+    pairs are then compared as thumbnails. A pair is a near-duplicate where their correlation is at
+    least `ALIKE` and above that of 99.9 % of the pairs of different labels among the same pictures,
+    which are no duplicates.
+
+    Parameters
+    ----------
+    trained : the rows behind the model's reference features, in their order
+        (`learners.heldout.reference_rows`).
+    draw : an item's picture; raises SecondhandError where there is none.
+
+    Returns
+    -------
+    Columns `TWINS`, the likest first; ``row`` is the place among the predictions.
+    """
+    similarity, index = _nearest(evaluation, bundle, judged)
+    reference = bundle.reference.get("distance.reference")
+    if reference is None or len(reference) != len(trained):  # a file went bad since
+        return pd.DataFrame(columns=list(TWINS))
+    chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
+    held = evaluation.predictions.iloc[judged.rows[chosen]]
+    nearest = trained.iloc[index[chosen]]
+    sources = [source_of(row) for row in (*_records(held), *_records(nearest))]
+    with ThreadPoolExecutor(2) as pool:
+        thumbnails = np.stack(list(pool.map(lambda source: _thumbnail(draw, source), sources)))
+    correlation = thumbnails @ thumbnails.T
+    labels = np.r_[held["truth"].to_numpy(str), nearest["label"].to_numpy(str)]
+    apart = correlation[labels[:, None] != labels]
+    usual = float(np.quantile(apart, 0.999)) if len(apart) else 0.0
+    n = len(chosen)
+    pairs = pd.DataFrame(
+        {
+            "row": judged.rows[chosen],
+            "train_path": nearest["path"].to_numpy(),
+            "train_label": nearest["label"].to_numpy(),
+            "similarity": similarity[chosen],
+            "correlation": correlation[np.arange(n), np.arange(n) + n],
+            **{f"train_{name}": nearest[name].to_numpy() for name in ("start", "end", "gps")},
+        }
+    )
+    found = pairs.loc[pairs["correlation"] >= max(ALIKE, usual)]
+    return found.sort_values("correlation", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def source_of(row: Any) -> Source:
+    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
+    times = (row[name] for name in ("start", "end", "gps"))
+    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
+
+
+def _beside(
+    evaluation: Evaluation, judged: Judged, mask: NDArray[np.bool_], *, order: bool = True
+) -> pd.DataFrame:
+    """Predictions beside the calibrated probability of their own label."""
+    chosen = np.flatnonzero(mask)
+    columns = ["path", "truth", "best", "probability", "reason"]
+    rows = evaluation.predictions.iloc[judged.rows[chosen]][columns].reset_index(drop=True)
+    rows.insert(0, "row", judged.rows[chosen])
+    rows.insert(4, "own", judged.after[chosen, judged.labels[chosen]])
+    return rows.sort_values("own", kind="stable") if order else rows
+
+
+def _nearest(
+    evaluation: Evaluation, bundle: Bundle, judged: Judged
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Cosine similarity of each judged item to the nearest training item, and which that is."""
+    n = len(judged.rows)
+    reference = bundle.reference.get("distance.reference")
+    if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:
+        return np.full(n, -1, np.float32), np.zeros(n, np.int64)
+    similar = normalise(evaluation.features[judged.rows]) @ reference.numpy().T
+    return similar.max(axis=1), similar.argmax(axis=1)
+
+
+def _thumbnail(draw: Callable[[Source], Image.Image], source: Source) -> NDArray[np.float64]:
+    """Grey values of mean 0 and length 1; zeros where there is no picture, or an empty one."""
+    from PIL import Image
+
+    try:
+        small = draw(source).convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    except SecondhandError:
+        return np.zeros(THUMBNAIL * THUMBNAIL)
+    values = np.asarray(small, np.float64).ravel()
+    values -= values.mean()
+    length = np.linalg.norm(values)
+    return values / length if length > 1e-6 else np.zeros_like(values)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
