@@ -24,17 +24,18 @@ nav { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: 1rem 0 } nav a { 
 .soft { color: var(--soft) } .wide { overflow-x: auto; max-width: 100% }
 .notice { border-left: .3rem solid var(--warn); background: var(--panel); padding: .5rem .8rem;
   margin: .5rem 0; max-width: none; overflow-wrap: anywhere }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: .7rem }
+.tiles { margin-top: 1rem; display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: .7rem }
 .tile { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem;
   background: var(--panel) }
 .tile b { display: block; font-size: 1.5rem; line-height: 1.3 }
 .tile small { display: block; color: var(--soft) }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem }
 td, th { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right }
-td.text, th.text { text-align: left; overflow-wrap: anywhere; min-width: 4rem }
-td.text { max-width: 22rem }
+td, th { white-space: nowrap; vertical-align: top } td.text, th.text { text-align: left }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 26rem }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem } .plots svg { max-width: 100%; height: auto }
-.wide > svg { max-width: none; height: auto }
+.wide > svg { max-width: none; height: auto; display: block }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; align-items: flex-start }
 .gallery { display: flex; flex-wrap: wrap; gap: 1.2rem .9rem; margin-top: .6rem }
 figure { margin: 0; width: 9.2rem } figure.two { width: 18.6rem; max-width: 100% }
 figure > div { display: flex; gap: .2rem } figure.two img { width: calc(50% - .1rem) }
@@ -99,8 +100,13 @@ def table(frame: pd.DataFrame) -> str:
     left = [not pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns]
 
     def cell(tag: str, value: object, is_text: bool) -> str:
-        kind = ' class="text"' if is_text else ""
-        return f"<{tag}{kind}>{text(value)}</{tag}>"
+        kind = "text" if is_text else ""
+        kind += " long" if is_text and len(str(value)) > 28 else ""
+        return (
+            f'<{tag} class="{kind}">{text(value)}</{tag}>'
+            if kind
+            else f"<{tag}>{text(value)}</{tag}>"
+        )
 
     head = "".join(cell("th", name, is_text) for name, is_text in zip(frame, left, strict=True))
     rows = "".join(

@@ -16,6 +16,7 @@ from learners.measure import Judged
 from learners.suspects import LOW, source_of
 
 Figures = Mapping[str, Any]
+CALIBRATION = {"nll": "NLL", "brier": "Brier", "ece": "ECE", "classwise_ece": "classwise ECE"}
 
 
 def headline(found: Figures) -> list[tuple[str, str, str]]:
@@ -51,7 +52,7 @@ def classes(known: pd.DataFrame, table: Sequence[Figures], names: Sequence[str])
     if judged.empty:
         return ""
     matrix = confusion_matrix(judged["truth"], judged["best"], labels=list(names))
-    rows = pd.DataFrame(list(table))
+    rows = pd.DataFrame(list(table)).rename(columns={"f1": "F1"})
     pairs = [
         (names[t], names[b], int(matrix[t, b]))
         for t, b in zip(*np.nonzero(matrix), strict=True)
@@ -60,11 +61,11 @@ def classes(known: pd.DataFrame, table: Sequence[Figures], names: Sequence[str])
     often = pd.DataFrame(
         sorted(pairs, key=lambda pair: -pair[2])[:10], columns=["label", "answered", "times"]
     )
-    confused = "" if often.empty else "<h3>Most often confused</h3>" + _page.table(often)
+    confused = "" if often.empty else f"<div><h3>Most often confused</h3>{_page.table(often)}</div>"
     return (
         f"<p>All {len(judged)} held-out files that could be judged; thresholds play no part.</p>"
-        f'<div class="wide">{_plots.confusion(matrix, names)}</div>{confused}'
-        f"<h3>Each class</h3>{_page.table(rows)}"
+        f'<div class="wide">{_plots.confusion(matrix, names)}</div><div class="beside">'
+        f"<div><h3>Each class</h3>{_page.table(rows)}</div>{confused}</div>"
     )
 
 
@@ -83,11 +84,8 @@ def calibration(found: Figures, bundle: Bundle) -> str:
         for when in ("before", "after"):
             if measured := split["calibration"][when]:
                 row = {"split": name, "temperature": when}
-                for key in ("nll", "brier", "ece", "classwise_ece"):
-                    value = measured[key]
-                    row[key.replace("_", " ")] = (
-                        f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
-                    )
+                for key, shown in CALIBRATION.items():
+                    row[shown] = " ".join(_estimate(measured[key]))
                 rows.append(row | {"ECE by chance": f"{measured['ece_by_chance']:.3f}"})
     fitted = bundle.confidence.get("temperature")
     said = "The model is not calibrated. "

@@ -74,7 +74,9 @@ def write_report(
     hard = hardest(evaluation, judged)
     suspects = label_suspects(evaluation, judged, bundle.classes)
     same = judged.rows[copies(evaluation, bundle, judged)]
-    notices = [*checks, *bundle.confidence.get("notes", []), *_copied(len(same), len(judged.rows))]
+    alike = 0 if twins is None else len(twins)
+    notices = [*checks, *bundle.confidence.get("notes", [])]
+    notices += _too_good(len(same), alike, len(judged.rows))
     counts, about = class_counts(table), facts(table)
     title = title or f"{Path(table.source).name or table.source}: {bundle.spec.backbone}"
     pictures = Pictures(bundle)
@@ -111,7 +113,7 @@ def write_report(
         (f"Mistakes ({len(wrong)} of {len(known)})", mistaken),
         ("Hardest files", _files(hard)),
         (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),
-        ("Near-duplicates", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
+        (f"Near-duplicates ({max(alike, len(same))})", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
         ("Data", _page.definitions(about) + _page.table(counts)),
         (f"Not judged ({len(refused)})", _listed(refused[["path", "split", "reason"]])),
         (f"Left out ({len(table.rejected)})", _listed(pd.DataFrame(table.rejected))),
@@ -124,13 +126,19 @@ def write_report(
     return page
 
 
-def _copied(count: int, judged: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"{count} of {judged} files are to the network the same as one that it was trained on: the "
-        "figures here are too good by as much"
-    ]
+def _too_good(same: int, alike: int, judged: int) -> list[str]:
+    said = []
+    if same:
+        said.append(
+            f"{same} of {judged} files are to the network the same as one that it was trained on: "
+            "the figures here are too good by as much"
+        )
+    if alike:
+        said.append(
+            f"{alike} of {judged} held-out files look like a training file (see Near-duplicates): "
+            "the figures here may be too good; --group-by keeps such files together"
+        )
+    return said
 
 
 def _named(twins: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
@@ -142,10 +150,16 @@ def _named(twins: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
 def _files(hard: pd.DataFrame) -> str:
     if hard.empty:
         return ""
-    shown = hard.assign(path=[Path(path).name for path in hard["path"]]).drop(columns="row")
-    shown = shown.rename(
-        columns={"path": "file", "truth": "label", "own": "its probability", "best": "answered"}
-    )
+    names = {
+        "path": "file",
+        "truth": "label",
+        "own": "label's probability",
+        "best": "answered",
+        "probability": "answer's probability",
+        "reason": "refused as",
+    }
+    shown = hard.assign(path=[Path(path).name for path in hard["path"]])
+    shown = shown[list(names)].rename(columns=names)
     return (
         "<p>The held-out files whose own label has the least probability, right or wrong.</p>"
         + _page.table(shown)
