@@ -16,7 +16,7 @@ STYLE = """
   --soft: #9da7b1; --panel: #161b22; --warn: #e3b341; --link: #79b8ff } }
 * { box-sizing: border-box }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 62rem; margin: 0 auto; padding: 1rem 1rem 4rem }
+  max-width: 66rem; margin: 0 auto; padding: 1rem 1rem 4rem }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: .5rem 0 .2rem; overflow-wrap: anywhere }
 h2 { font-size: 1.25rem; margin: 0 0 .4rem } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem }
 section { margin-top: 2.6rem } p { margin: .4rem 0 .8rem; max-width: 46rem } a { color: var(--link) }
@@ -45,7 +45,7 @@ figcaption { font-size: .85rem; line-height: 1.35; margin-top: .25rem; overflow-
 code { overflow-wrap: anywhere; font-size: .9em } dt { font-weight: 600; margin-top: .5rem }
 dd { margin: 0; overflow-wrap: anywhere }
 @media (max-width: 30rem) { .tiles { grid-template-columns: 1fr 1fr } td, th { padding: .28rem .45rem }
-  .tile b { font-size: 1.25rem } }
+  .tile b { font-size: 1.25rem } figure.two { width: 100% } }
 """
 
 

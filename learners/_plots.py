@@ -83,7 +83,7 @@ def curves(epochs: pd.DataFrame) -> list[str]:
 
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> str:
     """Counts of true class by answered class; the shade is the share of the true class."""
-    side = min(9.0, 2.0 + 0.36 * len(classes))
+    side = min(9.0, 1.9 + 0.28 * len(classes))
     names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in classes]
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     shade = np.empty((*matrix.shape, 4))
@@ -128,7 +128,7 @@ def risk_coverage(curve: dict[str, Any]) -> str:
     if point["risk"] is not None:
         said += f"; chosen: {100 * point['coverage']:.0f} % accepted, {100 * point['risk']:.1f} % of these wrong"
     with panel(said) as (axes, out):
-        axes.plot(curve["coverage"], curve["risk"], color=BLUE, drawstyle="steps-post")
+        axes.plot(curve["coverage"], curve["risk"], color=BLUE)
         if point["risk"] is not None:
             axes.plot(
                 point["coverage"], point["risk"], "o", color=ORANGE, markersize=8, label="chosen"
@@ -152,7 +152,8 @@ def histogram(bins: dict[str, Any], score: str) -> str:
                     counts / counts.sum(), edges, fill=True, color=colour, alpha=0.5, label=name
                 )
         axes.set(xlabel=f"{score}: higher is more known", ylabel="part of each")
-        axes.legend(loc="upper left")
+        if axes.patches:
+            axes.legend(loc="upper left")
     return out()
 
 

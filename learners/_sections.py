@@ -16,6 +16,7 @@ from learners.measure import Judged
 from learners.suspects import LOW, source_of
 
 Figures = Mapping[str, Any]
+FITTING = 12  # classes whose confusion matrix fits on a phone; a larger one is scrolled
 CALIBRATION = {"nll": "NLL", "brier": "Brier", "ece": "ECE", "classwise_ece": "classwise ECE"}
 
 
@@ -62,9 +63,10 @@ def classes(known: pd.DataFrame, table: Sequence[Figures], names: Sequence[str])
         sorted(pairs, key=lambda pair: -pair[2])[:10], columns=["label", "answered", "times"]
     )
     confused = "" if often.empty else f"<div><h3>Most often confused</h3>{_page.table(often)}</div>"
+    kind = "plots" if len(names) <= FITTING else "wide"
     return (
         f"<p>All {len(judged)} held-out files that could be judged; thresholds play no part.</p>"
-        f'<div class="wide">{_plots.confusion(matrix, names)}</div><div class="beside">'
+        f'<div class="{kind}">{_plots.confusion(matrix, names)}</div><div class="beside">'
         f"<div><h3>Each class</h3>{_page.table(rows)}</div>{confused}</div>"
     )
 
@@ -174,9 +176,9 @@ def mistakes(
 
     def shot(row: Any) -> str:
         taken = "accepted" if row["label"] == row["best"] else "refused"
-        said = f"{row['best']} {100 * row['probability']:.0f} % ({taken}), is {row['truth']}"
+        said = f"{row['best']} ({100 * row['probability']:.0f} %, {taken}) · is {row['truth']}"
         if row["own"] == row["own"]:
-            said += f" {100 * row['own']:.0f} %"
+            said += f" ({100 * row['own']:.0f} %)"
         return pictures.figure(source_of(row), said, numbers[row["best"]])
 
     first = _page.gallery([shot(row) for row in surest.to_dict("records")])

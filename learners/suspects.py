@@ -24,8 +24,9 @@ from learners.scores import normalise
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Calibrated probability of its own label, above which no label is suspected.
-LOW = 0.05
+#: Calibrated probability of its own label, above which no label is suspected; and of another
+#: class, below which none is suggested.
+LOW, HIGH = 0.05, 0.5
 #: Pairs nearest by features whose pictures are compared.
 CANDIDATES = 100
 #: Side of the thumbnails that are compared, by how much they may be shifted, and the least
@@ -54,7 +55,8 @@ def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str
 
     An item is *confidently* of a class where that class's probability is at least its mean over the
     items that carry its label (the paper's equation 2; calibrated probabilities here). Suspects are
-    confidently of another class, the likeliest of those, while their own label has at most `LOW`.
+    confidently of another class, the likeliest of those, while their own label has at most `LOW`;
+    and at least `HIGH` is asked of the other class, for a model that is sure of nothing.
 
     Returns
     -------
@@ -70,7 +72,7 @@ def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str
     suggested = confident.argmax(axis=1) if n else np.empty(0, int)
     own = p[np.arange(n), known.labels]
     suspect = (suggested != known.labels) & (own <= LOW)
-    suspect &= confident[np.arange(n), suggested] >= 0
+    suspect &= confident[np.arange(n), suggested] >= HIGH
     rows = _beside(evaluation, known, suspect, order=False)
     chosen = np.flatnonzero(suspect)
     rows["suggested"] = [classes[c] for c in suggested[chosen]]
