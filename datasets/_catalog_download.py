@@ -165,7 +165,8 @@ class Resume:
                     )
 
     def _no_answer(self, url: str, error: Exception) -> SecondhandError:
-        reason = str(error).split("\n")[0][:200]
+        inner = error.args[0] if error.args else error  # of "Max retries exceeded" the cause
+        reason = str(getattr(inner, "reason", error)).split("\n")[0][:200]
         kept = f" ({self._there()} bytes are kept and continued next time)" if self._there() else ""
         return SecondhandError(
             f"cannot fetch {url}: {reason}{kept}. Without a network, place the file by hand as "

@@ -126,7 +126,7 @@ SETS: dict[str, PublicSet] = {
         read=read_imagenette,
     ),
     "imagenette-160": PublicSet(
-        what="the same at 160 px",
+        what="13 000 photos of ten easy ImageNet classes at 160 px, official train and val",
         gigabytes=0.1,
         licence=_IMAGENETTE,
         citation="J. Howard, github.com/fastai/imagenette",
@@ -161,7 +161,7 @@ SETS: dict[str, PublicSet] = {
         unpack=draw_gravityspy,
     ),
     "gravityspy-v1d1": PublicSet(
-        what="the same, updated: 7966 glitches (training set v1.1)",
+        what="7966 glitches of 22 classes, the training set updated (v1.1), drawn and split in the same way",
         gigabytes=3.1,
         licence="licence as stated at doi.org/10.5281/zenodo.1476551",
         citation=_GRAVITYSPY,
