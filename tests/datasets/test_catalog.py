@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import logging
 import re
 import shutil
 import socket
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -407,6 +409,21 @@ def test_a_file_placed_by_hand_is_taken_and_kept(esc50: bytes, server: Server) -
     assert left("esc50") == ["ESC-50.zip", "files"]
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_set_unpacked_by_hand_is_taken(esc50: bytes, server: Server, wrapped: bool) -> None:
+    """With the folder that the archive wraps everything in, or without."""
+    folder = place("esc50") / "files"
+    with zipfile.ZipFile(io.BytesIO(esc50)) as archive:
+        archive.extractall(folder)
+    if not wrapped:
+        (root,) = folder.iterdir()
+        for path in root.iterdir():
+            path.rename(folder / path.name)
+        root.rmdir()
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert not server.asked
+
+
 def test_a_wrong_file_placed_by_hand_is_not_used(esc50: bytes, server: Server) -> None:
     place("esc50").mkdir(parents=True)
     (place("esc50") / "ESC-50.zip").write_bytes(b"something else")
@@ -478,9 +495,6 @@ def test_a_tar_with_a_link_or_a_device(
 
 
 def test_a_zip_with_a_link(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-    import zipfile
-
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         link = zipfile.ZipInfo("ESC-50/link")
