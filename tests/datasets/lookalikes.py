@@ -21,6 +21,7 @@ import soundfile
 from PIL import Image
 
 from datasets import catalog
+from datasets.cache import cache_root
 
 Members = dict[str, bytes]
 
@@ -142,7 +143,7 @@ ESC50 = [
 ]
 
 
-def esc50(*, padding: int = 0) -> bytes:
+def esc50_zip(*, padding: int = 0) -> bytes:
     root = "ESC-50-33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
     lines = ["filename,fold,target,category,esc10,src_file,take"]
     lines += [",".join(map(str, row)) for row in ESC50]
@@ -249,3 +250,28 @@ def _strain(folder: Path, detector: str, start: int) -> bytes:
         file["meta/Detector"] = detector
         file["meta/GPSstart"] = start
     return path.read_bytes()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as state:
+        monkeypatch.setenv("SECONDHAND_MIRROR", state.base + "/")
+        yield state
+
+
+@pytest.fixture
+def esc50(server: Server, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    content = esc50_zip()
+    publish(server, monkeypatch, "esc50", content)
+    return content
+
+
+def place(name: str) -> Path:
+    return cache_root() / "sets" / name
+
+
+def left(name: str) -> list[str]:
+    return sorted(path.name for path in place(name).iterdir()) if place(name).exists() else []
