@@ -59,7 +59,7 @@ _ESC50 = "33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
 
 #: Hashes: pets and imagenette as in torchvision.datasets; urbansound8k as in soundata; esc50 as
 #: recorded by others of this very commit (GitHub has packed it in two ways). Zenodo's own hashes of
-#: gravityspy, and hashes of GWOSC's files, were not to be had: their sizes are all that is checked.
+#: gravityspy, and hashes of GWOSC's files, were not to be had: of the first the size is checked.
 SETS: dict[str, PublicSet] = {
     "esc50": PublicSet(
         what="2000 clips of 50 everyday sounds in five official folds (--fold 1 to 5)",
