@@ -172,6 +172,22 @@ def fit_score(name: str, train: Items, calibration: Items, *, seed: int = 0) -> 
     return score
 
 
+def score_figures(
+    name: str, known: ArrayLike, right: ArrayLike, unknown: ArrayLike
+) -> ScoreFigures:
+    """The figures of one score: ``known [n]``, of which ``right [n]`` are, and ``unknown [m]``."""
+    low, high = auroc_interval(known, unknown)
+    return ScoreFigures(
+        name,
+        auroc(known, unknown),
+        low,
+        high,
+        fpr95(known, unknown),
+        accepted_at_coverage(known, unknown, 0.5),
+        oscr(known, right, unknown),
+    )
+
+
 def rank_scores(
     train: Items,
     calibration: Items,
@@ -193,11 +209,7 @@ def rank_scores(
             continue
         score = fit_score(name, train, calibration, seed=seed)
         a, b = (score.score(items.features, items.logits) for items in (known, unknown))
-        low, high = auroc_interval(a, b)
-        at_half = accepted_at_coverage(a, b, 0.5)
-        out.append(
-            ScoreFigures(name, auroc(a, b), low, high, fpr95(a, b), at_half, oscr(a, right, b))
-        )
+        out.append(score_figures(name, a, right, b))
     return sorted(out, key=lambda figures: -np.nan_to_num(figures.auroc))
 
 

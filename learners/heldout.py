@@ -1,10 +1,9 @@
-"""What a run does with the items it held out: calibrate on them, answer them, measure."""
+"""What a run does with the items it held out: calibrate on them, and answer them."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
@@ -58,10 +57,7 @@ def calibrate(
     held = frame.loc[frame["split"].eq("calibration")]
     labels = dict(zip(held["path"], held["label"], strict=True))
     paths, logits, features = predictor.outputs(sources(held), bs=train.bs)
-    trained = rows.loc[rows["split"].eq("train")]
-    if len(trained) > REFERENCE_ITEMS:
-        trained = trained.sample(REFERENCE_ITEMS, random_state=train.seed)
-    _, _, reference = predictor.outputs(sources(trained), bs=train.bs)
+    _, _, reference = predictor.outputs(sources(reference_rows(rows, train.seed)), bs=train.bs)
     fitted = Confidence.fit(
         logits,
         [numbers[labels[path]] for path in paths],
@@ -80,6 +76,14 @@ def calibrate(
         log.info("  %s", note)
 
 
+def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The training rows whose features a model carries, in the order of the features."""
+    trained = rows.loc[rows["split"].eq("train")]
+    if len(trained) > REFERENCE_ITEMS:
+        trained = trained.sample(REFERENCE_ITEMS, random_state=seed)
+    return trained
+
+
 def answer(bundle: Bundle, table: ItemTable, bs: int) -> Evaluation:
     """The bundle's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
@@ -96,20 +100,3 @@ def answer(bundle: Bundle, table: ItemTable, bs: int) -> Evaluation:
 def sources(frame: pd.DataFrame) -> list[Source]:
     """The rows as what the predictor is asked: files, with a span or a moment where they have one."""
     return [Source(item.path, item.start, item.end, item.gps) for item in items(frame)]
-
-
-def measure(predictions: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy on each part held out, and how much of it is accepted."""
-    metrics: dict[str, Any] = {}
-    for split, rows in predictions.groupby("split"):
-        accepted = rows["label"].ne("unknown")
-        if split == "unknown":
-            metrics["unknown_accepted"] = float(accepted.mean())
-        else:
-            right = rows["best"].eq(rows["truth"])
-            metrics[f"{split}_accuracy"] = float(right.mean())
-            metrics[f"{split}_coverage"] = float(accepted.mean())
-            if accepted.any():
-                metrics[f"{split}_accuracy_of_accepted"] = float(right[accepted].mean())
-        metrics[f"{split}_items"] = len(rows)
-    return metrics

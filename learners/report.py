@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ import pandas as pd
 from datasets.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.recipe import Recipe
+from datasets.spectrogram import recipe_from_dict
 from datasets.table import ItemTable
 from learners.bundle import Bundle
+from learners.heldout import Evaluation
+from learners.measure import class_table, figures, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,46 +47,59 @@ figure { margin: 0; width: 9.5rem } figcaption { font-size: .85rem; overflow-wra
 def write_report(
     folder: Path,
     bundle: Bundle,
-    predictions: pd.DataFrame,
+    evaluation: Evaluation,
     table: ItemTable,
-    history: Path,
-    recipe: Recipe | None = None,
+    *,
+    history: Path | None = None,
+    title: str = "",
+    checks: Sequence[str] = (),
+    tables: Mapping[str, pd.DataFrame] | None = None,
+    twins: pd.DataFrame | None = None,
+    command: str = "",
 ) -> Path:
-    """Write the report of a run.
+    """Write the report of a training run, or of an evaluation.
 
     Parameters
     ----------
     folder : made if it is not there.
-    predictions : the held-out answers, as ``learners.run.answer`` gives them.
-    history : the run's history.csv.
-    recipe : draws the files of signals.
+    evaluation : the bundle's answers for what was held out, as `learners.heldout.answer` gives them.
+    table : the items, as they were asked about.
+    history : the run's history.csv; without it there are no curves.
+    title : by default the data's name and the backbone.
+    checks : sentences that stand on top of the page.
+    tables : more tables, each under its title.
+    twins : near-duplicates across splits, as `learners.suspects.near_duplicates` gives them; without
+        it no names of training items are known.
+    command : what was typed, where it was not the training.
 
     Returns
     -------
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
+    predictions = evaluation.predictions
+    recipe = None if bundle.recipe is None else recipe_from_dict(bundle.recipe)
     folder.mkdir(parents=True, exist_ok=True)
     known = predictions.loc[predictions["split"].ne("unknown")]
-    epochs = pd.read_csv(history)
+    epochs = None if history is None else pd.read_csv(history)
     per_class = class_table(known, bundle.classes)
-    figures = {
-        "metrics": bundle.metrics,
-        "classes": per_class.to_dict("records"),
-        "history": epochs.to_dict("records"),
+    everything = {
+        "history": [] if epochs is None else epochs.to_dict("records"),
+        "checks": list(checks),
+        **figures(evaluation, bundle),
         "provenance": bundle.provenance,
         "left_out": [item._asdict() for item in table.rejected],
     }
-    (folder / "report.json").write_text(json.dumps(figures, indent=1, default=str) + "\n")
+    (folder / "report.json").write_text(json.dumps(plain(everything), indent=1, default=str) + "\n")
     mistakes = known.loc[known["best"].ne(known["truth"])].sort_values(
         "probability", ascending=False
     )
-    title = f"{Path(table.source).name or table.source}: {bundle.spec.backbone}"
+    title = title or f"{Path(table.source).name or table.source}: {bundle.spec.backbone}"
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="soft">{_text(table.note)}</p>' if table.note else "",
         _tiles(bundle.metrics),
-        "<h2>Training</h2>",
-        _plot(_curves(epochs), "Loss and accuracy by epoch"),
+        *(f"<p>{_text(check)}</p>" for check in checks),
+        "" if epochs is None else _plot(_curves(epochs), "Loss and accuracy by epoch"),
         "<h2>Confusion</h2>",
         _plot(_confusion(known, bundle.classes), "Confusion matrix: true class by answered class"),
         "<h2>Classes</h2>",
@@ -91,6 +108,7 @@ def write_report(
         _gallery(mistakes.head(12), recipe),
         f"<h2>Left out ({len(table.rejected)})</h2>",
         _table(pd.DataFrame(table.rejected[:50])) if table.rejected else "<p>Nothing.</p>",
+        *(f"<h2>{_text(name)}</h2>" + _table(frame) for name, frame in (tables or {}).items()),
         "<h2>How it came about</h2>",
         _provenance(bundle.provenance),
     ]
@@ -102,18 +120,6 @@ def write_report(
         encoding="utf-8",
     )
     return page
-
-
-def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
-    """Precision, recall, F1 and the number of items of each class, of the best class's answers."""
-    from sklearn.metrics import precision_recall_fscore_support
-
-    precision, recall, f1, support = precision_recall_fscore_support(
-        known["truth"], known["best"], labels=classes, zero_division=0
-    )
-    return pd.DataFrame(
-        {"class": classes, "precision": precision, "recall": recall, "f1": f1, "items": support}
-    )
 
 
 def _tiles(metrics: dict[str, Any]) -> str:

@@ -47,9 +47,10 @@ from learners.config import (
 )
 from learners.flags import dump
 from learners.folder import check_room, provenance, write_csv
-from learners.heldout import answer, calibrate, measure
+from learners.heldout import answer, calibrate
 from learners.items import load_items, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
+from learners.measure import measure
 from learners.predictor import pick_device
 from learners.report import write_report
 
@@ -159,11 +160,10 @@ def run(
     )
     calibrate(bundle, table.frame, rows, confidence, train)
     evaluation = answer(bundle, table, train.bs)
-    predictions = evaluation.predictions
-    bundle.metrics = measure(predictions)
-    write_csv(folder / "predictions.csv", predictions)
+    bundle.metrics = measure(evaluation.predictions)
+    write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
-    write_report(folder / "report", bundle, predictions, table, folder / "history.csv", recipe)
+    write_report(folder / "report", bundle, evaluation, table, history=folder / "history.csv")
     return Result(folder, bundle.metrics, interrupted)
 
 

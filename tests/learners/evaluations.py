@@ -1,0 +1,109 @@
+"""Evaluations and bundles as runs make them, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from datasets.table import ItemTable
+from learners.answers import Prediction
+from learners.backbones import NetworkSpec, build
+from learners.bundle import Bundle, read_confidence
+from learners.confidence import Confidence
+from learners.heldout import Evaluation
+
+WIDTH = 8
+
+
+def make_bundle(
+    classes: Sequence[str] = ("a", "b", "c"),
+    *,
+    distance: bool = True,
+    size: int = 32,
+    seed: int = 0,
+) -> Bundle:
+    """A network with random weights; its temperature and distance come from made-up items."""
+    torch.manual_seed(seed)
+    spec = NetworkSpec("test_resnet", len(classes), size=size)
+    network, spec, preprocessing = build(spec, pretrained=False)
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, len(classes), 150)
+    logits, features = outputs(labels, len(classes), rng)
+    near = outputs(rng.integers(0, len(classes), 200), len(classes), rng)[1]
+    fitted = Confidence.fit(
+        logits, labels, features if distance else None, near, threshold=0.8, seed=seed
+    )
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=list(classes),
+        preprocessing=preprocessing,
+        confidence=dict(fitted.to_dict()),
+        reference={name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()},
+        provenance={"data": "made up", "command": "python -m learners.finetune --data made-up"},
+    )
+
+
+def outputs(
+    labels: np.ndarray, classes: int, rng: np.random.Generator, *, strange: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits that are right most of the time, and features that lie by class."""
+    logits = rng.normal(0, 1.5, (len(labels), classes)).astype(np.float32)
+    features = rng.normal(0, 0.5, (len(labels), WIDTH)).astype(np.float32)
+    if not strange:
+        logits[np.arange(len(labels)), labels] += 3
+        features[np.arange(len(labels)), labels % WIDTH] += 3
+    return logits, features
+
+
+def make_evaluation(
+    bundle: Bundle,
+    *,
+    valid: int = 60,
+    calibration: int = 60,
+    strangers: int = 30,
+    silent: int = 3,
+    seed: int = 1,
+    paths: Sequence[Path] | None = None,
+) -> Evaluation:
+    """Answers as the predictor would give them; the last ``silent`` of each part without logits."""
+    rng = np.random.default_rng(seed)
+    confidence = read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))
+    rows, all_logits, all_features = [], [], []
+    for split, count in (("valid", valid), ("calibration", calibration), ("unknown", strangers)):
+        labels = rng.integers(0, len(bundle.classes), count)
+        strange = split == "unknown"
+        logits, features = outputs(labels, len(bundle.classes), rng, strange=strange)
+        decided = confidence.decide(logits, features if confidence.to_dict()["distance"] else None)
+        for n in range(count):
+            path = str(paths[len(rows)]) if paths is not None else f"{split}/{n:03d}.jpg"
+            best = bundle.classes[decided.best[n]]
+            label = best if decided.label[n] >= 0 else "unknown"
+            row = Prediction(
+                path, label, best, float(decided.probability[n]), decided.reason[n], [],
+                float(decided.distance_p[n]),
+            )._asdict()  # fmt: skip
+            if n >= count - silent:
+                row |= {"label": "unknown", "best": "", "probability": np.nan}
+                row |= {"reason": "no signal", "distance_p": np.nan}
+                logits[n] = features[n] = np.nan
+            truth = "unknown" if strange else bundle.classes[labels[n]]
+            rows.append(row | {"truth": truth, "split": split, "gps": None})
+        all_logits.append(logits)
+        all_features.append(features)
+    columns = [*Prediction._fields, "truth", "split", "gps"]
+    frame = pd.DataFrame(rows, columns=columns).drop(columns="windows")
+    return Evaluation(frame, np.concatenate(all_logits), np.concatenate(all_features))
+
+
+def make_table(evaluation: Evaluation, *, source: str = "made-up") -> ItemTable:
+    """The item table that an evaluation's answers are of."""
+    frame = evaluation.predictions.rename(columns={"truth": "label"})
+    frame = frame[["path", "split"]].assign(label=evaluation.predictions["truth"])
+    frame = frame.assign(group="", fold="", start=np.nan, end=np.nan, gps=np.nan)
+    strange = frame["split"].eq("unknown")
+    return ItemTable(frame.loc[~strange], frame.loc[strange], "picture", source)
