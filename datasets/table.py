@@ -1,4 +1,4 @@
-"""Folder, CSV, Parquet or ``demo:NAME`` -> one table of items, with every file left out listed.
+"""Folder, CSV, Parquet, ``demo:NAME`` or a public set -> one table of items, all rejects listed.
 
 The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
 known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
@@ -73,7 +73,8 @@ def load_table(
     data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
         ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
         file with the columns path and label, and where it has them group, split, fold, start, end,
-        gps (paths are relative to the file); or ``demo:NAME``.
+        gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
+        which is fetched where no folder or file is called so.
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
         or a pattern.
@@ -96,10 +97,7 @@ def load_table(
     elif noise is not None:
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
     else:
-        path = Path(source)
-        if not path.exists():
-            raise SecondhandError(f"--data {source}: there is no such folder or file")
-        frame, rejected = _scan_folder(path) if path.is_dir() else _read_file(path)
+        frame, rejected, note = _read_source(source)
     frame = _columns(frame)
     if kind == "auto":
         kind = _most_common_kind(frame["path"], source)
@@ -110,7 +108,8 @@ def load_table(
     frame, copies = without_copies(frame, workers)
     rejected += copies
     strangers = frame["label"].eq(UNKNOWN)
-    check_labels(frame.loc[~strangers], source, rejected)
+    if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
+        check_labels(frame.loc[~strangers], source, rejected)
     return ItemTable(
         frame=frame.loc[~strangers].reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),
@@ -130,6 +129,25 @@ def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
     if len(rejected) > limit:
         lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
     return lines
+
+
+def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """The rows of a folder, a file or a public set; a folder wins over a set of its name."""
+    from datasets import catalog
+
+    path, note = Path(source), ""
+    if path.exists():
+        if catalog.is_name(source):
+            note = f"the folder {source} that is here, not the public set of that name"
+        frame, rejected = _scan_folder(path) if path.is_dir() else _read_file(path)
+        return frame, rejected, note
+    if catalog.is_name(source):
+        frame, note = catalog.load(source)
+        return frame, [], note
+    raise SecondhandError(
+        f"--data {source}: there is no such folder or file, and it is none of the public sets "
+        f"{catalog.names()}"
+    )
 
 
 def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:

@@ -22,7 +22,9 @@ class DataSettings:
     """data"""
 
     data: str = option(
-        "", "folder of class folders, .csv/.tsv/.parquet with path,label, or demo:digits"
+        "",
+        "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
+        "name (python -m datasets.catalog)",
     )
     kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
     group_by: str | None = option(

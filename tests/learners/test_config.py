@@ -51,7 +51,7 @@ def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
 
 def test_unknown_preset_names_the_known_ones() -> None:
     for name in ("bset", "../presets/best"):
-        with pytest.raises(SecondhandError, match="none of best, quick"):
+        with pytest.raises(SecondhandError, match=r"none of best, .*quick"):
             read("--preset", name)
 
 

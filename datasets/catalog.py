@@ -1,0 +1,133 @@
+"""Named public data sets for those online: ``--data esc50``.
+
+    python -m datasets.catalog               what there is: size, licence, whether a hash is known
+    python -m datasets.catalog esc50         fetch it, and print its folder
+    python -m datasets.catalog gwosc:GW150914
+
+Downloads are checked against published hashes, continued after a break, and unpacked once, into
+``sets/NAME/files`` of the cache folder ($SECONDHAND_CACHE). A file that is placed by hand in
+``sets/NAME``, or a set unpacked by hand into ``sets/NAME/files``, is taken as it is named.
+With ``SECONDHAND_MIRROR=BASE`` the file of ``https://HOST/PATH`` is fetched from ``BASE/HOST/PATH``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+from datasets._catalog_download import MIRROR, RemoteFile, fetch_file
+from datasets._catalog_gwosc import NOTE, PREFIX, fetch_event
+from datasets._catalog_sets import SETS, PublicSet
+from datasets.cache import cache_root
+from datasets.errors import BadFile, SecondhandError
+
+__all__ = [
+    "MIRROR",
+    "PREFIX",
+    "SETS",
+    "PublicSet",
+    "RemoteFile",
+    "fetch",
+    "is_name",
+    "load",
+    "names",
+]
+
+log = logging.getLogger(__name__)
+
+
+def names() -> str:
+    """All names, for a message."""
+    return f"{', '.join(SETS)}, {PREFIX}EVENT"
+
+
+def is_name(source: str) -> bool:
+    """Whether ``--data`` names a public set, or an event."""
+    return source in SETS or source.startswith(PREFIX)
+
+
+def fetch(name: str) -> Path:
+    """The folder of a public set, downloaded and unpacked on first use.
+
+    Raises
+    ------
+    SecondhandError : no such set, no network, no room on the disk, a hash that is not the
+        published one, or a broken archive; the message says what can be done.
+    """
+    if name.startswith(PREFIX):
+        return fetch_event(name.removeprefix(PREFIX), _root() / "gwosc")[1]
+    if name not in SETS:
+        raise SecondhandError(f"{name!r} is none of the public sets: {names()}")
+    folder = _root() / name / "files"
+    if folder.is_dir():
+        return folder
+    public = SETS[name]
+    log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
+    found = [fetch_file(file, folder.parent) for file in public.files]
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".files-"))
+    ours = [path for path, downloaded in found if downloaded]
+    try:
+        public.unpack([path for path, _ in found], beside)
+        os.replace(beside, folder)
+    except BaseException as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if isinstance(error, BadFile):
+            _remove(ours)  # else it would be found, and fail, again and again
+        if not (isinstance(error, OSError) and folder.is_dir()):  # else another was first
+            raise
+    _remove(ours)
+    return folder
+
+
+def load(name: str) -> tuple[pd.DataFrame, str]:
+    """The item rows of a public set or event, and a note on licence and citation."""
+    if name.startswith(PREFIX):
+        return fetch_event(name.removeprefix(PREFIX), _root() / "gwosc")[0], NOTE
+    folder = fetch(name)
+    return SETS[name].read(folder), SETS[name].note
+
+
+def _root() -> Path:
+    return cache_root() / "sets"
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python -m datasets.catalog", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("names", nargs="*", metavar="NAME", help="sets to fetch; none: list them")
+    options = parser.parse_args(argv)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
+    if not options.names:
+        for name, public in SETS.items():
+            known = all(file.hashes for file in public.files)
+            print(f"{name:16} {public.gigabytes:4.1f} GB  {'hash' if known else 'no hash':8}{public.note}")  # fmt: skip
+        print(f"{PREFIX + 'EVENT':16} {0:4.1f} GB  no hash {NOTE}")
+    for name in options.names:
+        try:
+            print(fetch(name))
+        except SecondhandError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        if name.startswith(PREFIX):
+            rows, _ = load(name)
+            for path, gps in zip(rows["path"], rows["gps"], strict=True):
+                print(f"{path} --at {gps}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""Public sets from a server on this machine: their tables and their names."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets import catalog
+from datasets.errors import BadFile, SecondhandError
+from datasets.splits import assign_splits
+from datasets.strain import read_strain
+from datasets.table import load_table
+from tests.datasets import lookalikes
+from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
+
+__all__ = ["esc50", "server"]  # fixtures
+
+
+# The tables
+
+
+def test_esc50_has_its_folds_and_recordings(esc50: bytes) -> None:
+    table = load_table("esc50")
+    assert table.kind == "sound"
+    assert not table.rejected
+    got = {Path(r.path).name: (r.label, r.fold, r.group) for r in table.frame.itertuples()}
+    assert got == {row[0]: (row[3], str(row[1]), str(row[5])) for row in lookalikes.ESC50}
+    assert set(table.frame["split"]) == {""}
+    assert "CC BY-NC" in table.note
+    assert "Piczak" in table.note
+    frame, moved = assign_splits(table.frame, fold="1")
+    assert not moved
+    assert set(frame.loc[frame["split"].ne("train"), "fold"]) == {"1"}
+
+
+def test_urbansound8k_keeps_a_recording_together(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, monkeypatch, "urbansound8k", lookalikes.urbansound8k())
+    frame = load_table("urbansound8k").frame
+    got = {Path(r.path).name: (r.label, r.fold, r.group) for r in frame.itertuples()}
+    assert got == {row[0]: (row[7], str(row[5]), str(row[1])) for row in lookalikes.URBAN}
+    # 58.5 s is a time in the recording that the clip was cut from, not in the clip.
+    assert frame[["start", "end", "gps"]].isna().all(axis=None)
+
+
+def test_pets_come_with_the_official_split(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(server, monkeypatch, "pets", *lookalikes.pets())
+    table = load_table("pets")
+    assert not table.rejected
+    assert table.classes == ["Abyssinian", "american bulldog"]
+    splits = {Path(r.path).stem: r.split for r in table.frame.itertuples()}
+    assert splits["Abyssinian_100"] == splits["american_bulldog_101"] == "train"
+    assert splits["Abyssinian_102"] == splits["american_bulldog_102"] == "test"
+    assert len(splits) == 6
+
+
+@pytest.mark.parametrize(("name", "size"), [("imagenette", "320"), ("imagenette-160", "160")])
+def test_imagenette_has_words_for_its_numbers(
+    server: Server, monkeypatch: pytest.MonkeyPatch, name: str, size: str
+) -> None:
+    publish(server, monkeypatch, name, lookalikes.imagenette(size))
+    table = load_table(name)
+    assert table.classes == ["English springer", "tench"]
+    assert table.frame["split"].value_counts().to_dict() == {"train": 4, "valid": 2}
+
+
+@pytest.mark.parametrize(("name", "timed"), [("gravityspy", False), ("gravityspy-v1d1", True)])
+def test_gravityspy_draws_three_views_as_channels(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, timed: bool
+) -> None:
+    publish(
+        server, monkeypatch, name, *lookalikes.gravityspy(tmp_path, event_time=timed), pin=False
+    )
+    table = load_table(name)
+    assert table.kind == "picture"
+    rows = table.frame.set_index(table.frame["path"].map(lambda path: Path(path).stem))
+    words = {"train": "train", "validation": "valid", "test": "test"}
+    for index, (glitch, label, split) in enumerate(lookalikes.GLITCHES):
+        assert (rows.at[glitch, "label"], rows.at[glitch, "split"]) == (label, words[split])
+        gps = rows.at[glitch, "gps"]
+        assert gps == 1132401286.5 + index if timed else np.isnan(gps)
+        views = lookalikes.glitch_views(index)
+        drawn = np.asarray(Image.open(rows.at[glitch, "path"]))
+        assert drawn.shape == (140, 170, 3)
+        for channel, view in enumerate(("0.5.png", "2.0.png", "4.0.png")):
+            assert np.abs(drawn[:, :, channel] / 255 - views[view][0]).max() <= 0.5 / 255 + 1e-6
+    assert left(name) == ["files"]  # the 3 GB are not kept twice
+
+
+def test_gravityspy_follows_no_link_out_of_the_file(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table, _ = lookalikes.gravityspy(tmp_path)
+    with h5py.File(tmp_path / "glitches.h5", "a") as file:
+        del file["Blip/train/zhs0kbBnyE/2.0.png"]
+        file["Blip/train/zhs0kbBnyE/2.0.png"] = h5py.ExternalLink("/etc/passwd", "/")
+    content = (tmp_path / "glitches.h5").read_bytes()
+    publish(server, monkeypatch, "gravityspy", table, content, pin=False)
+    with pytest.raises(BadFile, match=r"no Blip/train/zhs0kbBnyE/2\.0\.png"):
+        load_table("gravityspy")
+    assert left("gravityspy") == []
+
+
+def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path) -> None:
+    lookalikes.event(server, tmp_path)
+    table = load_table("gwosc:GW150914")
+    assert table.kind == "strain"
+    assert [Path(path).name[:4] for path in table.frame["path"]] == ["H-H1", "L-L1"]
+    assert (table.frame["gps"] == 1126259462.4).all()
+    assert set(table.frame["label"]) == {"Chirp"}
+    assert set(table.frame["group"]) == {"GW150914"}
+    assert set(table.frame["split"]) == {"test"}
+    assert "gwosc.org" in table.note
+    strain = read_strain(table.frame["path"].iloc[0], at=1126259462.4, context=16.0)
+    assert strain.rate == 4096
+    asked = len(server.asked)
+    load_table("gwosc:GW150914")
+    assert len(server.asked) == asked == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"hdf5"', '"txt"'), "GWOSC has no 32 s of strain"),
+        (("https://gwosc.org/", "https://example.org/"), "is no HDF5 file of gwosc.org"),
+        (("https://gwosc.org/", "file:///"), "is no HDF5 file of gwosc.org"),
+        (("1126259462.4", "NaN"), "no GPS time"),
+        (('"GPS"', '"gps"'), "not what the event API answers"),
+        (("{", "["), "not what the event API answers"),
+    ],
+)
+def test_an_odd_answer_about_an_event(
+    server: Server, tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    lookalikes.event(server, tmp_path)
+    path = "/gwosc.org/eventapi/json/event/GW150914"
+    server.files[path] = server.files[path].decode().replace(*change).encode()
+    with pytest.raises(SecondhandError, match=said):
+        load_table("gwosc:GW150914")
+    assert not [path for path, _ in server.asked if path.endswith("hdf5")]
+
+
+@pytest.mark.parametrize("name", ["", "../../etc", "a/b", "GW150914?x=1"])
+def test_what_is_no_event(server: Server, name: str) -> None:
+    with pytest.raises(SecondhandError, match="not the name of an event"):
+        load_table(f"gwosc:{name}")
+    assert not server.asked
+
+
+def test_a_set_without_its_list_says_what_is_missing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, monkeypatch, "esc50", zipped({"ESC-50/meta/esc50.csv": b"filename,fold\n"}))
+    with pytest.raises(BadFile, match="no column category, src_file"):
+        load_table("esc50")
+    publish(server, monkeypatch, "urbansound8k", tarred({"UrbanSound8K/README": b""}))
+    with pytest.raises(BadFile, match=r"0 of \*/metadata/UrbanSound8K.csv"):
+        load_table("urbansound8k")
+
+
+# Names
+
+
+def test_an_unknown_name_lists_what_there_is(server: Server) -> None:
+    for call in (lambda: load_table("esc500"), lambda: catalog.fetch("esc500")):
+        with pytest.raises(SecondhandError, match="esc500") as error:
+            call()
+        for name in (*catalog.SETS, "gwosc:EVENT"):
+            assert name in str(error.value)
+
+
+def test_a_folder_of_that_name_wins_and_the_note_says_so(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for label in ("cat", "dog"):
+        for index in range(2):
+            path = tmp_path / "pets" / label / f"{index}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(lookalikes.jpeg(hash((label, index)) % 2**32))
+    monkeypatch.chdir(tmp_path)
+    table = load_table("pets")
+    assert table.classes == ["cat", "dog"]
+    assert "the folder pets" in table.note
+    assert not server.asked
+
+
+def test_the_command_lists_fetches_and_refuses(
+    esc50: bytes, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert catalog.main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(re.search(rf"^{re.escape(name)} .*GB", listed, re.M) for name in catalog.SETS)
+    assert re.search(r"^gravityspy +3\.3 GB +no hash", listed, re.M)
+    assert not server.asked
+    assert catalog.main(["esc50"]) == 0
+    assert capsys.readouterr().out.strip() == str(place("esc50") / "files")
+    lookalikes.event(server, tmp_path)
+    assert catalog.main(["gwosc:GW150914"]) == 0
+    assert capsys.readouterr().out.count("--at 1126259462.4") == 2
+    assert catalog.main(["nothing"]) == 2
+    assert "esc50" in capsys.readouterr().err
+
+
+def test_the_published_hashes() -> None:
+    """Those that a library of ours knows too are its own; all have the form of a hash."""
+    spec = importlib.util.find_spec("torchvision")  # its text alone: to import it takes seconds
+    assert spec is not None
+    assert spec.origin is not None
+    text = "".join(
+        Path(spec.origin).with_name("datasets").joinpath(name).read_text()
+        for name in ("oxford_iiit_pet.py", "imagenette.py")
+    )
+    known = dict(re.findall(r'"(https://[^"]+)", "([0-9a-f]{32})"', text))
+    files = [file for public in catalog.SETS.values() for file in public.files]
+    compared = [file for file in files if file.url in known]
+    assert len(compared) == 4
+    for file in compared:
+        assert file.hashes == (f"md5:{known[file.url]}",)
+    for file in files:
+        assert file.url.startswith("https://")
+        assert all(re.fullmatch(r"md5:[0-9a-f]{32}", known) for known in file.hashes)

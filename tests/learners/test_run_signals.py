@@ -1,0 +1,117 @@
+"""The command on sound and strain: the path that pictures take, from the drawing on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import yaml
+
+from datasets import glitches
+from datasets.errors import SecondhandError
+from learners.config import SignalSettings
+from learners.finetune import main
+from learners.predictor import Predictor
+
+RATE = 8000
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+         "--workers", "0", "--lr", "1e-2"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.getbasetemp() / "signal-cache"
+    monkeypatch.setenv("SECONDHAND_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Low and high tones in noise: mostly short, some of several seconds, one of them silent."""
+    root = tmp_path_factory.mktemp("tones")
+    rng = np.random.default_rng(0)
+    for label, hertz in (("low", 400), ("high", 2500)):
+        (root / label).mkdir()
+        for number in range(12):
+            seconds = 3.2 if number % 4 == 0 else 0.9
+            t = np.arange(round(seconds * RATE)) / RATE
+            noise = 0.02 * rng.standard_normal(len(t))
+            sound = 0.2 * np.sin(2 * np.pi * hertz * rng.uniform(0.9, 1.1) * t) + noise
+            soundfile.write(root / label / f"{label}{number:02d}.wav", sound, RATE)
+    soundfile.write(root / "low" / "silent.wav", np.zeros(RATE), RATE)
+    (root / "low" / "broken.wav").write_bytes(b"RIFF no sound at all")
+    return root
+
+
+def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    flags = ["--window", "1", "--overlap", "0.5", "--n-mels", "32", "--picture", "[32, 48]"]
+    assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["recipe"]["window"] == 1.0
+    assert config["recipe"]["size"] == [32, 48]
+    assert config["recipe"]["rate"] == RATE
+    assert config["overlap"] == 0.5
+    assert yaml.safe_load((out / "config.yaml").read_text())["picture"] == [32, 48]
+    rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
+    assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
+    assert str(tones / "low" / "broken.wav") in rejected
+    items = pd.read_csv(out / "items.csv")
+    assert len(items) == 24
+    assert "windows" in (out / "log.txt").read_text()
+    answers = pd.read_csv(out / "predictions.csv").set_index("path")
+    assert answers.index.is_unique, "a recording is one answer"
+    held = items.loc[items["split"].ne("train"), "path"].tolist()
+    predictor = Predictor(out / "model")
+    for path, row in zip(held, predictor.predict(held), strict=True):
+        assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
+        assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
+
+
+def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
+    names = ("Blip_sim", "Power_Line_sim")
+    rows = glitches.write_demo(tmp_path / "data", per_class=6, classes=names, duration=16)
+    pd.DataFrame(rows)[["path", "label", "group", "gps"]].to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "run"
+    flags = ["--views", "[0.5, 1, 2]", "--picture", "[32, 32]", "--context", "16"]
+    assert main(["--data", str(tmp_path / "t.csv"), "--out", str(out), *flags, *QUICK]) == 0
+    recipe = json.loads((out / "model" / "config.json").read_text())["recipe"]
+    assert (recipe["kind"], recipe["views"], recipe["layout"]) == (
+        "strain",
+        [0.5, 1, 2],
+        "channels",
+    )
+    answers = pd.read_csv(out / "predictions.csv")
+    row = answers.iloc[0]
+    (again,) = Predictor(out / "model").predict([row["path"]], at=row["gps"])
+    assert again.probability == pytest.approx(row["probability"], abs=1e-5)
+
+
+def test_glitches_in_strain_of_ones_own(tmp_path: Path) -> None:
+    own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
+    from datasets.table import load_table
+
+    table = load_table("demo:glitches", noise=own[0]["path"])
+    assert "SIMULATED glitches" in table.note
+    assert own[0]["path"] in table.note
+    # Events lie in that strain: at its own times, not at the simulation's.
+    assert (table.frame["gps"] - own[0]["gps"]).abs().max() <= 32
+    with pytest.raises(SecondhandError, match="no strain file there"):
+        load_table("demo:glitches", noise=str(tmp_path / "nothing"))
+    with pytest.raises(SecondhandError, match="only demo:glitches"):
+        load_table("demo:sounds", noise=own[0]["path"])
+
+
+def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        SecondhandError, match="--views, --context: no setting for data of kind sound"
+    ):
+        SignalSettings(views=[1.0], context=20.0, rate=8000).of("sound")
+    with pytest.raises(SecondhandError, match="--rate, --colour"):
+        SignalSettings(rate=8000, colour="grey").of("picture")
+    assert SignalSettings().of("picture") == {}
+    assert SignalSettings(picture=[8, 9], fmin=3.0).of("strain") == {"size": (8, 9), "fmin": 3.0}
