@@ -53,6 +53,7 @@ def curves(epochs: pd.DataFrame) -> list[str]:
 
     def finish(axes: Axes) -> None:
         axes.set_xlabel("epoch")
+        axes.set_xlim(0.5, len(steps) + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if 0 < frozen < len(epochs):
             axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)

@@ -32,6 +32,8 @@ CANDIDATES = 100
 #: Side of the thumbnails that are compared, by how much they may be shifted, and the least
 #: correlation of near-duplicates.
 THUMBNAIL, SHIFT, ALIKE = 32, 5, 0.7
+#: Standard deviations from the usual pair of one label to a near-duplicate.
+FAR = 5
 #: Cosine similarity from which a picture is taken for a copy of a training item.
 SAME = 0.9999
 
@@ -100,10 +102,11 @@ def near_duplicates(
     """Held-out items that look like a training item: copies, bursts, crops, other encodings.
 
     The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
-    pairs are then compared as grey thumbnails, by their correlation at the best shift. What no
-    duplicates reach is learnt from the same pictures, paired across labels: near-duplicates are at
-    least half-way from there (the 99.9th percentile) to 1, and at least at `ALIKE`. On
-    ``pictures/known`` no pair of different labels passes 0.55, and bursts reach 0.75 to 0.9.
+    pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
+    too alike is learnt from the same pictures in other pairs: half-way from what pairs of different
+    labels reach to 1, and far outside of what is usual for a label (photos of one fruit hardly
+    correlate; eights, or recordings of one word, do so by 0.88), and no less than `ALIKE`. On
+    ``pictures/known`` this lists bursts, from 0.76 to 0.91, and nothing else.
 
     Parameters
     ----------
@@ -128,8 +131,8 @@ def near_duplicates(
     with ThreadPoolExecutor(2) as pool:
         thumbnails = np.array(list(pool.map(lambda source: _thumbnail(draw, source), sources)))
     correlation = _correlation(thumbnails[:n], thumbnails[n:])
-    apart = correlation[held["truth"].to_numpy(str)[:, None] != nearest["label"].to_numpy(str)]
-    usual = float(np.quantile(apart, 0.999)) if len(apart) else 0.0
+    kin = held["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
+    enough = _alike_enough(correlation[~kin], correlation[kin & ~np.eye(n, dtype=bool)])
     pairs = pd.DataFrame(
         {
             "row": judged.rows[chosen],
@@ -140,8 +143,22 @@ def near_duplicates(
             **{f"train_{name}": nearest[name].to_numpy() for name in ("start", "end", "gps")},
         }
     )
-    found = pairs.loc[pairs["correlation"] >= max(ALIKE, (1 + usual) / 2)]
+    found = pairs.loc[pairs["correlation"] >= enough]
     return found.sort_values("correlation", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
+    """The least correlation of near-duplicates, from pairs of different and of equal labels."""
+    enough = [ALIKE]
+    if len(apart):
+        enough.append((1 + float(np.quantile(apart, 0.999))) / 2)
+    if len(kin):
+        # On Fisher's scale, where a correlation's spread does not depend on itself; by the median,
+        # which duplicates among these pairs do not move.
+        z = np.arctanh(np.clip(kin, -0.9999, 0.9999))
+        spread = 1.4826 * np.median(np.abs(z - np.median(z)))
+        enough.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
+    return max(enough)
 
 
 def source_of(row: Any) -> Source:

@@ -144,6 +144,24 @@ def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     assert 0.8 < found["correlation"][0] <= 1
 
 
+def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
+    """Written digits, spectrograms of one word: alike by nature."""
+    bundle, evaluation, reference, trained = prepared(scenes)
+    with Image.open(scenes[0]) as picture:
+        common = np.asarray(picture.convert("RGB"), float)
+    for path in scenes:
+        with Image.open(path) as picture:
+            own = np.asarray(picture.convert("RGB"), float)
+        Image.fromarray((0.65 * common + 0.35 * own).astype(np.uint8)).save(path, quality=95)
+    evaluation.features[4] = reference[6]
+    judged = judge(evaluation, bundle)
+    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    with Image.open(scenes[6]) as picture:
+        picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
+    found = near_duplicates(evaluation, bundle, judged, trained, opened)
+    assert found["row"].tolist() == [4]
+
+
 def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
     bundle, evaluation, reference, trained = prepared(scenes)
     evaluation.features[0] = reference[0]
