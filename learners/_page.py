@@ -30,7 +30,7 @@ nav { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: 1rem 0 } nav a { 
 .tile b { display: block; font-size: 1.5rem; line-height: 1.3 }
 .tile small { display: block; color: var(--soft) }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem }
-td, th { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right }
+td, th { padding: .28rem .6rem; border-bottom: 1px solid var(--line); text-align: right }
 td, th { white-space: nowrap; vertical-align: top } td.text, th.text { text-align: left }
 td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 26rem }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem } .plots svg { max-width: 100%; height: auto }

@@ -88,7 +88,7 @@ def calibration(found: Figures, bundle: Bundle) -> str:
                 row = {"split": name, "temperature": when}
                 for key, shown in CALIBRATION.items():
                     row[shown] = " ".join(_estimate(measured[key]))
-                rows.append(row | {"ECE by chance": f"{measured['ece_by_chance']:.3f}"})
+                rows.append(row | {"by chance": f"{measured['ece_by_chance']:.3f}"})
     fitted = bundle.confidence.get("temperature")
     said = "The model is not calibrated. "
     if fitted:
@@ -98,7 +98,7 @@ def calibration(found: Figures, bundle: Bundle) -> str:
         )
     said += (
         f"The diagrams show the split {main}: accuracy against confidence in 15 bins of equal "
-        "numbers of items. ECE by chance is what a perfectly calibrated model would show on as many."
+        "numbers of items. By chance is the ECE that a perfectly calibrated model would show on as many."
     )
     return f"<p>{_page.text(said)}</p>{_page.plots(drawn)}{_page.table(pd.DataFrame(rows))}"
 
