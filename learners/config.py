@@ -92,7 +92,9 @@ class SignalSettings:
 class NetworkSettings:
     """network"""
 
-    backbone: str = option("embedded", "embedded, a timm name, or torchvision/NAME[:WEIGHTS]")
+    backbone: str = option(
+        "embedded", "embedded, a timm name, torchvision/NAME[:WEIGHTS], or scratch/NAME"
+    )
     weights: Path | None = option(
         None, "file with the backbone's weights (.safetensors, state dict)"
     )
