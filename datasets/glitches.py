@@ -2,7 +2,7 @@
 
 The classes are named `..._sim` because none of this was measured. Each waveform is a stated formula
 with stated ranges, in `_waveforms.py`; its loudness is set by the optimal signal-to-noise ratio
-rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014, eq. 2.5).
+rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def detector_density(frequency: ArrayLike) -> Floats:
     """Advanced LIGO's design curve, zero detuning and high power: strain²/Hz at each Hz.
 
     S = 1e-48 (0.0152 x⁻⁴ + 0.2935 x^(9/4) + 2.7951 x^(3/2) - 6.5080 x^(3/4) + 17.7622) with
-    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267). Within 2 % of the published curve's square
-    root, LIGO-T0900288, from 20 to 1000 Hz; below 10 Hz its value at 10 Hz.
+    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267): its root lies within 2 % of the curve's own,
+    LIGO-T0900288, from 20 to 1000 Hz, but for a line at 480 Hz. Below 10 Hz its value at 10 Hz.
     """
     x = np.maximum(np.asarray(frequency, dtype=np.float64), _LOWEST) / 245.4
     falling = 0.0152 * x**-4 + 17.7622 - 6.5080 * x**0.75
