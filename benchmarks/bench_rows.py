@@ -3,7 +3,8 @@
 The rows are spans of half a second in 200 recordings (`--layout spans`), or files of their own
 (`--layout files`). The first pass draws the pictures, which is not counted. Then the fine-tuning
 command is started again in a process of its own and stopped at its first training batch. Prints
-seconds since the start of the process, and the peak of its memory without that of its workers; the
+seconds since the start of the process, how many of them it had a core (on a machine with nothing
+else to do they are nearly the same), and the peak of its memory without that of its workers. The
 limits are 60 s and 1.5 GB.
 
     python benchmarks/bench_rows.py --folder /tmp/rows            # some minutes, 1 GB of disk
@@ -78,8 +79,10 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
         os._exit(0)
 
     def told(what: str) -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(f"{what:16} {time.time() - began:7.1f} s {peak / 1e9:6.2f} GB", flush=True)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        spent, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e9
+        seconds = time.time() - began
+        print(f"{what:16}{seconds:7.1f} s, {spent:.1f} s of a core {peak:6.2f} GB", flush=True)
 
     load_items = learners.run.load_items
 
