@@ -7,8 +7,8 @@ seconds since the start of the process, how many of them it had a core (on a mac
 else to do they are nearly the same), and the peak of its memory without that of its workers. The
 limits are 60 s and 1.5 GB.
 
-    python benchmarks/bench_rows.py --folder /tmp/rows            # some minutes, 1 GB of disk
-    python benchmarks/bench_rows.py --folder /tmp/rows --layout files
+    python benchmarks/bench_rows.py            # 10 minutes, 1 GB of disk; --folder DIR keeps it
+    python benchmarks/bench_rows.py --layout files
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -100,12 +101,16 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--folder", type=Path, required=True, help="for the files and pictures")
+    parser.add_argument("--folder", type=Path, help="for the files and pictures, to be kept")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--layout", choices=("spans", "files"), default="spans")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.folder is None:
+        with tempfile.TemporaryDirectory() as passing:
+            subprocess.run([sys.executable, *sys.argv, "--folder", passing], check=True)
+        return
     folder = arguments.folder.resolve()
     os.environ["SECONDHAND_CACHE"] = str(folder / "cache")
     table = write_table(folder, arguments.layout, arguments.rows)
