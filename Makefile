@@ -16,8 +16,8 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python -m learners.finetune --data demo:digits --size 64 --epochs 4 --bs 32 --lr 8e-3 \
-	  --no-flip --min-scale 0.7 --out runs/demo --overwrite
+	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 --lr-mult 3 \
+	  --calibration 0.2 --out runs/glitches --overwrite
 
 test: $(READY)
 	$(BIN)/python -m pytest

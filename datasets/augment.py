@@ -177,7 +177,8 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
 
     Gain and background mixing need levels that are proportional to dB: they are left out for
     colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
-    trigger and the noise: of its pictures parts are covered, no more.
+    trigger and the noise; of its pictures one band is covered. Never a moment: a blip lasts for
+    one, in the middle of all views, and without it the label would be wrong.
 
     Parameters
     ----------
@@ -187,6 +188,8 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     _in_range("strength", strength, 0, 2)
     if strength == 0:
         return []
+    if recipe.kind == "strain":
+        return [SpecAugment(0.15 * strength, 0.0, count=1)]
     tfms: list[_Augmentation] = []
     if recipe.kind == "sound":
         tfms.append(TimeShift(min(0.25 * strength, 0.5)))

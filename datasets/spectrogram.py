@@ -155,10 +155,10 @@ class AudioRecipe(Recipe):
         BadFile : the file cannot be opened, or ends before `start`.
         """
         first = start or 0.0
-        last = end
-        if last is None or last - first > self.window:  # only then the length matters
-            whole = audio.probe(path).duration
-            last = whole if last is None else min(last, whole)
+        if end is not None and 0 < end - first <= self.window:
+            return [(start, end)]  # no file is opened for the length
+        whole = audio.probe(path).duration
+        last = whole if end is None else min(end, whole)
         if last <= first:
             raise BadFile(path, f"starts at {first:g} s but lasts {last:g} s")
         parts = audio.windows(last - first, self.window, overlap)

@@ -182,7 +182,11 @@ class TestForRecipe:
         class Strain:
             kind = "strain"
 
-        assert self.kinds(Strain()) == [SpecAugment]
+        (cover,) = spectrogram_tfms(Strain())
+        before = torch.rand(200, 3, 64, 48)
+        same = (cover.vary(before) == before).all(dim=1)
+        assert same.any(dim=1).all()  # no moment is hidden
+        assert not same.all(dim=(1, 2)).all()  # but bands are
 
     def test_range_of_the_recipe(self):
         gain = spectrogram_tfms(AudioRecipe(range_db=60.0))[1]

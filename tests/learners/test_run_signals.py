@@ -91,7 +91,8 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     assert again.probability == pytest.approx(row["probability"], abs=1e-5)
 
 
-def test_glitches_in_strain_of_ones_own(tmp_path: Path) -> None:
+def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.demos._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
     from datasets.table import load_table
 
