@@ -172,6 +172,67 @@ class SpecAugment(_Augmentation):
         return torch.where(covered.to(x.device), x.mean(dim=(2, 3), keepdim=True), x)
 
 
+class TimeScale(_Augmentation):
+    """Say it faster or slower: stretch or squeeze time around a moment, frequencies stay.
+
+    What is squeezed leaves room at the ends, which the first and the last column fill.
+
+    Parameters
+    ----------
+    limit : largest change of the duration: factors lie between 1 / (1 + limit) and 1 + limit,
+        as many below one as above.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
+        _in_range("limit", limit, 0, 1)
+        super().__init__(p)
+        self.limit = limit
+
+    def vary(self, x: Tensor) -> Tensor:
+        width = x.shape[-1]
+        factor = (1 + self.limit) ** _uniform(len(x), -1, 1)
+        still = torch.rand(len(x)) * (width - 1)  # the column that stays where it is
+        place = still[:, None] + (torch.arange(width) - still[:, None]) / factor[:, None]
+        place = place.clamp(0, width - 1)
+        left = place.floor().clamp(max=max(width - 2, 0))
+        part = (place - left).to(x)[:, None, None, :]
+        index = left.long().to(x.device)[:, None, None, :].expand(x.shape)
+        first, second = (torch.gather(x, 3, (index + i).clamp(max=width - 1)) for i in (0, 1))
+        return first + (second - first) * part
+
+
+class Equaliser(_Augmentation):
+    """Colour the sound as another throat, room or microphone would: a gain that varies smoothly
+    with frequency (after FilterAugment, Nam et al., arXiv 2110.03282, its linear type).
+
+    The gains of `knots` frequencies, spread evenly over the height, are drawn from ±`limit_db`;
+    between them they are interpolated in dB. For grey and "windows" pictures, as with Gain.
+
+    Parameters
+    ----------
+    limit_db : farthest gain or loss in dB.
+    range_db : dB from black to white, `AudioRecipe.range_db`.
+    knots : frequencies whose gain is drawn, at least 2.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(
+        self, limit_db: float = 9.0, *, range_db: float = 80.0, knots: int = 5, p: float = 0.75
+    ) -> None:
+        _in_range("limit_db", limit_db, 0, range_db)
+        _in_range("knots", knots, 2, 64)
+        super().__init__(p)
+        self.limit, self.knots = limit_db / range_db, knots
+
+    def vary(self, x: Tensor) -> Tensor:
+        gains = _uniform(len(x) * self.knots, -1, 1).view(len(x), 1, self.knots) * self.limit
+        curve = torch.nn.functional.interpolate(
+            gains, size=x.shape[2], mode="linear", align_corners=True
+        )
+        return (x + curve[..., None].to(x)).clamp(0, 1)
+
+
 def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentation]:
     """The augmentations that suit a recipe's pictures.
 

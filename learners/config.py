@@ -129,6 +129,7 @@ class TrainSettings:
     monitor: Literal["valid_loss", "accuracy"] = option(
         "accuracy", "what the best epoch is best in"
     )
+    keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
     seed: int = option(0, "of splits, weights, order and augmentation")
 
 

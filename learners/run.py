@@ -122,7 +122,7 @@ def run(
     dls = dataloaders(
         rows, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
     )
-    best = callbacks.KeepBest(folder / "checkpoint", train.monitor)
+    best = callbacks.KeepBest(folder / "checkpoint", train.monitor, last=train.keep == "last")
     counts = rows.loc[rows["split"].eq("train"), "label"].value_counts()
     learn = make_learner(
         dls,
