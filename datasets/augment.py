@@ -1,7 +1,8 @@
 """Augmentation for spectrograms, as fastai batch transforms on [batch, 3, height, width] in 0 to 1.
 
-What is varied here varies between recordings of one sound: when it starts, how loud it is, what
-else is heard, and which parts are missing. Flips, rotation, warp, zoom along frequency and hue
+What is varied here varies between recordings of one sound: when it starts, how fast it goes, how
+loud it is and through which throat, room or microphone it came, what else is heard, and which parts
+are missing. Flips, rotation, warp, zoom along frequency and hue
 are not here: they turn a rising call into a falling one, or a pitch into another.
 
 Each draw comes from torch's global generator on the CPU, so that one seed gives the same batches
@@ -236,8 +237,8 @@ class Equaliser(_Augmentation):
 def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentation]:
     """The augmentations that suit a recipe's pictures.
 
-    Gain and background mixing need levels that are proportional to dB: they are left out for
-    colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
+    Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
+    for colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
     trigger and the noise: of its pictures parts are covered, no more.
 
     Parameters
@@ -251,8 +252,10 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     tfms: list[_Augmentation] = []
     if recipe.kind == "sound":
         tfms.append(TimeShift(min(0.25 * strength, 0.5)))
+        tfms.append(TimeScale(0.3 * strength))
         if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
             tfms.append(Gain(6 * strength, range_db=recipe.range_db))
+            tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
             tfms.append(BackgroundMix(range_db=recipe.range_db, p=min(0.5 * strength, 1)))
     tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
     return tfms

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,7 +112,9 @@ class TrainSettings:
     epochs: int = option(5, "epochs with all weights")
     freeze_epochs: int = option(1, "epochs before that with the head alone")
     lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
-    lr_mult: float = option(100.0, "the stem learns this much slower than the head")
+    lr_mult: float | None = option(
+        None, "the stem learns this much slower than the head; 100 for pictures, 2 for signals"
+    )
     bs: int = option(16, "batch size in items; more steps help with few files")
     wd: float = option(0.01, "weight decay")
     pct_start: float = option(0.3, "part of the cycle in which the rate rises")
@@ -131,6 +133,15 @@ class TrainSettings:
     )
     keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
     seed: int = option(0, "of splits, weights, order and augmentation")
+
+    def of(self, kind: str) -> TrainSettings:
+        """With what was left open set as it suits data of this kind.
+
+        The first layers of a backbone know photographs. Of spectrograms they still have much to
+        learn, and in a few epochs cannot if they are held back as for pictures.
+        """
+        usual = 100.0 if kind == "picture" else 2.0
+        return replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
 
 
 @dataclass

@@ -92,10 +92,11 @@ def run(
     set_seed(train.seed, reproducible=True)
     device = pick_device(speed.device)
     precision = callbacks.resolve_precision(speed.precision, device)
+    table, rows, recipe = load_items(data, signal, train.seed, folder)
+    train = train.of(table.kind)
     (folder / "config.yaml").write_text(
         dump((data, signal, network, train, augment, speed, confidence, settings))
     )
-    table, rows, recipe = load_items(data, signal, train.seed, folder)
     classes = table.classes
     body, spec, preprocessing = build(
         NetworkSpec(
@@ -190,7 +191,7 @@ def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
         ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
         ("--bs", train.bs, train.bs >= 1),
         ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),
-        ("--lr-mult", train.lr_mult, train.lr_mult >= 1),
+        ("--lr-mult", train.lr_mult, train.lr_mult is None or train.lr_mult >= 1),
         ("--wd", train.wd, train.wd >= 0),
         ("--pct-start", train.pct_start, 0 < train.pct_start < 1),
         ("--accumulate", train.accumulate, train.accumulate >= 1),

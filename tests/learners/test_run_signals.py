@@ -56,7 +56,9 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     assert config["recipe"]["size"] == [32, 48]
     assert config["recipe"]["rate"] == RATE
     assert config["overlap"] == 0.5
-    assert yaml.safe_load((out / "config.yaml").read_text())["picture"] == [32, 48]
+    resolved = yaml.safe_load((out / "config.yaml").read_text())
+    assert resolved["picture"] == [32, 48]
+    assert resolved["lr_mult"] == 2.0
     rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
     assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
     assert str(tones / "low" / "broken.wav") in rejected
