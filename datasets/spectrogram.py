@@ -111,8 +111,9 @@ class AudioRecipe(Recipe):
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
-        The window is the 95th percentile of the durations, 5 s at most. Of more than 2000 files,
-        2000 spread evenly over the list are looked at; files that cannot be opened are passed over.
+        The window holds the longest file, or the 95th percentile of the durations where the longest
+        is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
+        files that cannot be opened are passed over.
 
         Parameters
         ----------
@@ -121,7 +122,7 @@ class AudioRecipe(Recipe):
 
         Raises
         ------
-        SecondhandError : no file can be opened (the first reason is given).
+        SecondhandError : no file can be opened.
         """
         if given.get("rate") and given.get("window"):
             return cls(**given)
@@ -136,7 +137,8 @@ class AudioRecipe(Recipe):
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         rates = Counter(info.rate for info in found)
         rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
-        longest = float(np.percentile([info.duration for info in found], 95))
+        most, longest = np.percentile([info.duration for info in found], [95, 100]).tolist()
+        longest = longest if longest <= 1.5 * most else most
         window = max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
         return cls(**{"rate": rate, "window": window, **given})
 
@@ -179,10 +181,8 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """Samples of one picture, float32 [samples], resampled and cut or padded to the window.
-
-        ``at`` counts in seconds of the file; the window is laid around it.
-        """
+        """One picture's samples, float32 [samples], resampled and cut or padded to the window, which
+        is laid around ``at`` (seconds of the file) where that is given."""
         if at is not None:
             start = max(at - self.window / 2, 0.0)
             end = start + self.window

@@ -48,6 +48,7 @@ class SignalSettings:
         None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
     )
     n_mels: int | None = option(None, "sound: mel bands")
+    range_db: float | None = option(None, "sound: dB from black to white")
     views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
     layout: Literal["channels", "row", "one"] | None = option(
         None, "strain: three views as channels, views side by side, or one view"
@@ -72,7 +73,7 @@ class SignalSettings:
         """
         both = ("fmin", "fmax", "colour", "picture")
         own = {
-            "sound": ("rate", "window", "level", "n_mels"),
+            "sound": ("rate", "window", "level", "n_mels", "range_db"),
             "strain": ("views", "layout", "context"),
         }
         names = [name for names in own.values() for name in names] + list(both)

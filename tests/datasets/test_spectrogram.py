@@ -212,6 +212,10 @@ class TestInfer:
         recipe = AudioRecipe.infer(paths)
         assert (recipe.rate, recipe.window) == (8000, 0.5)
         assert AudioRecipe.infer(paths, rate=22_050).rate == 22_050
+        # One file that is a little longer is held whole, one that is much longer is not.
+        for number, (seconds, window) in enumerate(((0.7, 0.7), (0.9, 0.51))):
+            longer = write(tmp_path / f"{number}-longer.wav", sounds(8000, seconds)["noise"], 8000)
+            assert AudioRecipe.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
         assert AudioRecipe.infer(paths, window=0.2, level="pcen").level == "pcen"
 
     def test_window_is_five_seconds_at_most(self, tmp_path):
