@@ -256,8 +256,11 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
         if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
             tfms.append(Gain(6 * strength, range_db=recipe.range_db))
             tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
-            tfms.append(BackgroundMix(range_db=recipe.range_db, p=min(0.5 * strength, 1)))
-    tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
+            tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
+        # More than one mask of each sort, and a word of half a second can no longer be told.
+        tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
+    else:
+        tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
     return tfms
 
 

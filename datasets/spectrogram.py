@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
+CLIP_RANGE = 60.0  # dB below the clip's own peak
 LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
 
 
@@ -111,6 +112,7 @@ class AudioRecipe(Recipe):
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
+        By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
         The window holds the longest file, or the 95th percentile of the durations where the longest
         is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
         files that cannot be opened are passed over.
@@ -124,6 +126,7 @@ class AudioRecipe(Recipe):
         ------
         SecondhandError : no file can be opened.
         """
+        given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
             return cls(**given)
         listed = list(paths)
@@ -181,8 +184,7 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """One picture's samples, float32 [samples], resampled and cut or padded to the window, which
-        is laid around ``at`` (seconds of the file) where that is given."""
+        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds."""
         if at is not None:
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
@@ -269,12 +271,8 @@ class AudioRecipe(Recipe):
 
 
 def recipe_from_dict(data: object) -> Recipe:
-    """The recipe that `to_dict` wrote, every key and number checked.
-
-    Raises
-    ------
-    SecondhandError : names each wrong key or value, or the version of the renderer that is needed.
-    """
+    """The recipe that `to_dict` wrote, every key and number checked; SecondhandError names each
+    wrong one, or the version of the renderer that is needed."""
     if not isinstance(data, Mapping):
         raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
     settings = dict(data)
