@@ -114,7 +114,7 @@ class TrainSettings:
     freeze_epochs: int = option(1, "epochs before that with the head alone")
     lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
     lr_mult: float | None = option(
-        None, "the stem learns this much slower than the head; 100 for pictures, 2 for signals"
+        None, "the stem learns this much slower than the head; 2 for sound, 100 else"
     )
     bs: int = option(16, "batch size in items; more steps help with few files")
     wd: float = option(0.01, "weight decay")
@@ -138,10 +138,10 @@ class TrainSettings:
     def of(self, kind: str) -> TrainSettings:
         """With what was left open set as it suits data of this kind.
 
-        The first layers of a backbone know photographs. Of spectrograms they still have much to
+        The first layers of a backbone know photographs. Of mel spectrograms they still have much to
         learn, and in a few epochs cannot if they are held back as for pictures.
         """
-        usual = 100.0 if kind == "picture" else 2.0
+        usual = 2.0 if kind == "sound" else 100.0
         return replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
 
 

@@ -43,10 +43,10 @@ def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     assert (got["epochs"], got["bs"]) == (3, 8)
 
 
-def test_the_stem_learns_faster_on_signals_unless_it_is_told() -> None:
+def test_the_stem_learns_faster_on_sound_unless_it_is_told() -> None:
     open_ = TrainSettings()
-    assert open_.of("picture").lr_mult == 100
-    assert open_.of("sound").lr_mult == open_.of("strain").lr_mult == 2
+    assert open_.of("picture").lr_mult == open_.of("strain").lr_mult == 100
+    assert open_.of("sound").lr_mult == 2
     assert TrainSettings(lr_mult=7).of("sound").lr_mult == 7
     assert open_.lr_mult is None
 
