@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
+CLIP_RANGE = 60.0  # dB below the clip's own peak
 LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
 
 
@@ -111,8 +112,10 @@ class AudioRecipe(Recipe):
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
-        The window is the 95th percentile of the durations, 5 s at most. Of more than 2000 files,
-        2000 spread evenly over the list are looked at; files that cannot be opened are passed over.
+        By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
+        The window holds the longest file, or the 95th percentile of the durations where the longest
+        is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
+        files that cannot be opened are passed over.
 
         Parameters
         ----------
@@ -121,8 +124,9 @@ class AudioRecipe(Recipe):
 
         Raises
         ------
-        SecondhandError : no file can be opened (the first reason is given).
+        SecondhandError : no file can be opened.
         """
+        given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
             return cls(**given)
         listed = list(paths)
@@ -136,7 +140,8 @@ class AudioRecipe(Recipe):
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         rates = Counter(info.rate for info in found)
         rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
-        longest = float(np.percentile([info.duration for info in found], 95))
+        most, longest = np.percentile([info.duration for info in found], [95, 100]).tolist()
+        longest = longest if longest <= 1.5 * most else most
         window = max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
         return cls(**{"rate": rate, "window": window, **given})
 
@@ -179,10 +184,7 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """Samples of one picture, float32 [samples], resampled and cut or padded to the window.
-
-        ``at`` counts in seconds of the file; the window is laid around it.
-        """
+        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds."""
         if at is not None:
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
@@ -269,12 +271,8 @@ class AudioRecipe(Recipe):
 
 
 def recipe_from_dict(data: object) -> Recipe:
-    """The recipe that `to_dict` wrote, every key and number checked.
-
-    Raises
-    ------
-    SecondhandError : names each wrong key or value, or the version of the renderer that is needed.
-    """
+    """The recipe that `to_dict` wrote, every key and number checked; SecondhandError names each
+    wrong one, or the version of the renderer that is needed."""
     if not isinstance(data, Mapping):
         raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
     settings = dict(data)

@@ -56,7 +56,9 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     assert config["recipe"]["size"] == [32, 48]
     assert config["recipe"]["rate"] == RATE
     assert config["overlap"] == 0.5
-    assert yaml.safe_load((out / "config.yaml").read_text())["picture"] == [32, 48]
+    resolved = yaml.safe_load((out / "config.yaml").read_text())
+    assert resolved["picture"] == [32, 48]
+    assert resolved["lr_mult"] == 2.0
     rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
     assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
     assert str(tones / "low" / "broken.wav") in rejected
@@ -116,3 +118,25 @@ def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> 
         SignalSettings(rate=8000, colour="grey").of("picture")
     assert SignalSettings().of("picture") == {}
     assert SignalSettings(picture=[8, 9], fmin=3.0).of("strain") == {"size": (8, 9), "fmin": 3.0}
+
+
+def test_a_fold_that_chooses_nothing(tones: Path, tmp_path: Path) -> None:
+    """The others are all trained on, all of the fold is answered, and the last epoch is kept."""
+    files = sorted(tones.glob("*/*[0-9].wav"))
+    names = [file.parent.name for file in files]
+    folds = ["a" if number % 3 else "b" for number in range(len(files))]
+    table = tmp_path / "clips.csv"
+    pd.DataFrame({"path": files, "label": names, "fold": folds}).to_csv(table, index=False)
+    out = tmp_path / "run"
+    flags = ["--data", str(table), "--fold", "b", "--keep", "last"]
+    assert main([*flags, *QUICK, "--out", str(out)]) == 0
+    items = pd.read_csv(out / "items.csv").set_index("path")
+    assert (items["split"] == "train").sum() == folds.count("a")
+    answers = pd.read_csv(out / "predictions.csv")
+    assert sorted(answers["path"]) == sorted(
+        str(f) for f, n in zip(files, folds, strict=True) if n == "b"
+    )
+    record = json.loads((out / "checkpoint" / "best.json").read_text())
+    history = pd.read_csv(out / "history.csv")
+    assert record["value"] == pytest.approx(history["accuracy"].iloc[-1], abs=1e-4)
+    assert record["epoch"] == 2
