@@ -252,18 +252,13 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
         return []
     if recipe.kind == "strain":
         return [SpecAugment(0.15 * strength, 0.0, count=1)]
-    tfms: list[_Augmentation] = []
-    if recipe.kind == "sound":
-        tfms.append(TimeShift(min(0.25 * strength, 0.5)))
-        tfms.append(TimeScale(0.3 * strength))
-        if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
-            tfms.append(Gain(6 * strength, range_db=recipe.range_db))
-            tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
-            tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
-        # More than one mask of each sort, and a word of half a second can no longer be told.
-        tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
-    else:
-        tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
+    tfms: list[_Augmentation] = [TimeShift(min(0.25 * strength, 0.5)), TimeScale(0.3 * strength)]
+    if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
+        tfms.append(Gain(6 * strength, range_db=recipe.range_db))
+        tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
+        tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
+    # More than one mask of each sort, and a word of half a second can no longer be told.
+    tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms
 
 
