@@ -250,8 +250,6 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     _in_range("strength", strength, 0, 2)
     if strength == 0:
         return []
-    if recipe.kind == "strain":
-        return [SpecAugment(0.15 * strength, 0.0, count=1)]
     tfms: list[_Augmentation] = []
     if recipe.kind == "sound":
         tfms.append(TimeShift(min(0.25 * strength, 0.5)))
@@ -263,7 +261,7 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
         # More than one mask of each sort, and a word of half a second can no longer be told.
         tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     else:
-        tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
+        tfms.append(SpecAugment(0.15 * strength, 0.0, count=1))
     return tfms
 
 
