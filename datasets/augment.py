@@ -257,7 +257,7 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
         tfms.append(Gain(6 * strength, range_db=recipe.range_db))
         tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
         tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
-    # More than one mask of each sort, and a word of half a second can no longer be told.
+    # Few masks: more of them may cover all that tells a word of half a second.
     tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms
 

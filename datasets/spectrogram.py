@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from datasets import audio, mel
 from datasets._audio_header import RATES
@@ -122,9 +122,7 @@ class AudioRecipe(Recipe):
         paths : audio files.
         given : settings that are not to be inferred.
 
-        Raises
-        ------
-        SecondhandError : no file can be opened.
+        Raises SecondhandError where no file can be opened.
         """
         given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
@@ -140,9 +138,7 @@ class AudioRecipe(Recipe):
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         rates = Counter(info.rate for info in found)
         rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
-        most, longest = np.percentile([info.duration for info in found], [95, 100]).tolist()
-        longest = longest if longest <= 1.5 * most else most
-        window = max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
+        window = window_of([info.duration for info in found])
         return cls(**{"rate": rate, "window": window, **given})
 
     def spans(
@@ -270,9 +266,15 @@ class AudioRecipe(Recipe):
         return np.rint(np.asarray(drawn)).astype(np.uint8)
 
 
+def window_of(durations: ArrayLike) -> float:
+    """The window in seconds that suits items of these durations in seconds: see `infer`."""
+    most, longest = np.percentile(durations, [95, 100]).tolist()
+    longest = longest if longest <= 1.5 * most else most
+    return max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
+
+
 def recipe_from_dict(data: object) -> Recipe:
-    """The recipe that `to_dict` wrote, every key and number checked; SecondhandError names each
-    wrong one, or the version of the renderer that is needed."""
+    """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
     if not isinstance(data, Mapping):
         raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
     settings = dict(data)

@@ -13,8 +13,10 @@ import yaml
 
 from datasets import glitches
 from datasets.errors import SecondhandError
-from learners.config import SignalSettings
+from datasets.spectrogram import AudioRecipe
+from learners.config import DataSettings, SignalSettings
 from learners.finetune import main
+from learners.items import load_items
 from learners.predictor import Predictor
 
 RATE = 8000
@@ -107,6 +109,18 @@ def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
         load_table("demo:glitches", noise=str(tmp_path / "nothing"))
     with pytest.raises(SecondhandError, match="only demo:glitches"):
         load_table("demo:sounds", noise=own[0]["path"])
+
+
+def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: Path) -> None:
+    long = sorted(tones.glob("*/*0[048].wav"))
+    rows = [(p, p.parent.name, t, t + 0.4) for p in long for t in (0.0, 0.5, 1.0, 1.5)]
+    table = pd.DataFrame(rows, columns=["path", "label", "start", "end"]).assign(group="")
+    table["group"] = [path.stem for path in table["path"]]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    loaded = load_items(DataSettings(data=str(tmp_path / "t.csv")), SignalSettings(), 0, tmp_path)
+    assert isinstance(loaded.recipe, AudioRecipe)
+    assert loaded.recipe.window == pytest.approx(0.4, abs=0.011)
+    assert len(loaded.rows) == len(loaded.table.frame)
 
 
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
