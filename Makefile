@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast quality bench app clean
+.PHONY: demo test test-fast quality bench notebooks app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -16,8 +16,8 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python -m learners.finetune --data demo:digits --size 64 --epochs 4 --bs 32 --lr 8e-3 \
-	  --no-flip --min-scale 0.7 --out runs/demo --overwrite
+	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 --lr-mult 3 \
+	  --calibration 0.2 --out runs/glitches --overwrite
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -32,6 +32,10 @@ quality: $(READY)
 
 bench: $(READY)
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+
+# Runs them from clean kernels and writes down what they print and draw.
+notebooks: $(READY)
+	$(BIN)/python -m tests.notebooks.execute
 
 app: $(READY)
 	$(BIN)/python -m app

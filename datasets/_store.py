@@ -161,14 +161,6 @@ def failed(root: Path, path: str, key: str) -> None:
         raise BadFile(path, failure_path(root, key).read_text(errors="replace"))
 
 
-def texts_of(picture: str | os.PathLike[str]) -> dict[str, str]:
-    """The text chunks of a stored picture, without decoding its pixels."""
-    from PIL import Image
-
-    with Image.open(picture) as image:
-        return {str(name): str(text) for name, text in image.info.items()}
-
-
 def is_whole(picture: Path) -> bool:
     from PIL import Image
 

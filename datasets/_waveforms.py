@@ -22,7 +22,7 @@ def chirp(rng: Rng, t: Floats) -> Floats:
     """Newtonian inspiral of two equal masses, then the ringdown of what they became.
 
     f = (1/π) (5 / 256τ)^(3/8) Mc^(-5/8) and amplitude ~ f^(2/3), with τ the time to coalescence and
-    Mc the chirp mass, 10 to 40 solar masses (Maggiore 2007, eqs. 4.19 and 4.29). From the frequency
+    Mc the chirp mass, 10 to 40 solar masses (Maggiore 2007, Gravitational Waves I, section 4.1). From the frequency
     of the ringdown on, f_r = (1 - 0.63 (1 - a)^0.3) / 2πM with a = 0.69 (Echeverria 1989, PRD 40
     3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral fades in from
     15-40 Hz on, because few detectors hear as low as the design curve says, and from 7 s before the
@@ -41,7 +41,7 @@ def chirp(rng: Rng, t: Floats) -> Floats:
     begin = min(remaining(rng.uniform(15, 40)), 7.0)
     before = (t < 0) & (tau < begin)
     h = np.zeros_like(t)
-    # phase = -2 (τ / 5Mc)^(5/8) is the integral of 2πf (Maggiore, eq. 4.30)
+    # phase = -2 (τ / 5Mc)^(5/8) is the integral of 2πf
     phase = -2 * (tau[before] / (5 * chirp_mass)) ** 0.625
     offset = rng.uniform(0, 2 * np.pi)
     joint = -2 * (remaining(ring) / (5 * chirp_mass)) ** 0.625

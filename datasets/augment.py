@@ -1,7 +1,8 @@
 """Augmentation for spectrograms, as fastai batch transforms on [batch, 3, height, width] in 0 to 1.
 
-What is varied here varies between recordings of one sound: when it starts, how loud it is, what
-else is heard, and which parts are missing. Flips, rotation, warp, zoom along frequency and hue
+What is varied here varies between recordings of one sound: when it starts, how fast it goes, how
+loud it is and through which throat, room or microphone it came, what else is heard, and which parts
+are missing. Flips, rotation, warp, zoom along frequency and hue
 are not here: they turn a rising call into a falling one, or a pitch into another.
 
 Each draw comes from torch's global generator on the CPU, so that one seed gives the same batches
@@ -172,12 +173,74 @@ class SpecAugment(_Augmentation):
         return torch.where(covered.to(x.device), x.mean(dim=(2, 3), keepdim=True), x)
 
 
+class TimeScale(_Augmentation):
+    """Say it faster or slower: stretch or squeeze time around a moment, frequencies stay.
+
+    What is squeezed leaves room at the ends, which the first and the last column fill.
+
+    Parameters
+    ----------
+    limit : largest change of the duration: factors lie between 1 / (1 + limit) and 1 + limit,
+        as many below one as above.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
+        _in_range("limit", limit, 0, 1)
+        super().__init__(p)
+        self.limit = limit
+
+    def vary(self, x: Tensor) -> Tensor:
+        width = x.shape[-1]
+        factor = (1 + self.limit) ** _uniform(len(x), -1, 1)
+        still = torch.rand(len(x)) * (width - 1)  # the column that stays where it is
+        place = still[:, None] + (torch.arange(width) - still[:, None]) / factor[:, None]
+        place = place.clamp(0, width - 1)
+        left = place.floor().clamp(max=max(width - 2, 0))
+        part = (place - left).to(x)[:, None, None, :]
+        index = left.long().to(x.device)[:, None, None, :].expand(x.shape)
+        first, second = (torch.gather(x, 3, (index + i).clamp(max=width - 1)) for i in (0, 1))
+        return first + (second - first) * part
+
+
+class Equaliser(_Augmentation):
+    """Colour the sound as another throat, room or microphone would: a gain that varies smoothly
+    with frequency (after FilterAugment, Nam et al., arXiv 2110.03282, its linear type).
+
+    The gains of `knots` frequencies, spread evenly over the height, are drawn from ±`limit_db`;
+    between them they are interpolated in dB. For grey and "windows" pictures, as with Gain.
+
+    Parameters
+    ----------
+    limit_db : farthest gain or loss in dB.
+    range_db : dB from black to white, `AudioRecipe.range_db`.
+    knots : frequencies whose gain is drawn, at least 2.
+    p : part of the pictures that are varied.
+    """
+
+    def __init__(
+        self, limit_db: float = 9.0, *, range_db: float = 80.0, knots: int = 5, p: float = 0.75
+    ) -> None:
+        _in_range("limit_db", limit_db, 0, range_db)
+        _in_range("knots", knots, 2, 64)
+        super().__init__(p)
+        self.limit, self.knots = limit_db / range_db, knots
+
+    def vary(self, x: Tensor) -> Tensor:
+        gains = _uniform(len(x) * self.knots, -1, 1).view(len(x), 1, self.knots) * self.limit
+        curve = torch.nn.functional.interpolate(
+            gains, size=x.shape[2], mode="linear", align_corners=True
+        )
+        return (x + curve[..., None].to(x)).clamp(0, 1)
+
+
 def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentation]:
     """The augmentations that suit a recipe's pictures.
 
-    Gain and background mixing need levels that are proportional to dB: they are left out for
-    colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
-    trigger and the noise: of its pictures parts are covered, no more.
+    Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
+    for colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
+    trigger and the noise; of its pictures one band is covered. Never a moment: a blip lasts for
+    one, in the middle of all views, and without it the label would be wrong.
 
     Parameters
     ----------
@@ -187,13 +250,15 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     _in_range("strength", strength, 0, 2)
     if strength == 0:
         return []
-    tfms: list[_Augmentation] = []
-    if recipe.kind == "sound":
-        tfms.append(TimeShift(min(0.25 * strength, 0.5)))
-        if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
-            tfms.append(Gain(6 * strength, range_db=recipe.range_db))
-            tfms.append(BackgroundMix(range_db=recipe.range_db, p=min(0.5 * strength, 1)))
-    tfms.append(SpecAugment(0.15 * strength, 0.2 * strength))
+    if recipe.kind == "strain":
+        return [SpecAugment(0.15 * strength, 0.0, count=1)]
+    tfms: list[_Augmentation] = [TimeShift(min(0.25 * strength, 0.5)), TimeScale(0.3 * strength)]
+    if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
+        tfms.append(Gain(6 * strength, range_db=recipe.range_db))
+        tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
+        tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
+    # Few masks: more of them may cover all that tells a word of half a second.
+    tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms
 
 

@@ -33,7 +33,6 @@ from datasets._store import (
     picture_path,
     pictures,
     sweep,
-    texts_of,
 )
 from datasets._workers import CRASHED, in_parallel
 from datasets.errors import BadFile, Rejected, SecondhandError
@@ -268,7 +267,8 @@ def cache_root() -> Path:
 
 def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a stored picture was drawn from a signal too quiet to be judged."""
-    return texts_of(picture).get("no signal") == "1"
+    with open(picture, "rb") as file:  # Pillow's parser takes four times as long
+        return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels
 
 
 def main(argv: list[str] | None = None) -> int:

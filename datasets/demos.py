@@ -23,7 +23,8 @@ DEMOS = ("digits", "sounds", "glitches")
 
 #: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
 STRANGER = "Whistle_sim"
-_PER_CLASS = 24
+#: Files of each class. Of 64 glitches a class a fifth is enough to calibrate on: 100 items.
+_PER_CLASS = {"sounds": 24, "glitches": 64}
 #: The shortest context that a strain recipe takes: half the work of its usual 32 s.
 _SECONDS = 16.0
 
@@ -50,7 +51,8 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     """
     if name not in DEMOS:
         raise SecondhandError(f"demo:{name} is none of {', '.join(f'demo:{n}' for n in DEMOS)}")
-    write, note = _WRITERS[name]
+    version, write, note = _WRITERS[name]
+    folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
         if name != "glitches":
             raise SecondhandError(
@@ -58,10 +60,9 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
             )
         own = _strain_files(noise)
         mark = hashlib.sha256(repr([(p, os.stat(p)[6:9]) for p in own]).encode()).hexdigest()[:12]
-        folder = cache_root() / "demos" / f"{name}-1-{mark}"
         note = f"SIMULATED glitches and chirps in the strain of {noise}; {STRANGER} is kept back as unknown"
-        return _once(folder, partial(_glitches, noise=own)), note
-    return _once(cache_root() / "demos" / f"{name}-1", write), note
+        return _once(folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=own)), note
+    return _once(folder, write), note
 
 
 def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
@@ -102,7 +103,7 @@ def _digits(folder: Path) -> Rows:
 def _sounds(folder: Path) -> Rows:
     from datasets import sounds
 
-    rows = sounds.write_demo(folder, per_class=_PER_CLASS)
+    rows = sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
     return [{"path": row["path"], "label": row["label"]} for row in rows]
 
 
@@ -124,7 +125,9 @@ def _strain_files(noise: str) -> list[str]:
 def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
     from datasets import glitches
 
-    rows = glitches.write_demo(folder, per_class=_PER_CLASS, duration=_SECONDS, noise=noise)
+    rows = glitches.write_demo(
+        folder, per_class=_PER_CLASS["glitches"], duration=_SECONDS, noise=noise
+    )
     return [
         {
             "path": row["path"],
@@ -136,13 +139,16 @@ def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
     ]
 
 
-_WRITERS: dict[str, tuple[Callable[[Path], Rows], str]] = {
+#: The version is raised whenever other files would be written: those of before are then left alone.
+_WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
     "digits": (
+        1,
         _digits,
         "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown",
     ),
-    "sounds": (_sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
+    "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
     "glitches": (
+        2,
         _glitches,
         "SIMULATED strain, glitches and chirps in coloured noise: none was measured; "
         f"{STRANGER} is kept back as unknown",

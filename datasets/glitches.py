@@ -2,7 +2,7 @@
 
 The classes are named `..._sim` because none of this was measured. Each waveform is a stated formula
 with stated ranges, in `_waveforms.py`; its loudness is set by the optimal signal-to-noise ratio
-rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014, eq. 2.5).
+rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Rng = np.random.Generator
 #: GPS time of the first simulated file; each next one starts 64 s later.
 GPS = 1_000_000_000
 _LOWEST = 10.0  # Hz
+_WALL = 28.0  # Hz
 _LONGEST = 8.0  # seconds from the trigger at which every waveform has ended
 
 
@@ -35,12 +36,24 @@ def detector_density(frequency: ArrayLike) -> Floats:
     """Advanced LIGO's design curve, zero detuning and high power: strain²/Hz at each Hz.
 
     S = 1e-48 (0.0152 x⁻⁴ + 0.2935 x^(9/4) + 2.7951 x^(3/2) - 6.5080 x^(3/4) + 17.7622) with
-    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267, eq. 4.7). Below 10 Hz, where the formula is not
-    meant to hold, its value at 10 Hz.
+    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267): its root lies within 2 % of the curve's own,
+    LIGO-T0900288, from 20 to 1000 Hz, but for a line at 480 Hz. Below 10 Hz its value at 10 Hz.
     """
     x = np.maximum(np.asarray(frequency, dtype=np.float64), _LOWEST) / 245.4
     falling = 0.0152 * x**-4 + 17.7622 - 6.5080 * x**0.75
     density: Floats = 1e-48 * (falling + 2.7951 * x**1.5 + 0.2935 * x**2.25)
+    return density
+
+
+def first_density(frequency: ArrayLike) -> Floats:
+    """Initial LIGO's design curve: strain²/Hz at each Hz.
+
+    S = 9e-46 ((4.49 x)⁻⁵⁶ + 0.16 x^-4.52 + 0.52 + 0.32 x²) with x = f / 150 Hz (Damour, Iyer and
+    Sathyaprakash 2001, PRD 63 044023). Below 28 Hz, where the first term would outgrow the digits
+    of a file, its value at 28 Hz.
+    """
+    x = np.maximum(np.asarray(frequency, dtype=np.float64), _WALL) / 150
+    density: Floats = 9e-46 * ((4.49 * x) ** -56 + 0.16 * x**-4.52 + 0.52 + 0.32 * x**2)
     return density
 
 
@@ -76,6 +89,7 @@ def simulate(
     duration: float = 32.0,
     gps: float = GPS,
     noise: Strain | None = None,
+    age: float = 0.0,
 ) -> Strain:
     """Simulated strain with one event of a class in it, near the middle.
 
@@ -100,7 +114,7 @@ def simulate(
     rng = np.random.default_rng(rng)
     if noise is None:
         samples = round(rate * duration)
-        density = _design(samples, rate)
+        density = _design(samples, rate, age)
         values = _coloured_noise(rng, rate, density, samples)
         centre = gps + duration / 2
     else:
@@ -120,9 +134,14 @@ def simulate(
 
 
 @lru_cache(maxsize=4)
-def _design(samples: int, rate: float) -> Floats:
-    density = detector_density(fft.rfftfreq(samples, 1 / rate))
-    density.flags.writeable = False
+def _curves(samples: int, rate: float) -> tuple[Floats, Floats]:
+    frequency = fft.rfftfreq(samples, 1 / rate)
+    return detector_density(frequency), first_density(frequency)
+
+
+def _design(samples: int, rate: float, age: float) -> Floats:
+    latest, first = _curves(samples, rate)
+    density: Floats = latest ** (1 - age) * first**age
     return density
 
 
@@ -171,7 +190,9 @@ def write_demo(
             rng = np.random.default_rng([seed, index, number])
             own = _stretch(rng, noise, duration) if noise else None
             gps = GPS + 64 * (index * 100_000 + number)
-            strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own)
+            # No detector at work has the design curve: low frequencies are the last to be won.
+            age = rng.uniform(0, 1)
+            strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own, age=age)
             path = place / f"{label}-{seed}-{number:04d}.hdf5"
             write_hdf5(path, strain, f"SIMULATED, not measured: {label}")
             group = f"GPS {strain.start:.0f}"

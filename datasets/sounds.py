@@ -38,7 +38,7 @@ def _plucked_string(rng: Rng, t: Floats, rate: float) -> Floats:
 
 def _struck_bar(rng: Rng, t: Floats, rate: float) -> Floats:
     """Damped partials of a bar free at both ends, f_n = f_1 (3.0112², 5², 7², 9²) / 3.0112²
-    (Fletcher and Rossing 1998, The Physics of Musical Instruments, eq. 2.63). f_1 250-1200 Hz, its
+    (Fletcher and Rossing 1998, The Physics of Musical Instruments, chapter 2). f_1 250-1200 Hz, its
     decay time 0.2-0.8 s, a partial's in inverse proportion to its frequency."""
     ratios = np.array([3.0112, 5, 7, 9]) ** 2 / 3.0112**2
     first, decay = rng.uniform(250, 1200), rng.uniform(0.2, 0.8)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from datasets import audio, mel
 from datasets._audio_header import RATES
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
+CLIP_RANGE = 60.0  # dB below the clip's own peak
 LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
 
 
@@ -111,18 +112,19 @@ class AudioRecipe(Recipe):
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
-        The window is the 95th percentile of the durations, 5 s at most. Of more than 2000 files,
-        2000 spread evenly over the list are looked at; files that cannot be opened are passed over.
+        By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
+        The window holds the longest file, or the 95th percentile of the durations where the longest
+        is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
+        files that cannot be opened are passed over.
 
         Parameters
         ----------
         paths : audio files.
         given : settings that are not to be inferred.
 
-        Raises
-        ------
-        SecondhandError : no file can be opened (the first reason is given).
+        Raises SecondhandError where no file can be opened.
         """
+        given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
             return cls(**given)
         listed = list(paths)
@@ -136,8 +138,7 @@ class AudioRecipe(Recipe):
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         rates = Counter(info.rate for info in found)
         rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
-        longest = float(np.percentile([info.duration for info in found], 95))
-        window = max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
+        window = window_of([info.duration for info in found])
         return cls(**{"rate": rate, "window": window, **given})
 
     def spans(
@@ -155,10 +156,10 @@ class AudioRecipe(Recipe):
         BadFile : the file cannot be opened, or ends before `start`.
         """
         first = start or 0.0
-        last = end
-        if last is None or last - first > self.window:  # only then the length matters
-            whole = audio.probe(path).duration
-            last = whole if last is None else min(last, whole)
+        if end is not None and 0 < end - first <= self.window:
+            return [(start, end)]  # no file is opened for the length
+        whole = audio.probe(path).duration
+        last = whole if end is None else min(end, whole)
         if last <= first:
             raise BadFile(path, f"starts at {first:g} s but lasts {last:g} s")
         parts = audio.windows(last - first, self.window, overlap)
@@ -179,10 +180,7 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """Samples of one picture, float32 [samples], resampled and cut or padded to the window.
-
-        ``at`` counts in seconds of the file; the window is laid around it.
-        """
+        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds."""
         if at is not None:
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
@@ -268,13 +266,15 @@ class AudioRecipe(Recipe):
         return np.rint(np.asarray(drawn)).astype(np.uint8)
 
 
-def recipe_from_dict(data: object) -> Recipe:
-    """The recipe that `to_dict` wrote, every key and number checked.
+def window_of(durations: ArrayLike) -> float:
+    """The window in seconds that suits items of these durations in seconds: see `infer`."""
+    most, longest = np.percentile(durations, [95, 100]).tolist()
+    longest = longest if longest <= 1.5 * most else most
+    return max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
 
-    Raises
-    ------
-    SecondhandError : names each wrong key or value, or the version of the renderer that is needed.
-    """
+
+def recipe_from_dict(data: object) -> Recipe:
+    """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
     if not isinstance(data, Mapping):
         raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
     settings = dict(data)

@@ -132,9 +132,11 @@ def _hold_out(
         # A row without a group is one of its own.
         groups = groups.where(groups.ne(""), frame["path"])
         n_groups = groups.nunique()
-        if n_groups >= max(2, round(1 / fraction)) or (n_groups >= 2 and not groups_may_touch):
+        if n_groups == len(groups) > 1:
+            pass  # each row is a group of its own: the labels' shares can be exact
+        elif n_groups >= max(2, round(1 / fraction)) or (n_groups >= 2 and not groups_may_touch):
             return _hold_out_groups(frame["label"], groups, fraction, rng)
-        if not groups_may_touch:
+        elif not groups_may_touch:
             raise SecondhandError(
                 f"all {len(frame)} items belong to the one group {groups.iloc[0]!r}: nothing can be "
                 "held out without splitting it; check --group-by"

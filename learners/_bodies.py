@@ -30,6 +30,8 @@ def load_body(
         raise SecondhandError(f"--weights {weights}: there is no such file")
     if name.startswith("torchvision/"):
         return _torchvision_body(name, size, pretrained, weights)
+    if name.startswith("scratch/"):
+        return _scratch_body(name, size, pretrained, weights)
     check_timm(name)
     if name == EMBEDDED:
         body, preprocessing = _timm_body(EMBEDDED_ARCH, size, False, weights)
@@ -99,9 +101,12 @@ def _timm_body(
             is_map = False  # this family's pooling cannot be taken off
         if not is_map or hasattr(model, "patch_embed"):
             model = timm.create_model(name, **options)
-    data = resolve_data_config({}, model=model)
+    return model, _timm_preprocessing(resolve_data_config({}, model=model))
+
+
+def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
     known = {"nearest", "bilinear", "bicubic", "lanczos"}
-    return model, Preprocessing(
+    return Preprocessing(
         size=int(data["input_size"][-1]),
         mean=tuple(data["mean"]),
         std=tuple(data["std"]),
@@ -168,17 +173,20 @@ def _torchvision_body(
             from timm.models import load_state_dict
 
             _load_torchvision(model, load_state_dict(str(weights), use_ema=False), weights)
-    preprocessing = Preprocessing()
-    if published is not None:
-        theirs = published.transforms()
-        preprocessing = Preprocessing(
-            size=int(theirs.crop_size[0]),
-            mean=tuple(theirs.mean),
-            std=tuple(theirs.std),
-            interpolation=theirs.interpolation.value,
-            crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
-        )
-    return _without_classifier(model), preprocessing
+    return _without_classifier(model), _torchvision_preprocessing(published)
+
+
+def _torchvision_preprocessing(published: Any) -> Preprocessing:
+    if published is None:
+        return Preprocessing()
+    theirs = published.transforms()
+    return Preprocessing(
+        size=int(theirs.crop_size[0]),
+        mean=tuple(theirs.mean),
+        std=tuple(theirs.std),
+        interpolation=theirs.interpolation.value,
+        crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
+    )
 
 
 def _torchvision_size(arch: str, size: int) -> dict[str, int]:
@@ -192,6 +200,8 @@ def _load_torchvision(model: nn.Module, state: dict[str, Tensor], source: object
     if isinstance(model, VisionTransformer):
         state = interpolate_embeddings(model.image_size, model.patch_size, state)
     own = model.state_dict()
+    # Files older than this counter lack it, and nothing here reads it.
+    state = {**{n: v for n, v in own.items() if n.endswith("num_batches_tracked")}, **state}
     last = [name for name in own if name.rpartition(".")[0] == list(own)[-1].rpartition(".")[0]]
     missing = [
         n for n in own if n not in last and (n not in state or state[n].shape != own[n].shape)
@@ -221,3 +231,42 @@ def _without_classifier(model: nn.Module) -> nn.Module:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, nn.Identity())
     return model
+
+
+# --- scratch ------------------------------------------------------------------------------------
+
+
+def _scratch_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    """A network written out by hand, with torchvision's weights for it, or a library's file."""
+    from timm import get_pretrained_cfg
+    from timm.models import load_state_dict
+
+    from learners._scratch import digits_preprocessing, load_renamed, make_body, scratch_arch
+
+    arch = scratch_arch(name)
+    if arch == "digits_cnn":
+        if pretrained:
+            raise SecondhandError(
+                f"nobody has published weights of {name}; use --no-pretrained, or --weights FILE"
+            )
+        published: Any = None
+        preprocessing = digits_preprocessing()
+    else:
+        _, published = torchvision_weights(name.replace("scratch/", "torchvision/", 1))
+        preprocessing = _torchvision_preprocessing(published)
+    body = make_body(arch, size)
+    if pretrained or weights is not None:
+        with weights_errors(name, weights):
+            if weights is None:
+                state = published.get_state_dict(progress=False, check_hash=True)
+            else:
+                state = load_state_dict(str(weights), use_ema=False)
+            library = load_renamed(body, arch, state)
+        if library == "timm":
+            # Its ViT was trained on pixels from -1 to 1, torchvision's was not.
+            config = get_pretrained_cfg("vit_base_patch16_224")
+            assert config is not None
+            preprocessing = _timm_preprocessing(config.to_dict())
+    return body, preprocessing

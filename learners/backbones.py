@@ -27,6 +27,7 @@ from learners._bodies import (
     probe,
     torchvision_weights,
 )
+from learners._scratch import digits_preprocessing, scratch_arch
 
 HEADS = ("concat", "linear")
 
@@ -37,7 +38,7 @@ class NetworkSpec:
 
     Parameters
     ----------
-    backbone : "embedded", a timm name, or "torchvision/NAME[:WEIGHTS]".
+    backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
     n_classes : length of the logits.
     size : side of the square input in pixels.
     head : "concat" (fastai's: average and maximum pooled, two linear layers) or "linear" (dropout
@@ -114,6 +115,10 @@ def build(
 
 def native_size(name: str) -> int:
     """Side of the input, in pixels, that a backbone's published weights were trained at."""
+    if name.startswith("scratch/"):
+        if scratch_arch(name) == "digits_cnn":
+            return digits_preprocessing().size
+        name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
         _, published = torchvision_weights(name)
         return int(published.transforms().crop_size[0]) if published is not None else 224

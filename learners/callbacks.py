@@ -220,6 +220,9 @@ class History(Callback):
 class KeepBest(Callback):
     """The weights of the best epoch so far, in ``best.safetensors`` with ``best.json`` beside it.
 
+    Or those of the last one, where what is validated may choose nothing: a published fold on which
+    the figure is to be measured, a speaker nobody has heard.
+
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
     is what was validated. Written beside and renamed.
 
@@ -227,12 +230,13 @@ class KeepBest(Callback):
     ----------
     folder : where the two files go.
     monitor : "valid_loss" or a metric's name.
+    last : keep the last epoch, whatever its value.
     """
 
     order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
 
-    def __init__(self, folder: Path, monitor: str = "valid_loss") -> None:
-        self.folder, self.monitor = folder, monitor
+    def __init__(self, folder: Path, monitor: str = "valid_loss", *, last: bool = False) -> None:
+        self.folder, self.monitor, self.last = folder, monitor, last
         self.sign = -1 if "loss" in monitor or "error" in monitor else 1
         self.best: float | None = None
 
@@ -242,7 +246,7 @@ class KeepBest(Callback):
         names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
         value = float(self.recorder.values[-1][names.index(self.monitor)])
         # A later epoch of the same value has seen more: it is preferred.
-        if self.best is None or self.sign * value >= self.sign * self.best:
+        if self.last or self.best is None or self.sign * value >= self.sign * self.best:
             self.best = value
             ema = getattr(self.learn, "ema", None)
             model = self.learn.model if ema is None else ema.ema_model

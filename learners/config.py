@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +48,7 @@ class SignalSettings:
         None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
     )
     n_mels: int | None = option(None, "sound: mel bands")
+    range_db: float | None = option(None, "sound: dB from black to white")
     views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
     layout: Literal["channels", "row", "one"] | None = option(
         None, "strain: three views as channels, views side by side, or one view"
@@ -72,7 +73,7 @@ class SignalSettings:
         """
         both = ("fmin", "fmax", "colour", "picture")
         own = {
-            "sound": ("rate", "window", "level", "n_mels"),
+            "sound": ("rate", "window", "level", "n_mels", "range_db"),
             "strain": ("views", "layout", "context"),
         }
         names = [name for names in own.values() for name in names] + list(both)
@@ -92,7 +93,9 @@ class SignalSettings:
 class NetworkSettings:
     """network"""
 
-    backbone: str = option("embedded", "embedded, a timm name, or torchvision/NAME[:WEIGHTS]")
+    backbone: str = option(
+        "embedded", "embedded, a timm name, torchvision/NAME[:WEIGHTS], or scratch/NAME"
+    )
     weights: Path | None = option(
         None, "file with the backbone's weights (.safetensors, state dict)"
     )
@@ -112,7 +115,9 @@ class TrainSettings:
     epochs: int = option(5, "epochs with all weights")
     freeze_epochs: int = option(1, "epochs before that with the head alone")
     lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
-    lr_mult: float = option(100.0, "the stem learns this much slower than the head")
+    lr_mult: float | None = option(
+        None, "the stem learns this much slower than the head; 2 for sound, 100 else"
+    )
     bs: int = option(16, "batch size in items; more steps help with few files")
     wd: float = option(0.01, "weight decay")
     pct_start: float = option(0.3, "part of the cycle in which the rate rises")
@@ -129,7 +134,17 @@ class TrainSettings:
     monitor: Literal["valid_loss", "accuracy"] = option(
         "accuracy", "what the best epoch is best in"
     )
+    keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
     seed: int = option(0, "of splits, weights, order and augmentation")
+
+    def of(self, kind: str) -> TrainSettings:
+        """With what was left open set as it suits data of this kind.
+
+        The first layers of a backbone know photographs. Of mel spectrograms they still have much to
+        learn, and in a few epochs cannot if they are held back as for pictures.
+        """
+        usual = 2.0 if kind == "sound" else 100.0
+        return replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from datasets.checks import check_labels
 from datasets.errors import Rejected, SecondhandError
 from datasets.recipe import Recipe
 from datasets.recordings import cut, render_all
-from datasets.spectrogram import RECIPES
+from datasets.spectrogram import RECIPES, window_of
 from datasets.splits import assign_splits, groups_from_names
 from datasets.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
@@ -57,8 +57,11 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     table.rejected += moved
     rows, recipe = table.frame, None
     if table.kind != "picture":
-        trained = table.frame.loc[table.frame["split"].eq("train"), "path"]
-        recipe = RECIPES[table.kind].infer(trained, **given)
+        trained = table.frame.loc[table.frame["split"].eq("train")]
+        spans = trained["end"] - trained["start"]
+        if table.kind == "sound" and spans.notna().all():  # the items are these, not their files
+            given.setdefault("window", window_of(spans))
+        recipe = RECIPES[table.kind].infer(trained["path"], **given)
         rows = _draw(table, recipe, signal)
     _tell(data.data, table, rows)
     pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(

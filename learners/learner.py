@@ -84,6 +84,7 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
     What fastai's ``fine_tune`` does, with ``div_final`` open and no frozen phase where it would
     have no epoch.
     """
+    mult = settings.lr_mult or 100.0
     shared: dict[str, Any] = {"div_final": settings.div_final}
     if settings.freeze_epochs:
         learn.freeze()
@@ -93,7 +94,7 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
         learn.unfreeze()
         learn.fit_one_cycle(
             settings.epochs,
-            slice(lr / settings.lr_mult, lr),
+            slice(lr / mult, lr),
             pct_start=settings.pct_start,
             div=settings.div,
             **shared,

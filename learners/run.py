@@ -94,10 +94,11 @@ def run(
     set_seed(train.seed, reproducible=True)
     device = pick_device(speed.device)
     precision = callbacks.resolve_precision(speed.precision, device)
+    table, rows, recipe = load_items(data, signal, train.seed, folder)
+    train = train.of(table.kind)
     (folder / "config.yaml").write_text(
         dump((data, signal, network, train, augment, speed, confidence, settings))
     )
-    table, rows, recipe = load_items(data, signal, train.seed, folder)
     classes = table.classes
     body, spec, preprocessing = build(
         NetworkSpec(
@@ -124,7 +125,7 @@ def run(
     dls = dataloaders(
         rows, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
     )
-    best = callbacks.KeepBest(folder / "checkpoint", train.monitor)
+    best = callbacks.KeepBest(folder / "checkpoint", train.monitor, last=train.keep == "last")
     counts = rows.loc[rows["split"].eq("train"), "label"].value_counts()
     learn = make_learner(
         dls,
@@ -201,7 +202,7 @@ def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
         ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
         ("--bs", train.bs, train.bs >= 1),
         ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),
-        ("--lr-mult", train.lr_mult, train.lr_mult >= 1),
+        ("--lr-mult", train.lr_mult, train.lr_mult is None or train.lr_mult >= 1),
         ("--wd", train.wd, train.wd >= 0),
         ("--pct-start", train.pct_start, 0 < train.pct_start < 1),
         ("--accumulate", train.accumulate, train.accumulate >= 1),

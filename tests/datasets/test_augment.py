@@ -1,5 +1,6 @@
 """datasets.augment: what each transform changes, and what it must leave alone."""
 
+import numpy as np
 import pytest
 import torch
 from fastai.data.core import DataLoaders, Datasets
@@ -8,13 +9,23 @@ from fastai.vision.augment import Resize
 from fastai.vision.core import PILImage, TensorImage
 from PIL import Image
 
-from datasets.augment import BackgroundMix, Gain, SpecAugment, TimeShift, spectrogram_tfms
+from datasets.augment import (
+    BackgroundMix,
+    Equaliser,
+    Gain,
+    SpecAugment,
+    TimeScale,
+    TimeShift,
+    spectrogram_tfms,
+)
 from datasets.errors import SecondhandError
 from datasets.spectrogram import AudioRecipe
 
 ALL = [
     TimeShift(p=1),
+    TimeScale(p=1),
     Gain(p=1),
+    Equaliser(p=1),
     BackgroundMix(p=1),
     SpecAugment(p=1),
 ]
@@ -79,6 +90,56 @@ class TestTimeShift:
 
     def test_no_shift(self):
         assert torch.equal(TimeShift(0, p=1)(batch(), split_idx=0), batch())
+
+
+class TestTimeScale:
+    def test_distances_change_by_one_factor_and_rows_stay(self):
+        """Two clicks far apart: how far apart they are afterwards tells the factor."""
+        x = TensorImage(torch.zeros(400, 3, 8, 201))
+        x[:, :, 3, 80] = x[:, :, 3, 120] = 1
+        y = TimeScale(0.25, p=1)(x, split_idx=0)
+        assert torch.equal(y[:, :, [0, 1, 2, 4, 5, 6, 7]], torch.zeros(400, 3, 7, 201))
+        columns = torch.arange(201.0)
+        factors = []
+        for row in torch.Tensor(y)[:, 0, 3]:
+            lit = columns[row > 0.01]
+            if len(lit) and lit.max() - lit.min() > 20:
+                middle = (lit.max() + lit.min()) / 2
+                left, right = row * (columns < middle), row * (columns >= middle)
+                places = [(part * columns).sum() / part.sum() for part in (left, right)]
+                factors.append(float(places[1] - places[0]) / 40)
+        assert len(factors) > 350
+        assert 1 / 1.25 - 0.03 < min(factors) < 0.84
+        assert 1.19 < max(factors) < 1.25 + 0.03
+        assert abs(np.mean(np.log(factors))) < 0.03, "as many slower as faster"
+
+    def test_a_ramp_stays_straight(self):
+        ramp = torch.linspace(0, 1, 64).expand(20, 3, 4, 64)
+        y = TimeScale(0.5, p=1)(TensorImage(ramp), split_idx=0)
+        inside = (y > 0.001) & (y < 0.999)
+        bend = torch.Tensor(y).diff(n=2, dim=3).abs()
+        assert bend[inside[..., 1:-1] & inside[..., :-2] & inside[..., 2:]].max() < 1e-5
+
+    def test_no_change(self):
+        assert torch.allclose(TimeScale(0, p=1)(batch(), split_idx=0), batch(), atol=1e-5)
+
+
+class TestEqualiser:
+    def test_a_smooth_curve_over_frequency_alone(self):
+        x = TensorImage(torch.full((300, 3, 41, 6), 0.5))
+        y = Equaliser(9, range_db=80, knots=5, p=1)(x, split_idx=0)
+        curve = torch.Tensor(y - x)[:, 0, :, 0] * 80
+        assert torch.allclose(torch.Tensor(y - x) * 80, curve[:, None, :, None], atol=1e-4)
+        assert curve.abs().max() <= 9
+        assert curve.min() < -8.5
+        assert curve.max() > 8.5
+        bend = curve.diff(n=2, dim=1).abs()  # straight between the knots at rows 0, 10, 20, 30, 40
+        knots = torch.tensor([9, 19, 29])
+        between = torch.ones(39, dtype=torch.bool).index_fill(0, knots, False)
+        assert bend[:, between].max() < 1e-3
+        assert bend[:, knots].max() > 0.5
+        # The knots are drawn apart: the ends of one picture tell nothing of each other.
+        assert abs(np.corrcoef(curve[:, 0], curve[:, -1])[0, 1]) < 0.2
 
 
 class TestGain:
@@ -173,19 +234,30 @@ class TestForRecipe:
         return [type(tfm) for tfm in spectrogram_tfms(recipe, **options)]
 
     def test_sound(self):
-        assert self.kinds(AudioRecipe()) == [TimeShift, Gain, BackgroundMix, SpecAugment]
-        assert self.kinds(AudioRecipe(colour="magma")) == [TimeShift, SpecAugment]
-        assert self.kinds(AudioRecipe(level="pcen")) == [TimeShift, SpecAugment]
+        assert self.kinds(AudioRecipe()) == [
+            TimeShift,
+            TimeScale,
+            Gain,
+            Equaliser,
+            BackgroundMix,
+            SpecAugment,
+        ]
+        assert self.kinds(AudioRecipe(colour="magma")) == [TimeShift, TimeScale, SpecAugment]
+        assert self.kinds(AudioRecipe(level="pcen")) == [TimeShift, TimeScale, SpecAugment]
         assert self.kinds(AudioRecipe(), strength=0) == []
 
     def test_strain_stays_where_it_is(self):
         class Strain:
             kind = "strain"
 
-        assert self.kinds(Strain()) == [SpecAugment]
+        (cover,) = spectrogram_tfms(Strain())
+        before = torch.rand(200, 3, 64, 48)
+        same = (cover.vary(before) == before).all(dim=1)
+        assert same.any(dim=1).all()  # no moment is hidden
+        assert not same.all(dim=(1, 2)).all()  # but bands are
 
     def test_range_of_the_recipe(self):
-        gain = spectrogram_tfms(AudioRecipe(range_db=60.0))[1]
+        gain = spectrogram_tfms(AudioRecipe(range_db=60.0))[2]
         assert gain.limit == pytest.approx(0.1)
 
 

@@ -12,6 +12,7 @@ from datasets.errors import SecondhandError
 from datasets.glitches import (
     CLASSES,
     detector_density,
+    first_density,
     optimal_snr,
     simulate,
     write_demo,
@@ -49,6 +50,30 @@ def test_the_design_curve():
     np.testing.assert_allclose(np.sqrt(detector_density([20, 100])), [1.9e-23, 4e-24], rtol=0.1)
     assert 150 < np.arange(10, 2000)[detector_density(np.arange(10, 2000)).argmin()] < 350
     assert detector_density(1.0) == detector_density(10.0)
+
+
+@pytest.mark.slow  # the import takes seconds
+def test_the_curves_against_those_of_lalsimulation():
+    lal = pytest.importorskip("lal", reason="its curves come with the extra gw")
+    lalsimulation = pytest.importorskip("lalsimulation")
+    f = np.setdiff1d(np.arange(20, 1000), np.arange(475, 486))  # less a line of the suspension
+    published = lal.CreateREAL8FrequencySeries("S", 0, 0, 1, lal.DimensionlessUnit, 1001)
+    lalsimulation.SimNoisePSDaLIGOZeroDetHighPowerGWINC(published, 9.0)
+    design = np.sqrt(published.data.data[f])
+    np.testing.assert_allclose(np.sqrt(detector_density(f)), design, rtol=0.02)
+    f = np.arange(40, 1000)
+    required = [lalsimulation.SimNoisePSDiLIGOSRD(float(x)) for x in f]
+    np.testing.assert_allclose(np.sqrt(first_density(f)), np.sqrt(required), rtol=0.12)
+
+
+def test_between_the_first_detectors_and_the_latest():
+    f = np.array([30.0, 100.0, 1000.0])
+    assert (first_density(f) > 10 * detector_density(f)).all()
+    strain = simulate("No_Glitch_sim", rng=1, duration=64, age=0.5)
+    measured = dict(zip(*signal.welch(strain.values, RATE, nperseg=RATE), strict=True))
+    between = np.sqrt(first_density(100.0) * detector_density(100.0))
+    near = np.mean([measured[float(hz)] for hz in range(95, 106)])
+    assert near == pytest.approx(between, rel=0.15)
 
 
 def test_noise_has_the_design_curve():

@@ -212,7 +212,15 @@ class TestInfer:
         recipe = AudioRecipe.infer(paths)
         assert (recipe.rate, recipe.window) == (8000, 0.5)
         assert AudioRecipe.infer(paths, rate=22_050).rate == 22_050
+        # One file that is a little longer is held whole, one that is much longer is not.
+        for number, (seconds, window) in enumerate(((0.7, 0.7), (0.9, 0.51))):
+            longer = write(tmp_path / f"{number}-longer.wav", sounds(8000, seconds)["noise"], 8000)
+            assert AudioRecipe.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
         assert AudioRecipe.infer(paths, window=0.2, level="pcen").level == "pcen"
+        ranges = [AudioRecipe.infer(paths, level=level).range_db for level in ("clip", "fixed")]
+        assert ranges == [60, 80]
+        assert AudioRecipe.infer([], rate=8000, window=1.0).range_db == 60
+        assert AudioRecipe.infer(paths, range_db=70.0).range_db == 70
 
     def test_window_is_five_seconds_at_most(self, tmp_path):
         path = write(tmp_path / "a.wav", sounds(8000, 7)["noise"], 8000)

@@ -90,6 +90,17 @@ def test_valid_and_calibration_share_no_group_where_there_are_enough() -> None:
         assert all(parts)
 
 
+def test_where_each_item_is_a_group_of_its_own_the_shares_are_exact() -> None:
+    frame = table({"a": 60, "b": 40}, group=lambda label, i: f"{label}{i}")
+    frame, moved = assign_splits(frame, valid=0.15, calibration=0.2)
+    counts = frame.groupby(["label", "split"]).size()
+    assert not moved
+    assert counts.to_dict() == {
+        ("a", "train"): 39, ("a", "valid"): 9, ("a", "calibration"): 12,
+        ("b", "train"): 26, ("b", "valid"): 6, ("b", "calibration"): 8,
+    }  # fmt: skip
+
+
 def test_two_groups_are_enough() -> None:
     frame = table({"a": 20, "b": 20}, group=lambda label, i: "ab"[i % 2])
     done, _ = assign_splits(frame)

@@ -3,9 +3,7 @@
 import gzip
 import os
 import resource
-import sys
 import time
-import types
 from contextlib import contextmanager
 
 import h5py
@@ -141,43 +139,6 @@ def test_text_without_a_header_needs_rate_and_start(tmp_path):
         read_strain(path, at=START + 10, context=16)
     strain = read_strain(path, at=START + 10, context=16, rate=512, gps_start=START)
     np.testing.assert_allclose(strain.values, values[2 * 512 : 18 * 512], rtol=1e-15)
-
-
-def test_gwf_names_what_to_install(tmp_path, monkeypatch):
-    path = tmp_path / "a.gwf"
-    path.write_bytes(b"IGWD" + bytes(100))
-    monkeypatch.setitem(sys.modules, "gwpy.io.gwf", None)  # as if it were not installed
-    with pytest.raises(SecondhandError, match=r"pip install secondhand\[gw\]"):
-        read_strain(path, at=START)
-
-
-def test_gwf_goes_through_gwpy(tmp_path, monkeypatch):
-    path, values = tmp_path / "a.gwf", noise(40)
-    path.write_bytes(b"IGWD" + bytes(100))
-
-    class TimeSeries:
-        @staticmethod
-        def read(name, channel, format):
-            assert (name, channel, format) == (str(path), "H1:GWOSC-4KHZ_R1_STRAIN", "gwf")
-            quantity = types.SimpleNamespace
-            return types.SimpleNamespace(
-                value=values, sample_rate=quantity(value=4096.0), t0=quantity(value=START)
-            )
-
-    frames = types.ModuleType("gwpy.io.gwf")
-    frames.get_channel_names = lambda name: ["H1:GWOSC-4KHZ_R1_DQMASK", "H1:GWOSC-4KHZ_R1_STRAIN"]
-    series = types.ModuleType("gwpy.timeseries")
-    series.TimeSeries = TimeSeries
-    for name in ("gwpy", "gwpy.io"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "gwpy.io.gwf", frames)
-    monkeypatch.setitem(sys.modules, "gwpy.timeseries", series)
-    strain = read_strain(path, at=START + 20)
-    assert strain.detector == "H1"
-    np.testing.assert_array_equal(strain.values, values[4 * RATE : 36 * RATE])
-    frames.get_channel_names = lambda name: ["H1:LSC-DARM"]
-    with pytest.raises(BadFile, match="STRAIN"):
-        read_strain(path, at=START + 20)
 
 
 # -- what is refused

@@ -175,6 +175,10 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
         ("test_vit", 96, "linear", 64),
         ("swin_tiny_patch4_window7_224", 64, "linear", 768),
         ("torchvision/resnet18", 64, "concat", 512),
+        ("scratch/resnet18", 64, "concat", 512),
+        ("scratch/alexnet", 64, "concat", 256),
+        ("scratch/digits_cnn", 28, "concat", 64),
+        ("scratch/vit_b_16", 32, "linear", 768),
         ("torchvision/mobilenet_v3_small", 64, "concat", 576),
     ],
 )
@@ -271,7 +275,9 @@ def test_spec_names_every_wrong_value_at_once() -> None:
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "torchvision/resnet18", "embedded"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_vit", "torchvision/resnet18", "scratch/resnet18", "embedded"]
+)
 def test_weights_of_another_architecture(tmp_path: Path, name: str) -> None:
     file = tmp_path / "other.safetensors"
     save_file(timm.create_model("test_convnext", num_classes=5).state_dict(), file)
@@ -280,7 +286,9 @@ def test_weights_of_another_architecture(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights at all", [1, 2], 5, {"a": 1}, {1: 2}])
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "torchvision/resnet18"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_vit", "torchvision/resnet18", "scratch/resnet18"]
+)
 def test_weights_file_that_holds_none(tmp_path: Path, name: str, content: object) -> None:
     file = tmp_path / "odd.pth"
     if isinstance(content, bytes):
@@ -304,7 +312,9 @@ class Malicious:
         return (os.mkdir, (str(self.marker),))
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "torchvision/resnet18", "embedded"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "torchvision/resnet18", "scratch/resnet18", "embedded"]
+)
 @pytest.mark.parametrize("how", ["torch", "pickle", "safetensors"])
 def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, how: str) -> None:
     marker = tmp_path / "executed"
@@ -420,14 +430,14 @@ def test_download_with_the_real_client_from_a_loopback_hub(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["test_resnet", "torchvision/resnet18"])
+@pytest.mark.parametrize("name", ["test_resnet", "torchvision/resnet18", "scratch/resnet18"])
 def test_no_network_is_said_soon_and_with_both_remedies(tmp_path: Path, name: str) -> None:
     with socket.socket() as held:  # bound and never listening: every connection is refused
         held.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{held.getsockname()[1]}"
         environment = hub_environment(tmp_path, endpoint)
         # torchvision's own server, reached through a proxy that is not there.
-        if name.startswith("torchvision"):
+        if name.startswith(("torchvision", "scratch")):
             environment.pop("NO_PROXY")
             environment["https_proxy"] = endpoint
         environment["TORCH_HOME"] = str(tmp_path / "torch")

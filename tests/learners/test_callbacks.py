@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner
+from fastai.learner import Learner, ValueMetric
 from fastxtend.callback.channelslast import ChannelsLast
 
 from datasets.blocks import Augmentation, PictureBlock, dataloaders
@@ -125,6 +126,25 @@ def test_keep_best_keeps_the_best_of_both_phases(tmp_path):
     assert not best.restore(torch.nn.Linear(2, 2))
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
+    """Of a fit that gets worse after its first epoch."""
+    best = callbacks.KeepBest(tmp_path / "checkpoint", "made_up", last=last)
+    learn = learner(folder, tmp_path, cbs=[best])
+    made_up, weights = iter([0.9, 0.3, 0.6]), []
+    learn.metrics = [ValueMetric(lambda: next(made_up), "made_up")]
+    learn.add_cb(_AfterEpoch(lambda learn: weights.append(copy.deepcopy(learn.model.state_dict()))))
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(3, 1e-2)
+    assert best.restore(learn.model)
+    kept = learn.model.state_dict()
+    wanted = weights[-1 if last else 0]
+    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+    assert not all(torch.equal(weights[0][name], value) for name, value in weights[-1].items())
+    record = json.loads((tmp_path / "checkpoint" / "best.json").read_text())
+    assert record["epoch"] == (3 if last else 1)
+
+
 @pytest.mark.parametrize("name", [CNN, VIT])
 def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, tmp_path, name):
     from torch._dynamo.utils import counters
@@ -240,6 +260,14 @@ class _Fixed(callbacks.Callback):
 
     def before_step(self) -> None:
         raise KeyboardInterrupt
+
+
+class _AfterEpoch(callbacks.Callback):
+    def __init__(self, act) -> None:
+        self.act = act
+
+    def after_epoch(self) -> None:
+        self.act(self.learn)
 
 
 class _AfterStep(callbacks.Callback):

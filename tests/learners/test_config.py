@@ -43,6 +43,14 @@ def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     assert (got["epochs"], got["bs"]) == (3, 8)
 
 
+def test_the_stem_learns_faster_on_sound_unless_it_is_told() -> None:
+    open_ = TrainSettings()
+    assert open_.of("picture").lr_mult == open_.of("strain").lr_mult == 100
+    assert open_.of("sound").lr_mult == 2
+    assert TrainSettings(lr_mult=7).of("sound").lr_mult == 7
+    assert open_.lr_mult is None
+
+
 @pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
     check_keys(file, FINETUNE)

@@ -13,8 +13,10 @@ import yaml
 
 from datasets import glitches
 from datasets.errors import SecondhandError
-from learners.config import SignalSettings
+from datasets.spectrogram import AudioRecipe
+from learners.config import DataSettings, SignalSettings
 from learners.finetune import main
+from learners.items import load_items
 from learners.predictor import Predictor
 
 RATE = 8000
@@ -56,7 +58,9 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     assert config["recipe"]["size"] == [32, 48]
     assert config["recipe"]["rate"] == RATE
     assert config["overlap"] == 0.5
-    assert yaml.safe_load((out / "config.yaml").read_text())["picture"] == [32, 48]
+    resolved = yaml.safe_load((out / "config.yaml").read_text())
+    assert resolved["picture"] == [32, 48]
+    assert resolved["lr_mult"] == 2.0
     rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
     assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
     assert str(tones / "low" / "broken.wav") in rejected
@@ -91,7 +95,8 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     assert again.probability == pytest.approx(row["probability"], abs=1e-5)
 
 
-def test_glitches_in_strain_of_ones_own(tmp_path: Path) -> None:
+def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.demos._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
     from datasets.table import load_table
 
@@ -106,6 +111,18 @@ def test_glitches_in_strain_of_ones_own(tmp_path: Path) -> None:
         load_table("demo:sounds", noise=own[0]["path"])
 
 
+def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: Path) -> None:
+    long = sorted(tones.glob("*/*0[048].wav"))
+    rows = [(p, p.parent.name, t, t + 0.4) for p in long for t in (0.0, 0.5, 1.0, 1.5)]
+    table = pd.DataFrame(rows, columns=["path", "label", "start", "end"]).assign(group="")
+    table["group"] = [path.stem for path in table["path"]]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    loaded = load_items(DataSettings(data=str(tmp_path / "t.csv")), SignalSettings(), 0, tmp_path)
+    assert isinstance(loaded.recipe, AudioRecipe)
+    assert loaded.recipe.window == pytest.approx(0.4, abs=0.011)
+    assert len(loaded.rows) == len(loaded.table.frame)
+
+
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SecondhandError, match="--views, --context: no setting for data of kind sound"
@@ -115,3 +132,25 @@ def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> 
         SignalSettings(rate=8000, colour="grey").of("picture")
     assert SignalSettings().of("picture") == {}
     assert SignalSettings(picture=[8, 9], fmin=3.0).of("strain") == {"size": (8, 9), "fmin": 3.0}
+
+
+def test_a_fold_that_chooses_nothing(tones: Path, tmp_path: Path) -> None:
+    """The others are all trained on, all of the fold is answered, and the last epoch is kept."""
+    files = sorted(tones.glob("*/*[0-9].wav"))
+    names = [file.parent.name for file in files]
+    folds = ["a" if number % 3 else "b" for number in range(len(files))]
+    table = tmp_path / "clips.csv"
+    pd.DataFrame({"path": files, "label": names, "fold": folds}).to_csv(table, index=False)
+    out = tmp_path / "run"
+    flags = ["--data", str(table), "--fold", "b", "--keep", "last"]
+    assert main([*flags, *QUICK, "--out", str(out)]) == 0
+    items = pd.read_csv(out / "items.csv").set_index("path")
+    assert (items["split"] == "train").sum() == folds.count("a")
+    answers = pd.read_csv(out / "predictions.csv")
+    assert sorted(answers["path"]) == sorted(
+        str(f) for f, n in zip(files, folds, strict=True) if n == "b"
+    )
+    record = json.loads((out / "checkpoint" / "best.json").read_text())
+    history = pd.read_csv(out / "history.csv")
+    assert record["value"] == pytest.approx(history["accuracy"].iloc[-1], abs=1e-4)
+    assert record["epoch"] == 2

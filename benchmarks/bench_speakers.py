@@ -1,0 +1,195 @@
+"""Spoken digits by a speaker nobody has heard: ours against plain fastai on the essay's pictures.
+
+    python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits [--size 128]
+
+Leave-one-speaker-out: for each speaker one training on all clips of the others, measured on all
+clips of that speaker, by the weights of the last epoch. The held-out speaker thus chooses nothing:
+no epoch (`--keep last`), no setting, and of its two halves the one called "calibration" sets the
+temperature and the threshold alone, neither of which changes which class is best.
+
+Ours is the command with its defaults: `python -m learners.finetune --data CSV --fold SPEAKER
+--keep last`, one epoch of the head and the rest of all weights.
+Peer: the essay's PNGs (`benchmarks/bench_render.py`, matplotlib's default size at 400 dpi, shrunk
+once to 256 px to spare the decoding in every epoch), `ImageDataLoaders`, `vision_learner` with its
+own head and `Normalize`, `fine_tune` with its defaults, as fastai's documentation teaches: the same
+weights, epochs, input size and batches of 16 (with its own default of 64 it has a quarter of the
+steps). `--peer-augment yes` adds `aug_transforms()`, which turns, flips and zooms.
+
+Results go to WORK/results.csv; what stands there is not trained again, so a run can be continued.
+Targets: a mean of 0.65, and 0.10 above the peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pandas as pd
+
+COLUMNS = ("side", "speaker", "size", "epochs", "seed", "accuracy", "seconds", "load")
+
+
+def clips(data: Path) -> pd.DataFrame:
+    """All clips `DIGIT/DIGIT_SPEAKER_N.wav`: path, label, fold (the speaker)."""
+    files = sorted(data.resolve().glob("*/*_*_*.wav"))
+    if not files:
+        raise SystemExit(f"{data}: no files DIGIT/DIGIT_SPEAKER_N.wav")
+    frame = pd.DataFrame({"path": [str(file) for file in files]})
+    frame["label"] = [file.parent.name for file in files]
+    frame["fold"] = [file.stem.split("_")[1] for file in files]
+    return frame
+
+
+def ours(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> float:
+    """Accuracy of the command's own answers for the speaker's clips."""
+    from learners.finetune import main as finetune
+
+    table, out = settings.work / "clips.csv", settings.work / f"run-{speaker}"
+    frame.to_csv(table, index=False)
+    status = finetune(
+        [
+            *("--data", str(table), "--fold", speaker, "--keep", "last"),
+            *("--epochs", str(settings.epochs - 1), "--freeze-epochs", "1"),
+            *("--size", str(settings.size), "--seed", str(settings.seed)),
+            *("--cache-dir", str(settings.work / "cache"), "--out", str(out), "--overwrite"),
+        ]
+    )
+    if status:
+        raise SystemExit(f"the training for {speaker} ended with status {status}")
+    items = pd.read_csv(out / "items.csv", dtype=str)
+    trained = items["split"].eq("train")
+    assert trained.sum() == frame["fold"].ne(speaker).sum(), "clips of the others are missing"
+    answers = pd.read_csv(out / "predictions.csv", dtype=str)
+    assert len(answers) == frame["fold"].eq(speaker).sum(), "clips of the speaker are missing"
+    return float(answers["best"].eq(answers["truth"]).mean())
+
+
+def essay_pictures(frame: pd.DataFrame, folder: Path) -> pd.Series:
+    """The peer's pictures, drawn where they are not there yet."""
+    from PIL import Image
+
+    from benchmarks.bench_render import essay
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [folder / f"{Path(path).stem}.png" for path in frame["path"]]
+    if not all(file.exists() for file in drawn):
+        import matplotlib
+
+        matplotlib.use("Agg")
+    for path, file in zip(frame["path"], drawn, strict=True):
+        if not file.exists():
+            large = folder / "large.png"
+            essay(Path(path), large, None)
+            with Image.open(large) as picture:
+                small = picture.convert("RGB").resize((256, 256), Image.Resampling.BILINEAR)
+            small.save(file)
+    return pd.Series([str(file) for file in drawn], index=frame.index)
+
+
+def peer(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> float:
+    """Accuracy of plain fastai after its last epoch."""
+    from fastai.torch_core import params, set_seed
+    from fastai.vision.all import (
+        ImageDataLoaders,
+        Resize,
+        accuracy,
+        aug_transforms,
+        vision_learner,
+    )
+    from fastai.vision.learner import model_meta
+
+    from learners.backbones import NetworkSpec, build
+
+    set_seed(settings.seed, reproducible=True)
+    spec = NetworkSpec("embedded", frame["label"].nunique(), settings.size)
+    network, _, preprocessing = build(spec)
+    rows = frame.assign(
+        path=essay_pictures(frame, settings.work / "essay"), held=frame["fold"].eq(speaker)
+    )
+    dls = ImageDataLoaders.from_df(
+        rows, path="/", fn_col="path", label_col="label", valid_col="held", bs=16, num_workers=1,
+        item_tfms=Resize(settings.size, method="squish"),
+        batch_tfms=aug_transforms() if settings.peer_augment == "yes" else None,
+    )  # fmt: skip
+
+    def arch(pretrained: bool = True):  # type: ignore[no-untyped-def]
+        return network[0]
+
+    model_meta[arch] = {
+        "cut": lambda body: body,
+        "split": lambda model: [params(model[0]), params(model[1])],
+        "stats": ([*preprocessing.mean], [*preprocessing.std]),
+    }
+    learn = vision_learner(dls, arch, metrics=accuracy)
+    with learn.no_bar(), learn.no_logging():
+        learn.fine_tune(settings.epochs - 1, freeze_epochs=1)
+        return float(learn.validate()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=10, help="in all, the frozen one included")
+    parser.add_argument("--speakers", nargs="+", help="all of them if not given")
+    parser.add_argument("--sides", nargs="+", choices=["ours", "peer"], default=["ours", "peer"])
+    parser.add_argument("--peer-augment", choices=["yes", "no"], default="no")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=Path("runs/speakers"))
+    settings = parser.parse_args()
+    frame = clips(settings.data)
+    settings.work.mkdir(parents=True, exist_ok=True)
+    file = settings.work / "results.csv"
+    if not file.exists():
+        file.write_text(",".join(COLUMNS) + "\n")
+    speakers = settings.speakers or sorted(frame["fold"].unique())
+    for speaker in speakers:
+        for side, train in (("ours", ours), ("peer", peer)):
+            name = "peer+aug" if side == "peer" and settings.peer_augment == "yes" else side
+            run = (name, speaker, settings.size, settings.epochs, settings.seed)
+            if side not in settings.sides or _known(file, run) is not None:
+                continue
+            began = time.monotonic()
+            accuracy = train(frame, speaker, settings)
+            seconds, load = time.monotonic() - began, os.getloadavg()[0]
+            with open(file, "a", newline="") as out:
+                csv.writer(out).writerow([*run, accuracy, f"{seconds:.0f}", f"{load:.1f}"])
+    _print(file, speakers, settings)
+
+
+def _known(file: Path, run: tuple[object, ...]) -> float | None:
+    with open(file, newline="") as lines:
+        for row in csv.DictReader(lines):
+            if tuple(row.values())[: len(run)] == tuple(map(str, run)):
+                return float(row["accuracy"])
+    return None
+
+
+def _print(file: Path, speakers: list[str], settings: argparse.Namespace) -> None:
+    """The table: a column a speaker, and the mean where none is missing."""
+    print(f"{settings.size} px, {settings.epochs} epochs, seed {settings.seed}")
+    print(f"{'':10}" + "".join(f"{name:>10}" for name in [*speakers, "mean"]))
+    means = {}
+    for side in ("ours", "peer", "peer+aug"):
+        found = [
+            _known(file, (side, name, settings.size, settings.epochs, settings.seed))
+            for name in speakers
+        ]
+        values = [value for value in found if value is not None]
+        if len(values) == len(speakers):
+            means[side] = sum(values) / len(values)
+            print(f"{side:10}" + "".join(f"{v:10.3f}" for v in [*values, means[side]]))
+    if "ours" in means:
+        for side in means.keys() - {"ours"}:
+            print(f"ours is {means['ours'] - means[side]:+.3f} above {side} (target +0.10)")
+
+
+if __name__ == "__main__":
+    main()

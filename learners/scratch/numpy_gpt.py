@@ -1,0 +1,266 @@
+"""The decoder of ``gpt`` in NumPy alone: forward, backward by hand, and two optimizers.
+
+Each layer is a pair of functions. The second one takes dy, the loss's gradient by the layer's
+output, in the output's shape, and what the first one was given or gave; it returns the gradients by
+the inputs, each in its input's shape. Parameters have the names of ``gpt.GPT``'s state dict, so that
+one's weights are the other's. Shapes: [batch, n, width], and [batch, heads, n, d] inside attention.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+Arrays = dict[str, Array]
+
+# --- the layers, forward and backward -------------------------------------------------------------
+
+
+def linear(x: Array, w: Array, b: Array) -> Array:
+    """x […, n_in], w [n_in, n_out], b [n_out] -> […, n_out]."""
+    return x @ w + b
+
+
+def linear_backward(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
+    """-> dx, dw, db. y = x w gives dx = dy wᵀ and dw = xᵀ dy, summed over all leading axes."""
+    rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    return dy @ w.T, rows.T @ drows, drows.sum(0)
+
+
+def layer_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+    """x […, width] -> y […, width]; for the way back, x normalised, and 1 / std […, 1]."""
+    centred = x - x.mean(-1, keepdims=True)
+    inverse = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    z = centred * inverse
+    return z * w + b, z, inverse
+
+
+def layer_norm_backward(
+    dy: Array, z: Array, inverse: Array, w: Array
+) -> tuple[Array, Array, Array]:
+    """-> dx, dw, db. What x's mean and std change is taken off: dx has no part along 1 or along z."""
+    dz = dy * w
+    dx = dz - dz.mean(-1, keepdims=True) - z * (dz * z).mean(-1, keepdims=True)
+    leading = tuple(range(dy.ndim - 1))
+    return dx * inverse, (dy * z).sum(leading), dy.sum(leading)
+
+
+def gelu(x: Array) -> Array:
+    """GPT-2's, by tanh. Any shape."""
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_backward(dy: Array, x: Array) -> Array:
+    """-> dx. With y = x (1 + tanh u) / 2: y' = (1 + tanh u) / 2 + x (1 - tanh² u) u' / 2."""
+    c = math.sqrt(2 / math.pi)
+    t = np.tanh(c * (x + 0.044715 * x**3))
+    return dy * 0.5 * (1 + t + x * (1 - t**2) * c * (1 + 3 * 0.044715 * x**2))
+
+
+def softmax(x: Array) -> Array:
+    """Along the last axis; any shape."""
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def softmax_backward(dy: Array, y: Array) -> Array:
+    """-> dx. The Jacobian of a row is diag(y) - y yᵀ."""
+    return y * (dy - (dy * y).sum(-1, keepdims=True))
+
+
+def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """Causal. q, k, v [batch, heads, n, d] -> [batch, heads, n, d], weights [batch, heads, n, n]."""
+    n, d = q.shape[-2:]
+    scores = q @ k.swapaxes(-2, -1) / math.sqrt(d)  # [batch, heads, n, n]
+    weights = softmax(np.where(np.tri(n, dtype=bool), scores, -np.inf))
+    return weights @ v, weights
+
+
+def attention_backward(
+    dy: Array, q: Array, k: Array, v: Array, weights: Array
+) -> tuple[Array, Array, Array]:
+    """-> dq, dk, dv. Where the mask hid a key its weight is 0, and so is the gradient."""
+    dscores = softmax_backward(dy @ v.swapaxes(-2, -1), weights) / math.sqrt(q.shape[-1])
+    return dscores @ k, dscores.swapaxes(-2, -1) @ q, weights.swapaxes(-2, -1) @ dy
+
+
+def embedding(ids: Ids, w: Array) -> Array:
+    """ids […] -> […, width]; w [n, width]."""
+    return w[ids]
+
+
+def embedding_backward(dy: Array, ids: Ids, w: Array) -> Array:
+    """-> dw: each row's gradients added up, as often as it was looked up."""
+    dw = np.zeros_like(w)
+    np.add.at(dw, ids, dy)
+    return dw
+
+
+def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
+    """Mean of -log p(target), and its gradient: (p - one-hot) / count.
+
+    logits [batch, n, vocabulary], targets [batch, n] -> [], [batch, n, vocabulary].
+    """
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    places = targets[..., None]
+    gradient = np.exp(log_p)
+    np.put_along_axis(gradient, places, np.take_along_axis(gradient, places, -1) - 1, -1)
+    return -float(np.take_along_axis(log_p, places, -1).mean()), gradient / targets.size
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+class GPT:
+    """The decoder. Width, depth and vocabulary are told by the parameters' names and shapes."""
+
+    def __init__(self, parameters: Arrays, heads: int) -> None:
+        self.parameters, self.heads = parameters, heads
+        self.depth = sum(name.endswith("attention.qkv.weight") for name in parameters)
+
+    def logits(self, ids: Ids) -> Array:
+        """ids [batch, n] -> [batch, n, vocabulary]."""
+        return self._forward(ids)[0]
+
+    def loss_and_gradients(self, ids: Ids, targets: Ids) -> tuple[float, Arrays]:
+        """ids, targets [batch, n] -> mean nats a token, a gradient for each parameter."""
+        p = self.parameters
+        g: Arrays = {}
+        logits, top, z, inverse, saved = self._forward(ids)
+        loss, dlogits = cross_entropy(logits, targets)
+        # logits = top tokensᵀ: the tied weight gets a gradient here and, at the end, as an embedding.
+        dtop, dturned, _ = linear_backward(dlogits, top, p["tokens.weight"].T)
+        dx, g["norm.weight"], g["norm.bias"] = layer_norm_backward(
+            dtop, z, inverse, p["norm.weight"]
+        )
+        for i in reversed(range(self.depth)):
+            dx = self._layer_backward(f"stack.layers.{i}", dx, saved[i], g)
+        g["positions.weight"] = np.zeros_like(p["positions.weight"])
+        g["positions.weight"][: ids.shape[1]] = dx.sum(0)
+        g["tokens.weight"] = embedding_backward(dx, ids, p["tokens.weight"]) + dturned.T
+        return loss, g
+
+    def _forward(self, ids: Ids) -> tuple[Array, Array, Array, Array, list[Arrays]]:
+        p = self.parameters
+        places = np.arange(ids.shape[1])
+        x: Array = embedding(ids, p["tokens.weight"]) + embedding(places, p["positions.weight"])
+        saved = []
+        for i in range(self.depth):
+            x, kept = self._layer(f"stack.layers.{i}", x)
+            saved.append(kept)
+        top, z, inverse = layer_norm(x, p["norm.weight"], p["norm.bias"])
+        return top @ p["tokens.weight"].T, top, z, inverse, saved
+
+    def _layer(self, name: str, x: Array) -> tuple[Array, Arrays]:
+        """[batch, n, width] -> the same, and what the way back needs."""
+        a, z1, inverse1 = layer_norm(x, *self._pair(f"{name}.norm1"))
+        qkv = linear(a, *self._pair(f"{name}.attention.qkv"))  # [batch, n, 3 width]
+        q, k, v = (self._split(part) for part in np.split(qkv, 3, -1))
+        y, weights = attention(q, k, v)
+        y = self._merge(y)
+        x = x + linear(y, *self._pair(f"{name}.attention.out"))
+        b, z2, inverse2 = layer_norm(x, *self._pair(f"{name}.norm2"))
+        h = linear(b, *self._pair(f"{name}.ffn.up"))  # [batch, n, 4 width]
+        act = gelu(h)
+        x = x + linear(act, *self._pair(f"{name}.ffn.down"))
+        return x, {
+            "a": a, "z1": z1, "inverse1": inverse1, "q": q, "k": k, "v": v, "weights": weights,
+            "y": y, "b": b, "z2": z2, "inverse2": inverse2, "h": h, "act": act,
+        }  # fmt: skip
+
+    def _layer_backward(self, name: str, dx: Array, s: Arrays, g: Arrays) -> Array:
+        """The layer's lines from the last to the first; what x went around adds up."""
+        p = self.parameters
+
+        def back(part: str, dy: Array, x: Array) -> Array:
+            into = f"{name}.{part}"
+            d, g[f"{into}.weight"], g[f"{into}.bias"] = linear_backward(dy, x, p[f"{into}.weight"])
+            return d
+
+        def back_norm(part: str, dy: Array, z: Array, inverse: Array) -> Array:
+            into, w = f"{name}.{part}", p[f"{name}.{part}.weight"]
+            d, g[f"{into}.weight"], g[f"{into}.bias"] = layer_norm_backward(dy, z, inverse, w)
+            return d
+
+        dh = gelu_backward(back("ffn.down", dx, s["act"]), s["h"])
+        dx = dx + back_norm("norm2", back("ffn.up", dh, s["b"]), s["z2"], s["inverse2"])
+        dy = self._split(back("attention.out", dx, s["y"]))
+        dqkv = attention_backward(dy, s["q"], s["k"], s["v"], s["weights"])
+        together = np.concatenate([self._merge(part) for part in dqkv], -1)  # [batch, n, 3 width]
+        da = back("attention.qkv", together, s["a"])
+        return dx + back_norm("norm1", da, s["z1"], s["inverse1"])
+
+    def _pair(self, name: str) -> tuple[Array, Array]:
+        return self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
+
+    def _split(self, x: Array) -> Array:
+        """[batch, n, width] -> [batch, heads, n, d]"""
+        return x.reshape(*x.shape[:2], self.heads, -1).swapaxes(1, 2)
+
+    def _merge(self, x: Array) -> Array:
+        """[batch, heads, n, d] -> [batch, n, width]"""
+        return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+class SGD:
+    """w ← w - lr · m, with m ← momentum · m + g."""
+
+    def __init__(self, parameters: Arrays, *, momentum: float = 0.0) -> None:
+        self.parameters, self.momentum = parameters, momentum
+        self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
+
+    def step(self, gradients: Arrays, lr: float) -> None:
+        """Changes the parameters in place."""
+        for name, w in self.parameters.items():
+            self.m[name] = self.momentum * self.m[name] + gradients[name]
+            w -= lr * self.m[name]
+
+
+class AdamW:
+    """Adam (1412.6980), weights decaying on their own and not through the gradient (1711.05101).
+
+    ``decay`` 0 is Adam. Only matrices decay, no biases and norms.
+    """
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        decay: float = 0.01,
+    ) -> None:
+        self.parameters, self.betas, self.eps, self.decay = parameters, betas, eps, decay
+        self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
+        self.v = {name: np.zeros_like(w) for name, w in parameters.items()}
+        self.steps = 0
+
+    def step(self, gradients: Arrays, lr: float) -> None:
+        """Changes the parameters in place."""
+        self.steps += 1
+        # Both averages begin at 0: dividing undoes that.
+        warm = [1 - beta**self.steps for beta in self.betas]
+        for name, w in self.parameters.items():
+            g, m, v = gradients[name], self.m[name], self.v[name]
+            m += (1 - self.betas[0]) * (g - m)
+            v += (1 - self.betas[1]) * (g * g - v)
+            if w.ndim > 1:
+                w *= 1 - lr * self.decay
+            w -= lr * (m / warm[0]) / (np.sqrt(v / warm[1]) + self.eps)
+
+
+def cosine(step: int, steps: int, *, peak: float, floor: float = 0.0, warmup: int = 0) -> float:
+    """The learning rate: a straight rise over ``warmup`` steps, then half a cosine to ``floor``."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return floor + (peak - floor) * (1 + math.cos(math.pi * min(1.0, done))) / 2

@@ -1,0 +1,100 @@
+"""Attention against torch's MultiheadAttention, its two ways against each other, and the cache."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from learners.scratch.attention import Attention, Cache, attend, attend_fused
+from learners.scratch.layers import Linear
+
+WIDTH, HEADS = 24, 3
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_outputs_gradients_and_weights_are_those_of_torchs_module(fused, causal):
+    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    nn.init.normal_(theirs.in_proj_bias)
+    ours = Attention(WIDTH, HEADS, causal=causal, fused=fused)
+    ours.load_state_dict(
+        {
+            "qkv.weight": theirs.in_proj_weight,
+            "qkv.bias": theirs.in_proj_bias,
+            "out.weight": theirs.out_proj.weight,
+            "out.bias": theirs.out_proj.bias,
+        }
+    )
+    x = torch.randn(2, 7, WIDTH)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+    expected, weights = theirs(b, b, b, attn_mask=hidden, average_attn_weights=False)
+    assert torch.allclose(ours(a), expected, atol=1e-6)
+    assert torch.allclose(ours.weights(a), weights, atol=1e-6)
+    ours(a).square().sum().backward()
+    expected.square().sum().backward()
+    assert torch.allclose(a.grad, b.grad, atol=1e-5)
+    assert torch.allclose(ours.qkv.weight.grad, theirs.in_proj_weight.grad, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 3, 9])
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_kernel_and_the_spelled_out_way_agree_after_a_prefix(n, causal):
+    q = torch.randn(2, HEADS, n, 8)
+    k, v = torch.randn(2, 2, HEADS, 9, 8).unbind(0)
+    spelled, weights = attend(q, k, v, causal=causal)
+    assert torch.allclose(attend_fused(q, k, v, causal=causal), spelled, atol=1e-6)
+    assert torch.allclose(weights.sum(-1), torch.ones(2, HEADS, n))
+    later = torch.ones(n, 9, dtype=torch.bool).triu(9 - n + 1)
+    assert (weights[..., later] == 0).all() if causal else (weights[..., later] > 0).all()
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("steps", [[6, 1, 1, 1], [1] * 9, [4, 5]])
+def test_a_cache_gives_what_the_whole_sequence_gives(rotary, steps):
+    attention = Attention(WIDTH, HEADS, causal=True, rotary=rotary)
+    x = torch.randn(2, 9, WIDTH)
+    cache = attention.new_cache(2, 12)
+    parts = [attention(part, cache) for part in x.split(steps, dim=1)]
+    assert torch.allclose(torch.cat(parts, dim=1), attention(x), atol=1e-5)
+    assert cache.length == 9
+
+
+def test_size_of_a_cache_in_bytes():
+    cache = Cache(2, 12, 1024, 64, torch.zeros(1))
+    assert cache.nbytes == 2 * 2 * 12 * 1024 * 64 * 4
+    assert cache.nbytes == cache.keys.nbytes + cache.values.nbytes
+    assert Cache(2, 12, 1024, 64, torch.zeros(1).half()).nbytes * 2 == cache.nbytes
+
+
+def test_rotary_attention_knows_distances_and_not_places():
+    attention = Attention(WIDTH, HEADS, causal=True, rotary=True).double()
+    x = torch.randn(1, 5, WIDTH, dtype=torch.float64)
+    filler = torch.randn(1, 30, WIDTH, dtype=torch.float64)
+    # Behind a prefix whose keys nobody can choose, the same five positions 30 places later.
+    cache = attention.new_cache(1, 35)
+    attention(filler, cache)
+    q, k, _ = attention.project(x, cache)
+    shifted = q @ k[:, :, 30:].transpose(-2, -1)
+    q, k, _ = attention.project(x, None)
+    assert torch.allclose(shifted, q @ k.transpose(-2, -1), atol=1e-10)
+
+
+def test_dropout_acts_in_training_alone():
+    for fused in (True, False):
+        attention = Attention(WIDTH, HEADS, dropout=0.5, fused=fused)
+        x = torch.randn(1, 6, WIDTH)
+        assert not torch.equal(attention(x), attention(x))
+        attention.eval()
+        assert torch.equal(attention(x), attention(x))
+
+
+def test_width_that_the_heads_do_not_divide():
+    with pytest.raises(ValueError, match="width 10 is not a multiple of 4 heads"):
+        Attention(10, 4, linear=Linear)

@@ -1,0 +1,267 @@
+"""The networks as backbones: weights of the libraries' files, the command, the model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import timm
+import torch
+import torchvision
+from fastai.torch_core import set_seed
+from safetensors.torch import save_file
+from torch import nn
+
+from datasets.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.errors import SecondhandError
+from datasets.images import Preprocessing
+from datasets.splits import assign_splits
+from datasets.table import load_table
+from learners.backbones import NetworkSpec, build, native_size, parameter_groups
+from learners.bundle import load_bundle
+from learners.callbacks import History
+from learners.config import TrainSettings
+from learners.finetune import main
+from learners.learner import fine_tune, make_learner
+from learners.predictor import Predictor
+from learners.scratch.convnets import DigitsCNN
+from tests.learners.scratch.agree import close, randomise
+from tests.pictures import write_pictures
+
+
+def twin(name: str, weights: Path, size: int = 64) -> nn.Sequential:
+    """With a head that is the same for all."""
+    torch.manual_seed(0)
+    network, _, _ = build(NetworkSpec(name, 3, size=size), weights=weights)
+    torch.manual_seed(1)
+    for parameter in network[1].parameters():
+        nn.init.normal_(parameter, std=0.1)
+    return network
+
+
+def pictures(size: int = 64) -> torch.Tensor:
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published file as they are: the classifier of 1000 classes in it."""
+    file = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.save(randomise(torchvision.models.resnet18()).state_dict(), file)
+    return file
+
+
+def test_resnet18_says_what_torchvisions_says(resnet18):
+    ours, theirs = (twin(f"{library}/resnet18", resnet18) for library in ("scratch", "torchvision"))
+    close(ours[0].train()(pictures()), theirs[0].train()(pictures()), 1e-5, "features, training")
+    close(ours.eval()(pictures()), theirs.eval()(pictures()), 1e-5, "logits")
+    sizes = [
+        [sum(p.numel() for p in group) for group in parameter_groups(network)]
+        for network in (ours, theirs)
+    ]
+    assert sizes[0] == sizes[1], "one learning rate a group"
+
+
+def test_preprocessing_is_that_of_the_published_weights(resnet18):
+    made = [
+        build(NetworkSpec(f"{library}/resnet18", 3, size=64), weights=resnet18)[2]
+        for library in ("scratch", "torchvision")
+    ]
+    assert made[0] == made[1]
+    digits = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)[2]
+    assert digits.mean == (0.1307,) * 3
+
+
+def test_native_sizes():
+    assert native_size("scratch/resnet18") == native_size("scratch/vit_b_16") == 224
+    assert native_size("scratch/vit_b_16:IMAGENET1K_SWAG_E2E_V1") == 384
+    assert native_size("scratch/digits_cnn") == 28
+
+
+def test_alexnet_features(tmp_path):
+    theirs = randomise(torchvision.models.alexnet()).features.eval()
+    state = {f"features.{name}": value for name, value in theirs.state_dict().items()}
+    save_file(state, tmp_path / "alexnet.safetensors")
+    ours = twin("scratch/alexnet", tmp_path / "alexnet.safetensors").eval()
+    close(ours[0](pictures()), theirs(pictures()), 1e-5, "features")
+
+
+def test_digits_cnn_weights_by_our_own_names_and_by_the_examples(tmp_path):
+    model = randomise(DigitsCNN())
+    save_file(model.state_dict(), tmp_path / "own.safetensors")
+    names = {"head.2": "fc1", "head.5": "fc2"}
+    state = {}
+    for name, value in model.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        state[name] = value
+    torch.save(state, tmp_path / "mnist_cnn.pt")
+    for file in ("own.safetensors", "mnist_cnn.pt"):
+        body = twin("scratch/digits_cnn", tmp_path / file, 28)[0]
+        model.head = None
+        assert torch.equal(body(pictures(28)), model(pictures(28)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [64, 224])
+def test_vit_b_16_says_what_torchvisions_says(tmp_path, size):
+    model = randomise(torchvision.models.vit_b_16())
+    # The file that torchvision publishes calls the two linear layers by older names.
+    state = {
+        name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): value
+        for name, value in model.state_dict().items()
+    }
+    save_file(state, tmp_path / "published.safetensors")
+    save_file(model.state_dict(), tmp_path / "vit.safetensors")
+    theirs = twin("torchvision/vit_b_16", tmp_path / "vit.safetensors", size).eval()
+    ours = twin("scratch/vit_b_16", tmp_path / "published.safetensors", size).eval()
+    x = pictures(size)
+    close(ours(x), theirs(x), 1e-5, "logits")
+    sizes = [
+        [sum(p.numel() for p in group) for group in parameter_groups(network)]
+        for network in (ours, theirs)
+    ]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.slow
+def test_timms_vit_brings_its_own_preprocessing(tmp_path):
+    theirs = randomise(timm.create_model("vit_base_patch16_224")).eval()
+    save_file(theirs.state_dict(), tmp_path / "timm.safetensors")
+    spec = NetworkSpec("scratch/vit_b_16", 3)
+    network, _, preprocessing = build(spec, weights=tmp_path / "timm.safetensors")
+    _, _, expected = build(NetworkSpec("vit_base_patch16_224", 3), pretrained=False)
+    assert preprocessing == expected
+    assert preprocessing.mean == (0.5, 0.5, 0.5)
+    x = pictures(224)
+    features = theirs.forward_head(theirs.forward_features(x), pre_logits=True)
+    close(network.eval()[0](x), features, 1e-5, "features")
+
+
+@pytest.mark.parametrize("library", ["scratch", "torchvision"])
+def test_files_older_than_the_count_of_batches(resnet18, tmp_path, library):
+    state = {
+        name: value
+        for name, value in torch.load(resnet18, weights_only=True).items()
+        if not name.endswith("num_batches_tracked")
+    }
+    torch.save(state, tmp_path / "old.pth")
+    old, new = (
+        twin(f"{library}/resnet18", file).eval() for file in (tmp_path / "old.pth", resnet18)
+    )
+    assert torch.equal(old(pictures()), new(pictures()))
+
+
+def test_another_networks_file_and_half_a_file(resnet18, tmp_path):
+    for name, size in (("scratch/alexnet", 64), ("scratch/digits_cnn", 28)):
+        with pytest.raises(SecondhandError, match=f"not the weights of {name}"):
+            build(NetworkSpec(name, 3, size=size), weights=resnet18)
+    state = torch.load(resnet18, weights_only=True)
+    for change in ({"layer3.0.conv1.weight": None}, {"conv1.weight": torch.zeros(64, 1, 7, 7)}):
+        spoiled = {n: v for n, v in {**state, **change}.items() if v is not None}
+        torch.save(spoiled, tmp_path / "spoiled.pth")
+        with pytest.raises(SecondhandError, match="not the weights of scratch/resnet18"):
+            build(NetworkSpec("scratch/resnet18", 3, size=64), weights=tmp_path / "spoiled.pth")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("scratch/resnet81", 64, "the nearest names: scratch/resnet18"),
+        ("scratch/vit_b_16", 50, r"--size 50 does not suit scratch/vit_b_16.*take 48"),
+        ("scratch/digits_cnn", 28, "nobody has published weights of scratch/digits_cnn"),
+        ("scratch/alexnet", 32, "--size 32 does not suit scratch/alexnet"),
+    ],
+)
+def test_what_cannot_be_is_said(name, size, message):
+    with pytest.raises(SecondhandError, match=message):
+        build(NetworkSpec(name, 3, size=size), pretrained=name.endswith("cnn"))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+def finetune(data: Path, out: Path, backbone: str, *flags: str) -> Path:
+    words = ["--data", str(data), "--out", str(out), "--backbone", backbone, "--bs", "8",
+             "--workers", "0", *flags]  # fmt: skip
+    assert main(words) == 0
+    return out
+
+
+@pytest.mark.slow
+def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, tmp_path):
+    """The same head, order of pictures and chance: the phase with a frozen body (whose norms are
+    trained all the same) and an epoch with everything lead to the same place."""
+    frame, _ = assign_splits(load_table(str(data)).frame, seed=0)
+    histories, states = [], []
+    for library in ("scratch", "torchvision"):
+        network = twin(f"{library}/resnet18", resnet18)
+        preprocessing = Preprocessing(size=64)
+        set_seed(0, reproducible=True)
+        block = PictureBlock(preprocessing, Augmentation())
+        dls = dataloaders(
+            frame, block, ["blue", "green", "red"], bs=8, workers=0, path=str(tmp_path)
+        )
+        file = tmp_path / f"{library}.csv"
+        settings = TrainSettings(epochs=1, lr=1e-3, eps=1e-4)
+        learn = make_learner(dls, network, preprocessing, settings, cbs=[History(file)])
+        before = [parameter.clone() for parameter in network[0].parameters()]
+        with learn.no_bar(), learn.no_logging():
+            learn.freeze()
+            learn.fit(1, 1e-3)
+            moved = [
+                not torch.equal(*pair) for pair in zip(before, network[0].parameters(), strict=True)
+            ]
+            assert sum(moved) == 40, "weight and bias of each of the 20 norms"
+            fine_tune(learn, settings, 1e-3)
+        histories.append(pd.read_csv(file))
+        states.append([v for v in network.state_dict().values() if v.is_floating_point()])
+    for column in ("train_loss", "valid_loss"):
+        assert list(histories[0][column]) == pytest.approx(list(histories[1][column]), rel=2e-3)
+    for ours, theirs in zip(*states, strict=True):
+        close(ours, theirs, 2e-2, str(tuple(ours.shape)))
+
+
+@pytest.mark.slow
+def test_resnet18_by_the_command(data, resnet18, tmp_path):
+    flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "2", "--lr", "1e-3"]
+    run = finetune(data, tmp_path / "run", "scratch/resnet18", *flags)
+    saved = pd.read_csv(run / "predictions.csv")
+    assert saved.best.eq(saved.truth).mean() > 0.9
+    bundle = load_bundle(run / "model")
+    assert bundle.spec.backbone == "scratch/resnet18"
+    again = list(Predictor(bundle).predict(saved.path))
+    assert [answer.best for answer in again] == list(saved.best)
+    probabilities = [answer.probability for answer in again]
+    assert probabilities == pytest.approx(list(saved.probability), abs=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backbone", "size"), [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64")]
+)
+def test_the_other_convolutional_ones_by_the_command(data, tmp_path, backbone, size):
+    flags = ["--no-pretrained", "--size", size, "--epochs", "1"]
+    run = finetune(data, tmp_path / "run", backbone, *flags)
+    saved = pd.read_csv(run / "predictions.csv")
+    again = list(Predictor(run / "model").predict(saved.path))
+    assert [answer.best for answer in again] == list(saved.best)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_vit_b_16_by_the_command(tmp_path):
+    data = write_pictures(tmp_path / "pictures", per_class=8, classes=2)
+    theirs = randomise(torchvision.models.vit_b_16(num_classes=2))
+    save_file(theirs.state_dict(), tmp_path / "vit.safetensors")
+    flags = ["--weights", str(tmp_path / "vit.safetensors"), "--size", "32", "--epochs", "1"]
+    run = finetune(data, tmp_path / "run", "scratch/vit_b_16", *flags)
+    saved = pd.read_csv(run / "predictions.csv")
+    again = list(Predictor(run / "model").predict(saved.path))
+    assert [answer.best for answer in again] == list(saved.best)

@@ -1,0 +1,161 @@
+"""Each layer against torch's own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from learners.scratch import layers
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def test_linear_and_conv1d_are_one_map_with_the_weight_turned_round():
+    ours, theirs, gpt2 = layers.Linear(5, 3), nn.Linear(5, 3), layers.Conv1D(5, 3)
+    ours.load_state_dict(theirs.state_dict())
+    gpt2.load_state_dict({"weight": theirs.weight.T, "bias": theirs.bias})
+    x = torch.randn(2, 4, 5)
+    assert torch.allclose(ours(x), theirs(x), atol=1e-6)
+    assert torch.allclose(gpt2(x), theirs(x), atol=1e-6)
+    assert "bias" not in layers.Linear(5, 3, bias=False).state_dict()
+    assert not torch.equal(ours(x), layers.Linear(5, 3)(x))
+
+
+def test_batch_norm_follows_torchs_through_training_and_after():
+    ours, theirs = layers.BatchNorm(3), nn.BatchNorm2d(3)
+    for norm in (ours, theirs):
+        nn.init.constant_(norm.weight, 1.5)
+        nn.init.constant_(norm.bias, -0.5)
+    for step in range(4):
+        x = torch.randn(4, 3, 5, 6) * (step + 1) + step
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        assert torch.allclose(ours(a), theirs(b), atol=1e-5)
+        (ours(a) ** 3).sum().backward()
+        (theirs(b) ** 3).sum().backward()
+        assert torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-4)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for name, value in theirs.state_dict().items():
+        assert torch.allclose(ours.state_dict()[name], value, rtol=1e-5), name
+    assert ours.num_batches_tracked == 8
+    ours.eval(), theirs.eval()
+    assert torch.allclose(ours(x), theirs(x), atol=1e-5)
+    assert ours.num_batches_tracked == 8
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer_norm(bias):
+    ours, theirs = layers.LayerNorm(16, 1e-5, bias), nn.LayerNorm(16, bias=bias)
+    nn.init.normal_(theirs.weight)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 7, 16) * 4 + 2
+    assert torch.allclose(ours(x), theirs(x), atol=1e-5)
+    assert not list(ours.buffers())
+
+
+def test_rms_norm():
+    ours, theirs = layers.RMSNorm(16), nn.RMSNorm(16, eps=1e-5)
+    nn.init.normal_(theirs.weight)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 7, 16) * 4 + 2
+    assert torch.allclose(ours(x), theirs(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [layers.LayerNorm, layers.RMSNorm])
+def test_half_precision_is_normalised_in_single(norm):
+    x = torch.randn(2, 4096) * 300  # a sum of 4096 such squares is beyond float16
+    y = norm(4096)(x.half())
+    assert y.isfinite().all()
+    assert torch.allclose(y.float(), norm(4096)(x), atol=0.02)
+
+
+def test_activations():
+    x = torch.linspace(-6, 6, 101, dtype=torch.float64)
+    assert torch.allclose(layers.gelu(x), F.gelu(x), atol=1e-12)
+    assert torch.allclose(layers.gelu_tanh(x), F.gelu(x, approximate="tanh"), atol=1e-12)
+    assert torch.allclose(layers.silu(x), F.silu(x), atol=1e-12)
+    off = (layers.gelu(x) - layers.gelu_tanh(x)).abs().max()
+    assert 1e-4 < off < 5e-4
+
+
+def test_softmax_with_temperature_and_its_logarithm():
+    x = torch.randn(4, 9) * 50
+    for temperature in (0.5, 1.0, 3.0):
+        expected = F.softmax(x / temperature, dim=-1)
+        assert torch.allclose(layers.softmax(x, temperature=temperature), expected, atol=1e-6)
+    assert torch.allclose(layers.log_softmax(x), F.log_softmax(x, -1), atol=1e-4)
+    assert torch.allclose(layers.softmax(x, dim=0), F.softmax(x, 0), atol=1e-6)
+    far = torch.tensor([[0.0, 1000.0]])
+    assert layers.log_softmax(far).tolist() == [[-1000.0, 0.0]]
+    assert layers.softmax(far).tolist() == [[0.0, 1.0]]
+
+
+def test_cross_entropy_and_its_gradient():
+    logits, targets = torch.randn(6, 5, requires_grad=True), torch.randint(5, (6,))
+    loss = layers.cross_entropy(logits, targets)
+    assert torch.allclose(loss, F.cross_entropy(logits, targets))
+    (mine,) = torch.autograd.grad(loss, logits)
+    (theirs,) = torch.autograd.grad(F.cross_entropy(logits, targets), logits)
+    assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_dropout_keeps_the_mean_and_is_off_afterwards():
+    dropout, x = layers.Dropout(0.25), torch.ones(100_000)
+    y = dropout(x)
+    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert (y == 0).float().mean() == pytest.approx(0.25, abs=0.01)
+    assert y.mean() == pytest.approx(1, abs=0.01)
+    assert dropout.eval()(x) is x
+
+
+def test_embedding():
+    ours = layers.Embedding(7, 3)
+    ids = torch.tensor([[1, 1], [6, 0]])
+    assert torch.equal(ours(ids), F.embedding(ids, ours.weight))
+
+
+def test_sinusoidal_positions_are_the_papers_formula():
+    table = layers.sinusoidal_positions(50, 8)
+    assert table.shape == (50, 8)
+    assert table.dtype == torch.float32
+    for t, i in ((0, 0), (7, 2), (49, 3)):
+        angle = t / 10_000 ** (2 * i / 8)
+        assert table[t, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
+        assert table[t, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_rotary_turns_pairs_as_complex_numbers():
+    x = torch.randn(2, 3, 10, 8, dtype=torch.float64)
+    pairs = torch.view_as_complex(x.unflatten(-1, (4, 2)))
+    frequency = 10_000 ** (-torch.arange(4, dtype=torch.float64) / 4)
+    angle = torch.arange(10, dtype=torch.float64)[:, None] * frequency
+    expected = torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+    assert torch.allclose(layers.rotate(x), expected, atol=1e-12)
+    assert torch.equal(layers.rotate(x)[:, :, 4:], layers.rotate(x[:, :, 4:], start=4))
+
+
+@pytest.mark.parametrize("shift", [1, 17, 100_000])
+def test_rotary_products_depend_on_the_distance_alone(shift):
+    q, k = torch.randn(2, 1, 2, 6, 16, dtype=torch.float64).unbind(0)
+    here = layers.rotate(q) @ layers.rotate(k).transpose(-2, -1)
+    there = layers.rotate(q, shift) @ layers.rotate(k, shift).transpose(-2, -1)
+    assert torch.allclose(here, there, atol=1e-9)
+    apart = layers.rotate(q, shift) @ layers.rotate(k).transpose(-2, -1)
+    assert not torch.allclose(here, apart, atol=1e-2)
+
+
+def test_feed_forward_networks():
+    x = torch.randn(2, 3, 4)
+    ffn = layers.FFN(4, 10).eval()
+    assert torch.allclose(ffn(x), ffn.down(F.gelu(ffn.up(x))), atol=1e-6)
+    for made, gate in ((layers.GeGLU(4, 10), F.gelu), (layers.SwiGLU(4, 10), F.silu)):
+        w = made.state_dict()
+        assert set(w) == {"gate.weight", "up.weight", "down.weight"}
+        hidden = gate(F.linear(x, w["gate.weight"])) * F.linear(x, w["up.weight"])
+        assert torch.allclose(made(x), F.linear(hidden, w["down.weight"]), atol=1e-6)

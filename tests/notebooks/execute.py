@@ -1,0 +1,66 @@
+"""Runs notebooks from a clean kernel and writes them down with what they print and draw.
+
+A notebook is a pair: ``NAME.py`` in jupytext's percent format, which is what one edits, and
+``NAME.ipynb``, made from it by
+
+    python -m tests.notebooks.execute [NAME...]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+CELL_SECONDS = 300
+
+
+def names() -> list[str]:
+    """All notebooks, by either half of the pair."""
+    files = [*NOTEBOOKS.glob("*.py"), *NOTEBOOKS.glob("*.ipynb")]
+    return sorted({file.stem for file in files})
+
+
+def execute(script: Path) -> nbformat.NotebookNode:
+    """Run a ``.py`` of the percent format as a notebook, in the project's folder.
+
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError : a cell raised an error.
+    """
+    notebook = jupytext.read(script)
+    # The packages beside this file are meant, not those of another copy that is installed.
+    environment = dict(os.environ)
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands set it for themselves
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    )
+    environment.pop("MPLBACKEND", None)  # the kernel draws into the notebook
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(ROOT)}},
+    )
+    client.execute(env=environment)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # the times of day of the run: noise in every diff
+    notebook.metadata.pop("language_info", None)
+    return notebook
+
+
+def main(wanted: list[str]) -> None:
+    for name in wanted or names():
+        notebook = execute(NOTEBOOKS / f"{name}.py")
+        nbformat.write(notebook, NOTEBOOKS / f"{name}.ipynb")
+        print(f"notebooks/{name}.ipynb")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,98 @@
+"""Every notebook runs from a clean kernel, and the one that is kept is the one that was run.
+
+A cell that asserts a figure fails its notebook here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from nbclient.exceptions import CellExecutionError
+
+from tests.notebooks.execute import NOTEBOOKS, execute, names
+
+#: Pictures are kept small enough that a notebook opens at once.
+MOST_BYTES = 1 << 20
+
+
+def stale(script: Path, kept: Path) -> str:
+    """Why the kept notebook is not the script's; "" where it is."""
+    notebook = nbformat.read(kept, as_version=4)
+    cells = [[(cell.cell_type, cell.source.strip()) for cell in n.cells]
+             for n in (jupytext.read(script), notebook)]  # fmt: skip
+    if cells[0] != cells[1]:
+        return "its cells are not those of the script"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        return "it was not run from top to bottom"
+    if any(output.output_type == "error" for cell in code for output in cell.outputs):
+        return "it holds an error"
+    return ""
+
+
+def test_there_are_notebooks() -> None:
+    assert "05_from_scratch" in names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_pair_is_whole_and_fresh(name: str) -> None:
+    script, kept = NOTEBOOKS / f"{name}.py", NOTEBOOKS / f"{name}.ipynb"
+    assert script.exists(), f"{kept.name} has no {script.name}: notebooks are edited as text"
+    again = f"run `python -m tests.notebooks.execute {name}`"
+    assert kept.exists(), f"{script.name} has no {kept.name}: {again}"
+    reason = stale(script, kept)
+    assert not reason, f"{kept.name}: {reason}; {again}"
+    assert kept.stat().st_size < MOST_BYTES, f"{kept.name}: draw smaller pictures"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", names())
+def test_it_runs_from_a_clean_kernel(name: str) -> None:
+    notebook = execute(NOTEBOOKS / f"{name}.py")
+    assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+SCRIPT = """# %% [markdown]
+# # Title
+
+# %%
+x = 1 + 1
+
+# %%
+assert x == {expected}
+print(x)
+"""
+
+
+def written(folder: Path, expected: int = 2) -> tuple[Path, Path]:
+    script, kept = folder / "it.py", folder / "it.ipynb"
+    script.write_text(SCRIPT.format(expected=expected))
+    return script, kept
+
+
+@pytest.mark.slow
+def test_a_wrong_figure_fails(tmp_path: Path) -> None:
+    with pytest.raises(CellExecutionError, match="AssertionError"):
+        execute(written(tmp_path, expected=3)[0])
+
+
+@pytest.mark.slow
+def test_what_makes_a_pair_stale(tmp_path: Path) -> None:
+    script, kept = written(tmp_path)
+    notebook = execute(script)
+    nbformat.write(notebook, kept)
+    assert stale(script, kept) == ""
+    script.write_text(script.read_text().replace("1 + 1", "2"))
+    assert "not those of the script" in stale(script, kept)
+    script, _ = written(tmp_path)
+    nbformat.write(jupytext.read(script), kept)
+    assert "not run from top to bottom" in stale(script, kept)
+    notebook.cells[1].outputs = [
+        nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])
+    ]
+    nbformat.write(notebook, kept)
+    assert stale(script, kept) == "it holds an error"
