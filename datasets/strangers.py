@@ -60,10 +60,12 @@ def load_strangers(
     frame, copies = _without_copies(frame, known, workers)
     rejected += bad + copies
     if frame.empty:
-        first = f"; the first of {len(rejected)} left out: {': '.join(rejected[0])}"
+        left = (
+            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
+        )
         raise SecondhandError(
-            f"--unknown {name}: no usable {kind} file in it{first if rejected else ''}. Put files "
-            "of what the model is not to know there, or leave --unknown out"
+            f"--unknown {name}: no usable {kind} file in it{left}. Put files of what the model is "
+            "not to know there, or leave --unknown out"
         )
     return frame.reset_index(drop=True), rejected
 
