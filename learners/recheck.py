@@ -81,8 +81,8 @@ def _threshold(
     cut, n = confidence.threshold, int(accepted.sum())
     value, low, high = fraction(int(right[accepted].sum()), n)
     claimed = float(decided.probability[accepted].mean()) if n else float("nan")
-    has_promise = bool(np.isfinite(cut.accuracy_low)) and not cut.message
-    promised = cut.accuracy_low if has_promise else claimed
+    has_promise = bool(np.isfinite(cut.target)) and not cut.message
+    promised = cut.target if has_promise else claimed
     if not n:
         lines.append("nothing is accepted at this threshold")
     elif not has_promise:
