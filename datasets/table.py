@@ -249,7 +249,8 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     base = path.parent
     frame["path"] = [str(base / name) for name in frame["path"]]
     if "split" in frame:
-        frame["split"] = frame["split"].str.lower()
+        # A run's own items.csv calls the strangers' part by their label.
+        frame["split"] = frame["split"].str.lower().replace(UNKNOWN, "")
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(

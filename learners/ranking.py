@@ -1,7 +1,7 @@
 """Which score tells known items from strangers best: the tables of a report.
 
-With strangers given, each score is measured on them. Without any, each class in turn plays the
-stranger (`leave_one_class_out`), which is a weaker thing, and the table's title says so.
+With strangers given, each score is measured on them. Besides, each class in turn plays the stranger
+(`leave_one_class_out`), which is a weaker thing, and the table's title says so.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ LEFT_OUT_SCORES = tuple(name for name in SCORES if name not in ("vim", "mahalano
 #: Classes left out at most, those with the most items.
 LEFT_OUT_CLASSES = 20
 LEFT_OUT = (
-    "Scores by leaving each class out in turn (no strangers were given; the network knows the "
-    "class, only its logit and its training items are taken away: AUROC is too high, and favours "
-    "scores of logits; give --unknown for a fair order)"
+    "Scores by leaving each class out in turn. The network was not trained anew and knows the "
+    "class: only its logit and its training items are taken away, so AUROC is too high and favours "
+    "scores of logits. Strangers (--unknown) give a fair order"
 )
+LEFT_OUT_EACH = "AUROC of each class left out (likewise)"
 
 
 def score_tables(
@@ -59,26 +60,33 @@ def score_tables(
     if not len(known):
         return {}
     calibration = judged_items(evaluation, classes, "calibration", confidence.temperature.value)
+    fitting = train is not None and len(calibration) > 0
+    tables: dict[str, pd.DataFrame] = {}
     if len(strangers):
-        if train is not None and len(calibration):
+        if train is not None and fitting:
             found = rank_scores(train, calibration, known, strangers)
         else:
-            right = known.logits.argmax(axis=1) == known_labels(known)
-            found = []
-            for name, score in confidence.scores().items():
-                a, b = (score.score(i.features, i.logits) for i in (known, strangers))
-                found.append(score_figures(name, a, right, b))
-            found.sort(key=lambda figures: -figures.auroc)
+            found = _held_scores(confidence, known, strangers)
         title = f"Scores: {len(strangers)} strangers beside {len(known)} known items ({held})"
-        return {title: ranked_table(found, confidence.score)}
-    if train is None or len(classes) < 3 or not len(calibration):
-        return {}
-    counts = np.bincount(known_labels(known), minlength=len(classes))
-    chosen = np.argsort(-counts, kind="stable")[:LEFT_OUT_CLASSES]
-    left = leave_one_class_out(
-        train, calibration, known, names=LEFT_OUT_SCORES, only=sorted(chosen.tolist())
-    )
-    return left_out_tables(left, classes, confidence.score) if left else {}
+        tables[title] = ranked_table(found, confidence.score)
+    if train is not None and fitting and len(classes) >= 3:
+        counts = np.bincount(known_labels(known), minlength=len(classes))
+        chosen = np.argsort(-counts, kind="stable")[:LEFT_OUT_CLASSES]
+        left = leave_one_class_out(
+            train, calibration, known, names=LEFT_OUT_SCORES, only=sorted(chosen.tolist())
+        )
+        tables |= left_out_tables(left, classes, confidence.score) if left else {}
+    return tables
+
+
+def _held_scores(confidence: Confidence, known: Items, strangers: Items) -> list[ScoreFigures]:
+    """Of the scores that the model holds, from best to worst."""
+    right = known.logits.argmax(axis=1) == known_labels(known)
+    found = []
+    for name, score in confidence.scores().items():
+        a, b = (score.score(items.features, items.logits) for items in (known, strangers))
+        found.append(score_figures(name, a, right, b))
+    return sorted(found, key=lambda figures: -figures.auroc)
 
 
 def judged_items(
@@ -138,4 +146,4 @@ def left_out_tables(
     each.loc["mean"] = means
     each = each.rename_axis("class left out").reset_index()
     each.columns.name = None
-    return {LEFT_OUT: scores, "AUROC of each class left out (likewise)": each}
+    return {LEFT_OUT: scores, LEFT_OUT_EACH: each}

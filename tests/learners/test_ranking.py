@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from learners.bundle import read_confidence
 from learners.compare import SCORES, Items
 from learners.heldout import Evaluation
-from learners.ranking import LEFT_OUT, LEFT_OUT_SCORES, judged_items, score_tables
+from learners.ranking import LEFT_OUT, LEFT_OUT_EACH, LEFT_OUT_SCORES, judged_items, score_tables
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ("a", "b", "c", "d")
@@ -27,7 +27,9 @@ def setup(**options: int) -> tuple[Evaluation, object, Items]:
 
 def test_on_strangers_every_score_is_ranked_by_auroc():
     evaluation, confidence, train = setup()
-    ((title, table),) = score_tables(evaluation, CLASSES, confidence, train).items()
+    tables = score_tables(evaluation, CLASSES, confidence, train)
+    title, table = next(iter(tables.items()))
+    assert list(tables)[1:] == [LEFT_OUT, LEFT_OUT_EACH]
     assert title == "Scores: 27 strangers beside 57 known items (valid)"
     assert set(table["score"]) == set(SCORES)
     assert table["AUROC"].is_monotonic_decreasing

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
 from learners.config import RunSettings
+from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.folder import run_folder
 from learners.predictor import Predictor
@@ -113,10 +114,17 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     config = json.loads((out / "model/config.json").read_text())
     assert config["confidence"]["threshold_on"] == "mahalanobis"
     assert config["confidence"]["sets"]["coverage"] == 0.8
-    (rows,) = config["metrics"]["scores"].values()
+    title, rows = next(iter(config["metrics"]["scores"].items()))
+    assert title.startswith("Scores: 7 strangers beside")
     assert len(rows) == 8
     assert any(row["in use"] and row["score"] == "mahalanobis" for row in rows)
     assert "7 strangers beside" in (out / "report/index.html").read_text()
+    # The run's own table can be evaluated, strangers and all.
+    assert evaluate_main(
+        [str(out / "model"), "--data", str(out / "items.csv"), "--out", str(tmp_path / "report")]
+    ) == 0  # fmt: skip
+    answers = pd.read_csv(tmp_path / "report" / "predictions.csv")
+    assert answers.split.eq("unknown").sum() == 7
 
 
 def test_no_strangers_where_they_were_promised(folder, tmp_path):
