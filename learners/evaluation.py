@@ -25,10 +25,11 @@ from learners.bundle import Bundle, load_bundle, read_confidence
 from learners.confidence import Confidence
 from learners.folder import write_csv
 from learners.heldout import Evaluation, answer
-from learners.measure import measure, plain
+from learners.measure import judge, measure, plain
 from learners.ranking import judged_items, score_tables
-from learners.recheck import near_copies, recheck
+from learners.recheck import recheck
 from learners.report import write_report
+from learners.suspects import copies
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +90,6 @@ def evaluate(
     if not len(known):
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {data}: no file of a known class could be judged{first}")
-    lines += _notes(bundle, confidence)
-    if copies := near_copies(confidence, known):
-        lines.append(
-            f"{copies} of {len(known.logits)} files look the same to the network as files it was "
-            "trained on: the figures are too good; leave training files out"
-        )
     checked = recheck(confidence, known)
     lines += checked.lines
     ranked = score_tables(evaluation, bundle.classes, confidence)
@@ -105,14 +100,18 @@ def evaluate(
         "recheck": plain(checked.table.to_dict("records")),
     }
     tables = {"Does its confidence hold here?": checked.table, **ranked}
-    for line in [*summary(table.rejected), *lines]:
-        log.info("%s", line)
+    for line in summary(table.rejected):
+        log.warning("%s", line)
     with written_beside(out, overwrite=overwrite, mark=MARK) as folder:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
         write_report(
             folder, bundle, evaluation, table, checks=lines, tables=tables, command=command
         )
+    # The report has these two in words of its own.
+    lines += confidence.notes
+    if same := int(copies(evaluation, bundle, judge(evaluation, bundle)).sum()):
+        lines.append(f"{same} files are to the network the same as one that it was trained on")
     return Evaluated(out, bundle.metrics, lines, bad)
 
 
@@ -215,13 +214,6 @@ def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
         features=evaluation.features[~bad.to_numpy()],
     )
     return kept, [Rejected(str(path), str(reason)) for path, reason in left]
-
-
-def _notes(bundle: Bundle, confidence: Confidence) -> list[str]:
-    notes = list(confidence.notes)
-    if not bundle.confidence.get("distance") and not any("distance off" in n for n in notes):
-        notes.append("distance off: the model carries no reference features")
-    return notes
 
 
 def _some(names: Sequence[str], limit: int = 10) -> str:

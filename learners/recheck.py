@@ -17,10 +17,6 @@ from learners.compare import Items, known_labels
 from learners.confidence import Confidence, Decisions
 from learners.temperature import Temperature, fit_temperature
 
-#: Nearer than this to a training item (of features of length 1) is the same picture: the batch that
-#: a picture is judged in moves its features by less.
-SAME = 2e-3
-
 
 @dataclass(frozen=True)
 class Recheck:
@@ -156,13 +152,6 @@ def _distance(
         f"unlike training data: {_percent(confidence.alpha)} of known files are expected to be "
         f"refused, here {_with_limits(value, low, high)}{_verdict(-confidence.alpha, -high, -low)}"
     )
-
-
-def near_copies(confidence: Confidence, items: Items) -> int:
-    """How many items lie where a training item does: they were trained on, or are copies."""
-    if not len(items) or (knn := confidence.scores().get("knn")) is None:
-        return 0
-    return int((knn.score(items.features, items.logits) > -SAME).sum())
 
 
 def _verdict(promised: float, low: float, high: float) -> str:

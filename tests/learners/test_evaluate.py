@@ -133,7 +133,7 @@ def test_training_files_among_the_data_are_noticed(model, folder, others, capsys
     shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
     shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
     main([model, "--data", str(others / "data"), "--out", str(others / "r"), "--bs", "3"])
-    assert "2 of 11 files look the same to the network" in capsys.readouterr().out
+    assert "2 files are to the network the same" in capsys.readouterr().out
 
 
 def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from learners._arrays import softmax
 from learners.compare import Items
 from learners.confidence import Confidence
-from learners.recheck import near_copies, recheck
+from learners.recheck import recheck
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:
@@ -88,9 +88,3 @@ def test_all_right_and_all_wrong(right):
     labels = best if right else (best + 1) % 5
     table = recheck(fitted(threshold=0.0), Items(items.logits, labels, items.features)).table
     assert table.set_index("what").loc["accuracy of accepted", "here"] == float(right)
-
-
-def test_training_items_are_recognised():
-    model, trained = fitted(), world(500, seed=1)
-    assert near_copies(model, world(100, seed=8)) == 0
-    assert near_copies(model, trained.take(np.arange(7))) == 7
