@@ -80,14 +80,7 @@ def _check_sound(path: str) -> None:
 
 def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, list[Rejected]]:
     """One row for each content. Copies are told by their bytes; training keeps its own first."""
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        paths = list(frame["path"].unique())
-        sizes = dict(zip(paths, pool.map(os.path.getsize, paths, chunksize=64), strict=True))
-        # Files of different size are no copies: only the others are read.
-        often = {size for size, count in Counter(sizes.values()).items() if count > 1}
-        twins = [path for path in paths if sizes[path] in often]
-        digests = dict(zip(twins, pool.map(_digest, twins, chunksize=16), strict=True))
-    content = frame["path"].map(lambda path: digests.get(path, path))
+    content = contents(frame["path"], workers)
     order = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     ranked = frame.assign(content=content).loc[order.sort_values(kind="stable").index]
     # Two windows of one recording, or two triggers in one strain file, are two items.
@@ -111,12 +104,41 @@ def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, lis
     return frame.drop(index=list(drop)).reset_index(drop=True), list(drop.values())
 
 
+def contents(paths: pd.Series, workers: int) -> pd.Series:
+    """What is equal for files of equal bytes; of a file that cannot be read its path."""
+    unique = list(paths.unique())
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
+        # Files of different size are no copies: only the others are read.
+        often = {size for size, count in Counter(sizes.values()).items() if size and count > 1}
+        twins = [path for path in unique if sizes[path] in often]
+        digests = dict(zip(twins, pool.map(_digest, twins, chunksize=16), strict=True))
+    return paths.map(lambda path: digests.get(path, path))
+
+
+def _size(path: str) -> int:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError:
+        return path
 
 
-def check_labels(frame: pd.DataFrame, source: str, rejected: Sequence[Rejected]) -> None:
+def check_labels(
+    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, learned: bool = True
+) -> None:
+    """Raise SecondhandError for labels that cannot be meant.
+
+    With ``learned`` also for fewer than two classes and for classes of one file.
+    """
     counts = Counter(frame["label"])
     alike: dict[str, list[str]] = {}
     for label in counts:
@@ -132,6 +154,8 @@ def check_labels(frame: pd.DataFrame, source: str, rejected: Sequence[Rejected])
         raise SecondhandError(
             f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
         )
+    if not learned:
+        return
     if len(counts) < 2:
         left = f" ({len(rejected)} files were left out)" if rejected else ""
         there = f"only the class {next(iter(counts))!r}" if counts else "no usable file"

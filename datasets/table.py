@@ -65,6 +65,7 @@ def load_table(
     noise: str | None = None,
     check: Callable[[str], None] | None = None,
     workers: int = 2,
+    learned: bool = True,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -81,6 +82,8 @@ def load_table(
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     workers : threads that read files.
+    learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
+        they are: copies stay, and one class, or one file of a class, is enough.
 
     Raises
     ------
@@ -98,18 +101,19 @@ def load_table(
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
     else:
         frame, rejected, note = _read_source(source)
-    frame = _columns(frame)
+    frame = with_columns(frame)
     if kind == "auto":
         kind = _most_common_kind(frame["path"], source)
     elif kind not in SUFFIXES:
         raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     rejected += bad
-    frame, copies = without_copies(frame, workers)
-    rejected += copies
+    if learned:
+        frame, copies = without_copies(frame, workers)
+        rejected += copies
     strangers = frame["label"].eq(UNKNOWN)
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_labels(frame.loc[~strangers], source, rejected)
+        check_labels(frame.loc[~strangers], source, rejected, learned=learned)
     return ItemTable(
         frame=frame.loc[~strangers].reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),
@@ -139,7 +143,7 @@ def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
     if path.exists():
         if catalog.is_name(source):
             note = f"the folder {source} that is here, not the public set of that name"
-        frame, rejected = _scan_folder(path) if path.is_dir() else _read_file(path)
+        frame, rejected = _scan_folder(path) if path.is_dir() else read_rows(path)
         return frame, rejected, note
     if catalog.is_name(source):
         frame, note = catalog.load(source)
@@ -151,7 +155,7 @@ def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
 
 
 def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
-    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and _visible(entry))
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and visible(entry))
     splits = {_SPLIT_NAMES.get(folder.name.lower()) for folder in folders}
     rows: list[dict[str, str]] = []
     rejected: list[Rejected] = []
@@ -176,7 +180,7 @@ def _scan_classes(
     root: Path, split: str, rows: list[dict[str, str]], rejected: list[Rejected]
 ) -> None:
     for entry in sorted(root.iterdir()):
-        if not _visible(entry):
+        if not visible(entry):
             continue
         if not entry.is_dir():
             rejected.append(Rejected(str(entry), "not in a class folder"))
@@ -185,17 +189,21 @@ def _scan_classes(
             Path(folder, name)
             for folder, _, names in os.walk(entry)
             for name in names
-            if _visible(Path(name))
+            if visible(Path(name))
         )
         rows += [{"path": str(f), "label": entry.name.strip(), "split": split} for f in files]
 
 
-def _visible(path: Path) -> bool:
-    """Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere: no user's data."""
+def visible(path: Path) -> bool:
+    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
     return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
 
 
-def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a table file, paths relative to it made whole; those without a path or label.
+
+    ``label`` : of every row, whatever the file says or does not say.
+    """
     suffix = path.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
@@ -215,6 +223,8 @@ def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     except Exception as error:  # the parsers' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     frame.columns = [str(name).strip().lower() for name in frame.columns]
+    if label:
+        frame["label"] = label
     missing = [name for name in ("path", "label") if name not in frame]
     if missing:
         raise SecondhandError(
@@ -239,7 +249,8 @@ def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     base = path.parent
     frame["path"] = [str(base / name) for name in frame["path"]]
     if "split" in frame:
-        frame["split"] = frame["split"].str.lower()
+        # A run's own items.csv calls the strangers' part by their label.
+        frame["split"] = frame["split"].str.lower().replace(UNKNOWN, "")
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(
@@ -259,7 +270,8 @@ def _read_file(path: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     return frame, rejected
 
 
-def _columns(frame: pd.DataFrame) -> pd.DataFrame:
+def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """All columns of an item table, in their order."""
     for name in TEXT_COLUMNS:
         if name not in frame:
             frame[name] = ""

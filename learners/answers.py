@@ -37,6 +37,8 @@ class Prediction(NamedTuple):
         NaN where the model measures no distance.
     start, end : seconds in the file between which it was judged; NaN for all of the file.
     windows : of a recording longer than the model's window, the answer for each window.
+    set : classes that hold the right one with the coverage the model was asked for, the likeliest
+        first; empty where it makes no sets, and for a bad file.
     """
 
     path: str
@@ -49,6 +51,7 @@ class Prediction(NamedTuple):
     start: float = NAN
     end: float = NAN
     windows: tuple[Prediction, ...] = ()
+    set: tuple[str, ...] = ()
 
 
 class Answer(NamedTuple):

@@ -166,7 +166,7 @@ class ScoreFigures:
 def fit_score(name: str, train: Items, calibration: Items, *, seed: int = 0) -> Score:
     """A score fitted on training items and, where it needs that, calibrated."""
     score = make_score(name, seed=seed)
-    score.fit(train.features, train.logits, _labels(train))
+    score.fit(train.features, train.logits, known_labels(train))
     if isinstance(score, Combined):
         score.calibrate(calibration.features, calibration.logits)
     return score
@@ -202,7 +202,7 @@ def rank_scores(
     ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
     the figures are then nan, and the order is that of ``names``.
     """
-    right = known.logits.argmax(axis=1) == _labels(known)
+    right = known.logits.argmax(axis=1) == known_labels(known)
     out = []
     for name in names:
         if make_score(name).needs == "features" and train.features is None:
@@ -220,8 +220,9 @@ def leave_one_class_out(
     *,
     names: Sequence[str] = SCORES,
     seed: int = 0,
+    only: Sequence[int] | None = None,
 ) -> dict[int, list[ScoreFigures]]:
-    """`rank_scores` with each class in turn as the stranger; at least 3 classes.
+    """`rank_scores` with each class (or ``only`` these) in turn as the stranger; 3 classes or more.
 
     The class leaves the training and calibration items and its logit is dropped, but the network
     is not trained anew: its features have learnt to set that class apart, so the figures are too
@@ -232,9 +233,9 @@ def leave_one_class_out(
     if classes < 3:
         raise SecondhandError(f"{classes} classes: leaving one out needs at least 3")
     out = {}
-    for c in range(classes):
+    for c in range(classes) if only is None else only:
         kept = tuple(_without(items, c) for items in (train, calibration, test))
-        strangers = test.take(np.flatnonzero(_labels(test) == c))
+        strangers = test.take(np.flatnonzero(known_labels(test) == c))
         strangers = Items(np.delete(strangers.logits, c, axis=1), None, strangers.features)
         if all(len(items) for items in (*kept, strangers)):
             fitted, calibrated, known = kept
@@ -243,12 +244,13 @@ def leave_one_class_out(
 
 
 def _without(items: Items, c: int) -> Items:
-    kept = items.take(np.flatnonzero(_labels(items) != c))
-    labels = _labels(kept)
+    kept = items.take(np.flatnonzero(known_labels(items) != c))
+    labels = known_labels(kept)
     return Items(np.delete(kept.logits, c, axis=1), labels - (labels > c), kept.features)
 
 
-def _labels(items: Items) -> Ints:
+def known_labels(items: Items) -> Ints:
+    """The labels, checked; raises SecondhandError for items without."""
     if items.labels is None:
         raise SecondhandError("known items need their labels")
     return check_labels(items.labels, len(items.logits), items.logits.shape[1])

@@ -12,23 +12,18 @@ Everything is fitted on the calibration split, which training has not seen. Nump
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats, Ints, check_labels, check_logits, softmax
-from learners._checked import Checked, number_or_none
-from learners.compare import (
-    SCORES,
-    Combined,
-    check_sorted,
-    conformal_p,
-    make_score,
-    score_beside,
-)
-from learners.scores import KNN, Score, check_features
+from learners._checked import number_or_none
+from learners._stored import check_alpha, read_stored
+from learners.compare import SCORES, Combined, conformal_p, make_score, score_beside
+from learners.prediction_sets import PredictionSets, fit_prediction_sets
+from learners.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.selective import (
     Threshold,
     check_threshold,
@@ -39,7 +34,6 @@ from learners.temperature import Temperature, fit_temperature
 AMBIGUOUS = "ambiguous"
 UNLIKE = "unlike training data"
 UNKNOWN = -1
-KEYS = "classes temperature threshold threshold_on alpha score distance notes".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,8 @@ class Confidence:
     """Temperature, threshold and distance of one model. Made by `fit` or `from_dict`.
 
     ``threshold`` cuts ``threshold_on``: "probability", or the name of the score where a target
-    chose it. ``notes`` says, one sentence each, what is off or could not be promised.
+    chose it. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
+    sets of classes, where they were asked for.
     """
 
     classes: int
@@ -75,6 +70,7 @@ class Confidence:
     alpha: float
     score: str
     notes: list[str] = field(default_factory=list)
+    sets: PredictionSets | None = None
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -91,6 +87,7 @@ class Confidence:
         target_accuracy: float | None = None,
         target_coverage: float | None = None,
         score: str = "combined",
+        coverage: float | None = None,
         alpha: float = 0.05,
         seed: int = 0,
         reference_logits: ArrayLike | None = None,
@@ -109,13 +106,15 @@ class Confidence:
             to be accepted, the distance's refusals counted. Both cut ``score``.
         score : one of `SCORES`. vim and mahalanobis also need ``reference_logits`` and
             ``reference_labels``.
+        coverage : probability that a set of classes holds the right one (RAPS, 2009.14193); None
+            fits no sets.
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         paths : names of the calibration items, for errors.
         """
         z = check_logits(logits_cal, paths=paths)
         y = check_labels(labels_cal, *z.shape)
         check_threshold(threshold)
-        _check_alpha(alpha)
+        check_alpha(alpha)
         if target_accuracy is not None and target_coverage is not None:
             raise SecondhandError("target accuracy and target coverage: give one of the two")
         if score not in SCORES:
@@ -166,7 +165,46 @@ class Confidence:
             cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
             if cut.message:
                 notes.append(cut.message)
-        return cls(z.shape[1], temperature, cut, on, alpha, score, notes, chosen, knn, distance)
+        sets = None
+        if coverage is not None:
+            sets = fit_prediction_sets(softmax(z), y, coverage=coverage)
+            notes += [sets.message] if sets.message else []
+        return cls(
+            z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
+        )
+
+    def with_threshold(self, value: float) -> Confidence:
+        """The same with another threshold on the calibrated probability, 0 to 1."""
+        cut = Threshold(check_threshold(value), float("nan"), float("nan"))
+        return replace(self, threshold=cut, threshold_on="probability")
+
+    def with_score(self, name: str) -> Confidence:
+        """The same with another score to rank by; the threshold stays on what it was.
+
+        Raises `SecondhandError` where the threshold cuts the old score, and for scores that the
+        model does not hold: of those that need features, it has ``knn`` and the one it was fitted
+        with.
+        """
+        if name == self.score:
+            return self
+        if self.threshold_on != "probability":
+            raise SecondhandError(
+                f"score {name}: the model's threshold is one on {self.score}; give a --threshold on "
+                "the probability too"
+            )
+        if name not in (found := self.scores()):
+            raise SecondhandError(
+                f"score {name!r} is none that this model holds: {', '.join(found)}. Fine-tune with "
+                f"--score NAME for another"
+            )
+        return replace(self, score=name, _score=self.scores()[name])
+
+    def scores(self) -> dict[str, Score]:
+        """All scores that can be had without the training items, ready to use."""
+        out = {self.score: self._score}
+        if self._knn is not None:
+            out["knn"] = self._knn
+        return out | {name: make_score(name) for name in LOGIT_SCORES}
 
     def decide(
         self,
@@ -220,6 +258,7 @@ class Confidence:
             "score": self.score,
             "distance": self._knn is not None,
             "notes": list(self.notes),
+            "sets": None if self.sets is None else self.sets.to_dict(),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -247,52 +286,7 @@ class Confidence:
         `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
         finite.
         """
-        read = Checked(settings, "confidence", KEYS)
-        classes = read.whole("classes", 2, 1_000_000)
-        temperature = Temperature.from_dict(read.values["temperature"], "confidence.temperature")
-        score = read.text("score", choices=SCORES)
-        on = read.text("threshold_on", choices=("probability", score))
-        low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
-        cut = read.values["threshold"]
-        threshold = Threshold.from_dict(cut, "confidence.threshold", low=low, high=high)
-        alpha = read.number("alpha", 0, 1)
-        _check_alpha(alpha)
-        notes = read.texts("notes")
-        wanted = read.flag("distance")
-        found = dict(arrays or {})
-        knn, distance = None, np.empty(0)
-        if "distance.reference" in found:
-            if "distance.calibration" not in found:
-                raise SecondhandError("distance.calibration: missing beside distance.reference")
-            knn = KNN()
-            knn.restore({"reference": found["distance.reference"]})
-            distance = check_sorted(found["distance.calibration"], "distance")
-        elif wanted:
-            notes.append("distance off: no reference features beside the model")
-        fitted = make_score(score)
-        if knn is None and fitted.needs == "features":
-            if on != "probability":
-                raise SecondhandError(
-                    f"confidence.threshold_on is {on!r}, which needs reference.safetensors: "
-                    "put it back beside the model, or export the model again"
-                )
-            notes.append(f"score {score} needs reference features: msp instead")
-            score, fitted = "msp", make_score("msp")
-        own = {k.removeprefix("score."): v for k, v in found.items() if k.startswith("score.")}
-        if knn is not None and score == "combined":
-            own["knn.reference"] = knn.reference
-        elif knn is not None and score == "knn":
-            own["reference"] = knn.reference
-        try:
-            fitted.restore(own)
-        except KeyError as error:
-            raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
-        return cls(classes, temperature, threshold, on, alpha, score, notes, fitted, knn, distance)
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 <= alpha < 1:
-        raise SecondhandError(f"alpha {alpha!r}: expected 0 (off) to below 1")
+        return cls(*read_stored(settings, arrays or {}))
 
 
 def _plain(value: object) -> object:

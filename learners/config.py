@@ -11,6 +11,11 @@ from typing import Any, Literal
 
 from datasets.errors import SecondhandError
 
+#: The names of `learners.compare.SCORES`.
+ScoreName = Literal[
+    "combined", "msp", "max-logit", "energy", "entropy", "vim", "mahalanobis", "knn"
+]
+
 
 def option(default: Any, help: str) -> Any:
     """A dataclass field that is also a flag."""
@@ -25,6 +30,9 @@ class DataSettings:
         "",
         "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
         "name (python -m datasets.catalog)",
+    )
+    unknown: str | None = option(
+        None, "strangers, to measure what is refused: a folder, or a table with the column path"
     )
     kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
     group_by: str | None = option(
@@ -182,6 +190,12 @@ class ConfidenceSettings:
     threshold: float = option(0.95, "calibrated probability below which the answer is unknown")
     target_accuracy: float | None = option(None, "instead: accuracy promised of what is accepted")
     target_coverage: float | None = option(None, "instead: part of known items to accept")
+    score: ScoreName = option(
+        "combined", "what tells known items from strangers, and what a target cuts"
+    )
+    coverage: float | None = option(
+        None, "also fit sets of classes that hold the right one with this probability, as 0.9"
+    )
 
 
 @dataclass

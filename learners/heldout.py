@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -13,6 +14,7 @@ from datasets.cache import Item as Source
 from datasets.table import ItemTable
 from learners.answers import Floats, Prediction, stacked
 from learners.bundle import Bundle
+from learners.compare import Items, known_labels
 from learners.confidence import Confidence
 from learners.config import ConfidenceSettings, TrainSettings
 from learners.predictor import Predictor
@@ -29,7 +31,7 @@ class Evaluation:
 
     Attributes
     ----------
-    predictions : Prediction's columns (but ``windows``), the true ``truth``, the ``split``, which is
+    predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the ``split``, which is
         "unknown" for strangers, and ``gps``.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
@@ -46,27 +48,29 @@ def calibrate(
     rows: pd.DataFrame,
     settings: ConfidenceSettings,
     train: TrainSettings,
-) -> None:
+) -> Items:
     """Set the bundle's temperature, threshold and distance from the calibration split.
 
     The distance is to the training items as prediction sees them: not augmented, and of long
-    recordings their windows, which are the ``rows`` of the table ``frame``.
+    recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
+    are returned, their logits divided by the temperature.
     """
     predictor = Predictor(bundle)
-    numbers = {name: i for i, name in enumerate(bundle.classes)}
-    held = frame.loc[frame["split"].eq("calibration")]
-    labels = dict(zip(held["path"], held["label"], strict=True))
-    paths, logits, features = predictor.outputs(sources(held), bs=train.bs)
-    _, _, reference = predictor.outputs(sources(reference_rows(rows, train.seed)), bs=train.bs)
+    held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
+    reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
     fitted = Confidence.fit(
-        logits,
-        [numbers[labels[path]] for path in paths],
-        features,
-        reference,
+        held.logits,
+        known_labels(held),
+        held.features,
+        reference.features,
         threshold=settings.threshold,
         target_accuracy=settings.target_accuracy,
         target_coverage=settings.target_coverage,
+        score=settings.score,
+        coverage=settings.coverage,
         seed=train.seed,
+        reference_logits=reference.logits,
+        reference_labels=reference.labels,
         paths=paths,
     )
     bundle.confidence = dict(fitted.to_dict())
@@ -74,6 +78,7 @@ def calibrate(
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
+    return replace(reference, logits=reference.logits / fitted.temperature.value)
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -84,14 +89,32 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return trained
 
 
-def answer(bundle: Bundle, table: ItemTable, bs: int) -> Evaluation:
+def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Items, list[str]]:
+    """What the network makes of labelled rows, without those it cannot judge; and their paths."""
+    numbers = {name: i for i, name in enumerate(predictor.classes)}
+    answers = list(predictor.answers(sources(frame), bs=bs))
+    good = [n for n, found in enumerate(answers) if found.logits is not None]
+    logits, features = stacked([answers[n] for n in good], len(numbers))
+    labels = np.array([numbers[frame["label"].iloc[n]] for n in good], dtype=np.int64)
+    items = Items(logits.astype(np.float64), labels, features)
+    return items, [answers[n].prediction.path for n in good]
+
+
+def answer(
+    bundle: Bundle,
+    table: ItemTable,
+    bs: int,
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+) -> Evaluation:
     """The bundle's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
     held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
-    predictor = Predictor(bundle)
-    answers = list(predictor.answers(sources(held), bs=bs))
+    predictor = Predictor(bundle, device=device)
+    answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
-    frame = frame.drop(columns="windows")
+    frame = frame.drop(columns=["windows", "set"])
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
     return Evaluation(frame, *stacked(answers))

@@ -15,6 +15,7 @@ from datasets.recipe import Recipe
 from datasets.recordings import cut, render_all
 from datasets.spectrogram import RECIPES, window_of
 from datasets.splits import assign_splits, groups_from_names
+from datasets.strangers import load_strangers
 from datasets.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
 from learners.folder import write_csv
@@ -55,6 +56,11 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
     )
     table.rejected += moved
+    if data.unknown:
+        there = pd.concat([table.frame, table.unknowns])
+        strangers, bad = load_strangers(data.unknown, table.kind, there)
+        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        table.rejected += bad
     rows, recipe = table.frame, None
     if table.kind != "picture":
         trained = table.frame.loc[table.frame["split"].eq("train")]

@@ -54,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="a row for each window of a long recording, instead of one for the file",
     )
+    answers.add_argument(
+        "--sets",
+        action="store_true",
+        help="also the set of classes that holds the right one with the coverage fine-tuned for",
+    )
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
     speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
@@ -73,7 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictor = Predictor(
         settings.model, threshold=settings.threshold, top=settings.top, device=settings.device
     )
-    write = _csv_writer() if settings.format == "csv" else _jsonl_writer()
+    if settings.sets and predictor.confidence.sets is None:
+        raise SecondhandError(
+            f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
+        )
+    hidden = () if settings.sets else ("set",)
+    write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
     bad = count = 0
     for prediction in predictor.predict(
         chain([first], files), at=settings.at, bs=settings.bs, workers=settings.workers
@@ -113,11 +123,12 @@ def find_files(names: Sequence[str]) -> Iterator[str]:
             yield name
 
 
-def _csv_writer() -> Callable[[Prediction], None]:
+def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
     from learners.predictor import Prediction
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    columns = [name for name in Prediction._fields if name != "windows"]  # rows of their own
+    # Windows are rows of their own.
+    columns = [name for name in Prediction._fields if name not in ("windows", *hidden)]
     writer.writerow(columns)
     return lambda row: writer.writerow([_cell(getattr(row, name)) for name in columns])
 
@@ -127,17 +138,20 @@ def _cell(value: object) -> object:
         return "" if math.isnan(value) else f"{value:.6f}"
     if isinstance(value, list):
         return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
     return value
 
 
-def _jsonl_writer() -> Callable[[Prediction], None]:
-    return lambda row: print(json.dumps(_plain(row), ensure_ascii=False))
+def _jsonl_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
+    return lambda row: print(json.dumps(_plain(row, hidden), ensure_ascii=False))
 
 
-def _plain(row: Prediction) -> dict[str, object]:
+def _plain(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
     fields = row._replace(windows=())._asdict()
     known = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields.items()}
-    return known | {"windows": [_plain(window) for window in row.windows]}
+    known["windows"] = [_plain(window, hidden) for window in row.windows]
+    return {name: value for name, value in known.items() if name not in hidden}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -35,7 +34,6 @@ from learners.answers import (
 )
 from learners.backbones import logits_and_features
 from learners.bundle import Bundle, load_bundle, read_confidence
-from learners.selective import check_threshold
 
 __all__ = ["Prediction", "Predictor", "pick_device"]
 
@@ -76,9 +74,7 @@ class Predictor:
             self.bundle.confidence, self.bundle.reference, len(self.classes)
         )
         if threshold is not None:
-            check_threshold(threshold)
-            self.confidence.threshold = replace(self.confidence.threshold, value=threshold)
-            self.confidence.threshold_on = "probability"
+            self.confidence = self.confidence.with_threshold(threshold)
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
@@ -203,7 +199,9 @@ class Predictor:
         self, sources: Sequence[Source], logits: Floats, features: Floats
     ) -> list[Prediction]:
         judged = self.confidence.decide(logits, features, paths=[source.path for source in sources])
-        order = np.argsort(-judged.probabilities, axis=1, kind="stable")[:, : self.top]
+        order = np.argsort(-judged.probabilities, axis=1, kind="stable")
+        rule = self.confidence.sets
+        inside = None if rule is None else rule.predict(judged.probabilities)
         return [
             Prediction(
                 path=source.path,
@@ -211,10 +209,16 @@ class Predictor:
                 best=self.classes[judged.best[i]],
                 probability=float(judged.probability[i]),
                 reason=judged.reason[i],
-                top=[(self.classes[k], float(judged.probabilities[i, k])) for k in order[i]],
+                top=[
+                    (self.classes[k], float(judged.probabilities[i, k]))
+                    for k in order[i, : self.top]
+                ],
                 distance_p=float(judged.distance_p[i]),
                 start=seconds(source.start),
                 end=seconds(source.end),
+                set=()
+                if inside is None
+                else tuple(self.classes[k] for k in order[i] if inside[i, k]),
             )
             for i, source in enumerate(sources)
         ]

@@ -35,7 +35,7 @@ from datasets.errors import SecondhandError
 from learners import callbacks
 from learners._galleries import Pictures
 from learners.backbones import NetworkSpec, build, native_size
-from learners.bundle import Bundle, save_bundle
+from learners.bundle import Bundle, read_confidence, save_bundle
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -51,8 +51,9 @@ from learners.folder import check_room, provenance, write_csv
 from learners.heldout import answer, calibrate, reference_rows
 from learners.items import load_items, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
-from learners.measure import judge, measure
+from learners.measure import judge, measure, plain
 from learners.predictor import pick_device
+from learners.ranking import score_tables
 from learners.report import write_report
 from learners.suspects import near_duplicates
 
@@ -161,9 +162,12 @@ def run(
         overlap=signal.overlap,
         provenance=provenance(table, command, began),
     )
-    calibrate(bundle, table.frame, rows, confidence, train)
+    reference = calibrate(bundle, table.frame, rows, confidence, train)
     evaluation = answer(bundle, table, train.bs)
     bundle.metrics = measure(evaluation.predictions)
+    fitted = read_confidence(bundle.confidence, bundle.reference, len(classes))
+    tables = score_tables(evaluation, classes, fitted, reference)
+    bundle.metrics["scores"] = plain({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
     pictures, judged = Pictures(bundle), judge(evaluation, bundle)
@@ -174,6 +178,7 @@ def run(
         evaluation,
         table,
         history=folder / "history.csv",
+        tables=tables,
         twins=near_duplicates(evaluation, bundle, judged, trained, pictures.draw),
     )
     return Result(folder, bundle.metrics, interrupted)
@@ -210,9 +215,19 @@ def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
         ("--label-smoothing", train.label_smoothing, 0 <= train.label_smoothing < 1),
         ("--clip", train.clip, train.clip is None or train.clip > 0),
         ("--threshold", confidence.threshold, 0 <= confidence.threshold <= 1),
+        ("--target-accuracy", confidence.target_accuracy, _part(confidence.target_accuracy, 1)),
+        ("--target-coverage", confidence.target_coverage, _part(confidence.target_coverage)),
+        ("--coverage", confidence.coverage, _part(confidence.coverage, 1)),
     )
     wrong = [f"{flag} {value}" for flag, value, fine in limits if not fine]
     if train.epochs == train.freeze_epochs == 0:
         wrong.append("--epochs 0 with --freeze-epochs 0")
+    if confidence.target_accuracy is not None and confidence.target_coverage is not None:
+        wrong.append("--target-accuracy beside --target-coverage (one of the two)")
     if wrong:
         raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
+
+
+def _part(value: float | None, below: float | None = None) -> bool:
+    """Nothing given, or a number above 0 and at most 1 (or ``below`` it)."""
+    return value is None or (0 < value <= 1 and value != below)

@@ -6,6 +6,7 @@ negative of a distance). An item is accepted where ``score >= threshold``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -22,8 +23,9 @@ from learners._checked import Checked
 class Threshold:
     """Where to cut, and what that gave on the items it was chosen on.
 
-    ``accuracy_low`` is the lower limit promised for the accuracy of accepted items (only from
-    `threshold_for_accuracy`; else nan). ``message`` is empty, or says what could not be had.
+    ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
+    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan). ``message`` is
+    empty, or says what could not be had.
     """
 
     value: float
@@ -31,10 +33,13 @@ class Threshold:
     accuracy: float
     accuracy_low: float = float("nan")
     message: str = ""
+    target: float = float("nan")
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
         """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
+        if isinstance(values, Mapping):
+            values = {"target": None, **values}  # models saved before there was one
         read = Checked(values, name, [f.name for f in fields(cls)])
         return cls(
             value=read.number("value", low, high),
@@ -42,6 +47,7 @@ class Threshold:
             accuracy=read.number("accuracy", 0, 1, none=True),
             accuracy_low=read.number("accuracy_low", 0, 1, none=True),
             message=read.text("message"),
+            target=read.number("target", 0, 1, none=True),
         )
 
 
@@ -92,7 +98,8 @@ def threshold_for_accuracy(
     share = _joint_risk(n, target, 1 - confidence)
     needed = int(np.ceil(np.log(share) / np.log(target)))
     if n == 0:
-        return Threshold(1.0, 0.0, float("nan"), 0.0, _unsupported(target, n, needed, 0.0))
+        message = _unsupported(target, n, needed, 0.0)
+        return Threshold(1.0, 0.0, float("nan"), 0.0, message, target)
     values, taken, errors = _accepted(s, right)
     low = np.zeros(len(values))
     some = errors < taken
@@ -105,6 +112,7 @@ def threshold_for_accuracy(
         float(1 - errors[best] / taken[best]),
         float(low[best]),
         "" if len(holds) else _unsupported(target, n, needed, float(low[best])),
+        target,
     )
 
 

@@ -331,3 +331,58 @@ def test_a_class_missing_from_calibration_can_still_be_predicted():
 
 def test_the_same_seed_gives_the_same_settings():
     assert fitted().to_dict() == fitted().to_dict()
+
+
+def test_sets_travel_with_the_settings_and_older_settings_have_none():
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    again = Confidence.from_dict(settings, model.arrays())
+    logits, labels, features = world(500, seed=4)
+    p = model.decide(logits, features).probabilities
+    inside = again.sets.predict(p)
+    assert (inside == model.sets.predict(p)).all()
+    assert inside[np.arange(500), labels].mean() > 0.86
+    assert fitted().sets is None
+    del settings["sets"], settings["threshold"]["target"]
+    assert Confidence.from_dict(settings, model.arrays()).sets is None
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [("quantile", -1), ("coverage", 1), ("classes", 4), ("classes", "5"), ("n", 1.5), ("code", 1)],
+)
+def test_hostile_sets_are_named(key, bad):
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    settings["sets"][key] = bad
+    with pytest.raises(
+        SecondhandError, match="coverage" if key == "coverage" else r"confidence\.sets"
+    ):
+        Confidence.from_dict(settings, model.arrays())
+    with pytest.raises(SecondhandError, match=r"confidence\.sets"):
+        Confidence.from_dict({**settings, "sets": [1]}, model.arrays())
+
+
+def test_too_few_items_for_the_sets_are_noted():
+    model = fitted(10, coverage=0.99)
+    assert any("cannot support a coverage of 0.99" in note for note in model.notes)
+    assert model.sets.predict(np.full((3, 5), 0.2)).all()
+
+
+def test_another_threshold_or_score_leaves_the_rest():
+    model = fitted()
+    logits, _, features = world(300, seed=4)
+    before = model.decide(logits, features)
+    loose = model.with_threshold(0.0).decide(logits, features)
+    assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
+    assert (model.decide(logits, features).label == before.label).all()
+    energy = model.with_score("energy")
+    assert (energy.decide(logits, features).label == before.label).all()
+    again = Confidence.from_dict(energy.to_dict(), energy.arrays())
+    assert again.decide(logits, features).known == pytest.approx(
+        energy.decide(logits, features).known
+    )
+    with pytest.raises(SecondhandError, match="is none that this model holds"):
+        model.with_score("mahalanobis")
+    with pytest.raises(SecondhandError, match="give a --threshold"):
+        fitted(target_coverage=0.5).with_score("energy")

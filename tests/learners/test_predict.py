@@ -10,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from datasets.errors import SecondhandError
 from learners.backbones import NetworkSpec, build
 from learners.bundle import Bundle, save_bundle
+from learners.confidence import Confidence
 from learners.predict import find_files, main
 from learners.predictor import Prediction
 from tests.learners.confidences import settings
@@ -54,7 +56,7 @@ def test_jsonl_has_the_same_answers(model, folder, capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     main([model, str(folder), "--top", "2", "--format", "jsonl"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [list(line) for line in lines] == [list(Prediction._fields)] * 9
+    assert [list(line) for line in lines] == [[f for f in Prediction._fields if f != "set"]] * 9
     assert [line["best"] for line in lines] == [row["best"] for row in rows]
     assert all(len(line["top"]) == 2 for line in lines)
     assert all(line["distance_p"] is None for line in lines)
@@ -117,3 +119,33 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "learners.predict", *arguments],
         capture_output=True, text=True, check=False, env=os.environ,
     )  # fmt: skip
+
+
+def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
+    rng = np.random.default_rng(0)
+    fitted = Confidence.fit(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60), coverage=0.8)
+    classes = ["blue", "green", "red"]
+    made = Bundle(network, spec, classes, preprocessing, confidence=dict(fitted.to_dict()))
+    model = str(save_bundle(made, tmp_path / "model"))
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no picture")
+    assert main([model, str(folder), str(broken), "--sets"]) == 3
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert list(rows[0])[-1] == "set"
+    assert rows[-1]["set"] == "[]"
+    for row in rows[:-1]:
+        top, found = json.loads(row["top"]), json.loads(row["set"])
+        assert found
+        assert found == [name for name, _ in top][: len(found)]
+    main([model, str(folder), "--sets", "--format", "jsonl"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
+    main([model, str(folder)])
+    assert "set" not in capsys.readouterr().out.splitlines()[0].split(",")
+
+
+def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):
+    with pytest.raises(SecondhandError, match=r"--sets: .* fine-tune with --coverage"):
+        main([model, str(folder), "--sets"])

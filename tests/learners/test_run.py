@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
 from learners.config import RunSettings
+from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.folder import run_folder
 from learners.predictor import Predictor
@@ -88,6 +91,50 @@ def test_another_seed_is_another_run(finished, folder, tmp_path):
     assert (splits[0] != splits[1].reindex(splits[0].index)).any()
 
 
+def test_strangers_a_score_and_sets(folder, tmp_path):
+    strange = tmp_path / "strange" / "deep"
+    shutil.copytree(folder / "unknown", strange)
+    trained = folder / "blue" / "blue_000.jpg"
+    shutil.copy(trained, strange / "known.jpg")
+    (strange / "broken.jpg").write_bytes(b"no picture")
+    # The folder's own strangers are named a second time: each counts once.
+    extra = Image.new("RGB", (40, 40), (250, 240, 10))
+    extra.save(strange / "extra.png")
+    out = tmp_path / "run"
+    main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
+          "--score", "mahalanobis", "--target-coverage", "0.6", "--coverage", "0.8", *QUICK,
+          "--epochs", "1"])  # fmt: skip
+    items = pd.read_csv(out / "items.csv")
+    strangers = items.loc[items.split.eq("unknown")]
+    assert len(strangers) == 7
+    assert str(strange / "extra.png") in set(strangers.path)
+    rejected = pd.read_csv(out / "rejected.csv").set_index("path").reason
+    assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
+    assert str(strange / "broken.jpg") in rejected.index
+    config = json.loads((out / "model/config.json").read_text())
+    assert config["confidence"]["threshold_on"] == "mahalanobis"
+    assert config["confidence"]["sets"]["coverage"] == 0.8
+    title, rows = next(iter(config["metrics"]["scores"].items()))
+    assert title.startswith("Scores: 7 strangers beside")
+    assert len(rows) == 8
+    assert any(row["in use"] and row["score"] == "mahalanobis" for row in rows)
+    assert "7 strangers beside" in (out / "report/index.html").read_text()
+    # The run's own table can be evaluated, strangers and all.
+    assert evaluate_main(
+        [str(out / "model"), "--data", str(out / "items.csv"), "--out", str(tmp_path / "report")]
+    ) == 0  # fmt: skip
+    answers = pd.read_csv(tmp_path / "report" / "predictions.csv")
+    assert answers.split.eq("unknown").sum() == 7
+
+
+def test_no_strangers_where_they_were_promised(folder, tmp_path):
+    (tmp_path / "strange").mkdir()
+    with pytest.raises(SecondhandError, match="no usable picture file"):
+        main(["--data", str(folder), "--unknown", str(tmp_path / "strange"),
+              "--out", str(tmp_path / "run"), *QUICK])  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
 def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
     size = "160" if backbone == "test_vit" else "32"
@@ -141,9 +188,11 @@ def test_an_error_leaves_no_run_folder(folder, tmp_path):
 
 
 def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
-    with pytest.raises(SecondhandError, match=r"--epochs -1.*--bs 0.*--threshold 1.5"):
+    with pytest.raises(
+        SecondhandError, match=r"--epochs -1.*--bs 0.*--threshold 1.5.*--coverage 1\.0"
+    ):
         main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
-              "--threshold", "1.5"])  # fmt: skip
+              "--threshold", "1.5", "--coverage", "1"])  # fmt: skip
 
 
 def test_no_room_is_found_out_before_training(folder, tmp_path):

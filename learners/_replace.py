@@ -1,0 +1,58 @@
+"""A folder that is written beside its place and then put there: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+
+
+@contextmanager
+def written_beside(folder: Path, *, overwrite: bool, mark: str) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of ``folder`` when the block ends well.
+
+    Parameters
+    ----------
+    overwrite : replace what is there, if it holds the file ``mark`` and so is one of its kind.
+
+    Raises
+    ------
+    SecondhandError : it is there and may not be replaced.
+    """
+    check_replaceable(folder, overwrite=overwrite, mark=mark)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        beside.chmod(0o755)
+        yield beside
+        old = beside.with_name(f"{beside.name}-old")
+        if folder.exists():
+            os.replace(folder, old)
+        try:
+            os.replace(beside, folder)
+        except BaseException:
+            if old.exists():
+                os.replace(old, folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
+    """Raise SecondhandError where ``folder`` is there and may not be replaced."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise SecondhandError(
+            f"--out {folder}: is there already; choose another, or give --overwrite"
+        )
+    if not (folder / mark).is_file():
+        raise SecondhandError(
+            f"--out {folder}: holds no {mark}, so it is not overwritten; choose another"
+        )

@@ -1,0 +1,98 @@
+"""``python -m learners.evaluate MODEL --data FOLDER --out FOLDER``: how good a model is elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from learners import _command
+from learners.config import ScoreName
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, evaluate, print. Returns 0, or 3 where some files were bad."""
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(
+        prog="python -m learners.evaluate",
+        description="Judge a model on labelled files, with or without strangers: a report, the "
+        "answers as a table, and whether its confidence holds there. Exit status 0, 3 if some "
+        "files were bad (they are listed), 2 for a wrong call.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--data", type=str, required=True, help="labelled files, named as for learners.finetune"
+    )
+    data.add_argument(
+        "--unknown",
+        type=str | None,
+        default=None,
+        help="strangers: a folder, or a table with the column path",
+    )
+    data.add_argument(
+        "--kind",
+        type=Literal["auto", "picture", "sound", "strain"],
+        default="auto",
+        help="kind of the files; what the model judges",
+    )
+    answers = parser.add_argument_group("answers")
+    answers.add_argument(
+        "--threshold",
+        type=float | None,
+        default=None,
+        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
+    )
+    answers.add_argument(
+        "--score",
+        type=ScoreName | None,
+        default=None,
+        help="what tells known files from strangers; the model's own if not given",
+    )
+    speed = parser.add_argument_group("speed")
+    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
+    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
+    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    run = parser.add_argument_group("run")
+    run.add_argument("--out", type=Path, default=Path("report"), help="folder of the report")
+    run.add_argument("--overwrite", action="store_true", help="replace an older report there")
+    settings = parser.parse_args(argv)
+
+    _command.log_to_terminal()
+    from learners.evaluation import evaluate
+
+    words = sys.argv[1:] if argv is None else argv
+    result = evaluate(
+        settings.model,
+        settings.data,
+        settings.out,
+        unknown=settings.unknown,
+        kind=settings.kind,
+        threshold=settings.threshold,
+        score=settings.score,
+        bs=settings.bs,
+        device=settings.device,
+        workers=settings.workers,
+        overwrite=settings.overwrite,
+        command=shlex.join(["python", "-m", "learners.evaluate", *words]),
+    )
+    for name, value in result.metrics.items():
+        if isinstance(value, float):
+            print(f"{name.replace('_', ' '):34} {value:.3f}")
+    print()
+    for line in result.lines:
+        print(line)
+    for item in result.bad:
+        print(f"{item.path}: {item.reason}", file=sys.stderr)
+    if result.bad:
+        print(f"{len(result.bad)} files were bad", file=sys.stderr)
+    print(f"\nreport  {result.folder}/index.html\nanswers {result.folder}/predictions.csv")
+    return 3 if result.bad else 0
+
+
+if __name__ == "__main__":
+    _command.run(main)

@@ -1,0 +1,203 @@
+"""Evaluate as a user calls it: other data, strangers, bad files, labels the model does not have."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from datasets.errors import SecondhandError
+from learners.backbones import NetworkSpec, build
+from learners.bundle import Bundle, save_bundle
+from learners.compare import SCORES
+from learners.config import ConfidenceSettings, ScoreName, TrainSettings
+from learners.evaluate import main
+from learners.heldout import calibrate
+from learners.predictor import Predictor
+from tests.pictures import write_pictures
+
+CLASSES = ["blue", "green", "red"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"), per_class=8, unknown=5)
+
+
+def table(folder: Path) -> pd.DataFrame:
+    files = sorted(path for name in CLASSES for path in (folder / name).iterdir())
+    frame = pd.DataFrame({"path": map(str, files), "label": [path.parent.name for path in files]})
+    frame["split"] = np.where(np.arange(len(frame)) % 2, "train", "calibration")
+    return frame.assign(start=np.nan, end=np.nan, gps=np.nan)
+
+
+def bundle(folder: Path, **settings: object) -> Bundle:
+    """An untrained network, whose answers are as good as any for counting."""
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
+    made = Bundle(network.eval(), spec, CLASSES, preprocessing)
+    rows = table(folder)
+    options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
+    calibrate(made, rows, rows, options, TrainSettings())
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_bundle(bundle(folder, coverage=0.8), tmp_path_factory.mktemp("m") / "model"))
+
+
+@pytest.fixture
+def others(folder: Path, tmp_path: Path) -> Path:
+    """Of each class three files that calibration did not see; strangers apart."""
+    for name in CLASSES:
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(3):
+            rng = np.random.default_rng(number)
+            picture = Image.fromarray(rng.integers(0, 256, (40, 40, 3)).astype(np.uint8))
+            picture.save(tmp_path / "data" / name / f"{name}{number}.png")
+    shutil.copytree(folder / "unknown", tmp_path / "strange" / "deep")
+    return tmp_path
+
+
+def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys):
+    out = others / "report"
+    command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange"),
+               "--out", str(out)]  # fmt: skip
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    answers = pd.read_csv(out / "predictions.csv")
+    assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
+    report = json.loads((out / "report.json").read_text())
+    known, strangers = (answers.loc[answers["split"].eq(s)] for s in ("test", "unknown"))
+    metrics = report["metrics"]
+    assert metrics["test_accuracy"] == pytest.approx((known["best"] == known["truth"]).mean())
+    assert metrics["unknown_accepted"] == pytest.approx((strangers["label"] != "unknown").mean())
+    assert f"{metrics['test_accuracy']:.3f}" in printed
+    assert "temperature" in printed
+    assert "sets promised to hold the right class 80 %" in printed
+    page = (out / "index.html").read_text()
+    assert "5 strangers beside 9 known items" in page
+    assert "combined" in page
+    assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
+
+
+def test_an_older_report_is_kept_unless_told_otherwise(model, others):
+    command = [model, "--data", str(others / "data"), "--out", str(others / "report")]
+    main(command)
+    with pytest.raises(SecondhandError, match="--overwrite"):
+        main(command)
+    (others / "report" / "note").write_text("of the first")
+    assert main([*command, "--overwrite"]) == 0
+    assert not (others / "report" / "note").exists()
+    (others / "thesis").mkdir()
+    (others / "thesis" / "a.tex").write_text("years of work")
+    with pytest.raises(SecondhandError, match="not overwritten"):
+        main([*command[:-1], str(others / "thesis"), "--overwrite"])
+
+
+def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
+    (others / "data" / "red" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    assert main([model, "--data", str(others / "data"), "--out", str(others / "r")]) == 3
+    assert "broken.jpg: bad file" in capsys.readouterr().err
+    answers = pd.read_csv(others / "r" / "predictions.csv")
+    assert len(answers) == 10
+    assert json.loads((others / "r" / "report.json").read_text())["metrics"]["test_items"] == 9
+    assert "broken.jpg" in (others / "r" / "rejected.csv").read_text()
+
+
+def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
+    (others / "data" / "mauve").mkdir()
+    shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
+    assert main([model, "--data", str(others / "data"), "--out", str(others / "r")]) == 0
+    assert "'mauve'): their 1 files count as strangers" in capsys.readouterr().out
+    answers = pd.read_csv(others / "r" / "predictions.csv")
+    assert answers["split"].eq("unknown").sum() == 1
+    shutil.rmtree(others / "data" / "red")
+    shutil.copytree(others / "data" / "green", others / "data" / "Red")
+    with pytest.raises(SecondhandError, match=r"'Red': the model calls it 'red'"):
+        main([model, "--data", str(others / "data"), "--out", str(others / "r2")])
+    with pytest.raises(SecondhandError, match=r"none of the labels .*'deep'.* is a class"):
+        main([model, "--data", str(others / "strange"), "--out", str(others / "r2")])
+    assert not (others / "r2").exists()
+
+
+def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
+    shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
+    shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
+    main([model, "--data", str(others / "data"), "--out", str(others / "r"), "--bs", "3"])
+    assert "2 files are to the network the same" in capsys.readouterr().out
+
+
+def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):
+    rows = table(folder).assign(split=["test", "train", "valid"] * 8)
+    rows.to_csv(others / "rows.csv", index=False)
+    main([model, "--data", str(others / "rows.csv"), "--out", str(others / "r")])
+    assert "its part 'test': 8 items; 16 are left alone" in capsys.readouterr().out
+    assert len(pd.read_csv(others / "r" / "predictions.csv")) == 8
+
+
+def test_a_bundle_without_reference_features_says_what_is_off(folder, others, capsys):
+    made = bundle(folder)
+    made.reference = {}
+    model = save_bundle(made, others / "model")
+    command = [str(model), "--data", str(others / "data"), "--unknown", str(others / "strange")]
+    assert main([*command, "--out", str(others / "r")]) == 0
+    printed = capsys.readouterr().out
+    assert "distance off" in printed
+    assert "score combined needs reference features: msp instead" in printed
+    tables = json.loads((others / "r" / "report.json").read_text())["tables"]
+    rows = next(rows for title, rows in tables.items() if title.startswith("Scores"))
+    assert {row["score"] for row in rows} == {"msp", "max-logit", "energy", "entropy"}
+
+
+def test_another_threshold_and_score(model, others):
+    command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange")]
+    for threshold, accepted in (("0", None), ("1", 0.0)):
+        out = others / threshold
+        main([*command, "--out", str(out), "--threshold", threshold, "--score", "knn"])
+        report = json.loads((out / "report.json").read_text())
+        answers = pd.read_csv(out / "predictions.csv")
+        if accepted is None:  # only the distance refuses
+            assert set(answers["reason"].fillna("")) <= {"", "unlike training data"}
+        else:
+            assert report["metrics"]["test_coverage"] == accepted
+        assert report["strangers"]["score"] == "knn"
+    with pytest.raises(SecondhandError, match=r"threshold 1\.1: expected a number from 0 to 1"):
+        main([*command, "--out", str(others / "r"), "--threshold", "1.1"])
+    with pytest.raises(SecondhandError, match="'vim' is none that this model holds"):
+        main([*command, "--out", str(others / "r"), "--score", "vim"])
+    with pytest.raises(SecondhandError, match="files of kind picture"):
+        main([*command, "--out", str(others / "r"), "--kind", "sound"])
+
+
+@pytest.mark.parametrize("score", ["vim", "mahalanobis", "knn", "energy"])
+def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, score):
+    made = bundle(folder, score=score, target_coverage=0.5, threshold=0.95)
+    files = list(table(folder)["path"])
+    before = list(Predictor(made).predict(files))
+    after = list(Predictor(save_bundle(made, tmp_path / "model")).predict(files))
+    assert [a.label for a in before] == [a.label for a in after]
+    assert made.confidence["threshold_on"] == score
+    assert 0 < sum(a.label != "unknown" for a in after) < len(files)
+
+
+def test_logits_that_are_not_finite_are_refused_with_the_file(folder, others):
+    made = bundle(folder)
+    with torch.no_grad():
+        made.network[-1][-1].weight.fill_(3e38)
+    model = save_bundle(made, others / "model")
+    with pytest.raises(SecondhandError, match=r"\.png: the network's logits are not finite"):
+        main([str(model), "--data", str(others / "data"), "--out", str(others / "r")])
+    assert not (others / "r").exists()
+
+
+def test_the_settings_name_all_scores():
+    assert get_args(ScoreName) == SCORES
