@@ -67,7 +67,8 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
 def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
     """The table of a demo folder. It is written beside and renamed: whole, or not there."""
-    if not folder.exists():
+    if not (folder / "items.csv").is_file():
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
         try:
@@ -77,7 +78,9 @@ def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
             os.replace(beside, folder)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
-            if not (isinstance(error, OSError) and folder.exists()):  # else another was first
+            if not (
+                isinstance(error, OSError) and (folder / "items.csv").is_file()
+            ):  # else another was first
                 raise
     text = {"path": str, "label": str, "group": str}
     frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)

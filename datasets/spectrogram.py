@@ -6,12 +6,12 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from datasets import audio, mel
 from datasets._audio_header import RATES
@@ -266,7 +266,7 @@ class AudioRecipe(Recipe):
         return np.rint(np.asarray(drawn)).astype(np.uint8)
 
 
-def window_of(durations: ArrayLike) -> float:
+def window_of(durations: Sequence[float]) -> float:
     """The window in seconds that suits items of these durations in seconds: see `infer`."""
     most, longest = np.percentile(durations, [95, 100]).tolist()
     longest = longest if longest <= 1.5 * most else most

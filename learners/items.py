@@ -66,7 +66,7 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         trained = table.frame.loc[table.frame["split"].eq("train")]
         spans = trained["end"] - trained["start"]
         if table.kind == "sound" and spans.notna().all():  # the items are these, not their files
-            given.setdefault("window", window_of(spans))
+            given.setdefault("window", window_of(spans.tolist()))
         recipe = RECIPES[table.kind].infer(trained["path"], **given)
         rows = _draw(table, recipe, signal)
     _tell(data.data, table, rows)

@@ -67,3 +67,12 @@ def test_a_demo_that_is_broken_off_is_not_there(monkeypatch: pytest.MonkeyPatch)
 def test_there_is_no_such_demo() -> None:
     with pytest.raises(SecondhandError, match="demo:birds is none of demo:digits"):
         demos.write_demo("birds")
+
+
+def test_a_demo_cleared_in_part_is_written_again() -> None:
+    frame, _ = demos.write_demo("digits")
+    folder = Path(frame["path"][0]).parent
+    (folder / "items.csv").unlink()
+    again, _ = demos.write_demo("digits")
+    assert again.equals(frame)
+    assert Path(again["path"][0]).is_file()
