@@ -177,7 +177,6 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
         ("torchvision/resnet18", 64, "concat", 512),
         ("scratch/resnet18", 64, "concat", 512),
         ("scratch/alexnet", 64, "concat", 256),
-        ("scratch/digits_cnn", 28, "concat", 64),
         ("scratch/vit_b_16", 32, "linear", 768),
         ("torchvision/mobilenet_v3_small", 64, "concat", 576),
     ],

@@ -103,6 +103,13 @@ def test_digits_cnn_weights_by_our_own_names_and_by_the_examples(tmp_path):
         assert torch.equal(body(pictures(28)), model(pictures(28)))
 
 
+def test_digits_cnn_has_two_blocks_and_so_three_groups():
+    network, spec, _ = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)
+    assert spec.head == "concat"
+    assert [len(group) for group in parameter_groups(network)][:2] == [2, 2]
+    assert network(torch.zeros(2, 3, 28, 28)).shape == (2, 10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 224])
 def test_vit_b_16_says_what_torchvisions_says(tmp_path, size):
