@@ -23,6 +23,7 @@ from learners.bundle import load_bundle
 from learners.callbacks import History
 from learners.config import TrainSettings
 from learners.finetune import main
+from learners.heatmap import heatmap
 from learners.learner import fine_tune, make_learner
 from learners.predictor import Predictor
 from learners.scratch.convnets import DigitsCNN
@@ -125,6 +126,8 @@ def test_vit_b_16_says_what_torchvisions_says(tmp_path, size):
     ours = twin("scratch/vit_b_16", tmp_path / "published.safetensors", size).eval()
     x = pictures(size)
     close(ours(x), theirs(x), 1e-5, "logits")
+    heats = [torch.from_numpy(heatmap(network, x[:1], 0)) for network in (ours, theirs)]
+    close(heats[0], heats[1], 1e-2, "where it looked")
     sizes = [
         [sum(p.numel() for p in group) for group in parameter_groups(network)]
         for network in (ours, theirs)
