@@ -15,9 +15,13 @@ from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, span, without_paths
 from datasets.cache import Item as Source
-from datasets.errors import SecondhandError
+from datasets.errors import BadFile, SecondhandError
+from learners.answers import refused
 
 log = logging.getLogger(__name__)
+
+#: The C library behind GWF ends the whole process where a frame is damaged.
+NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
 
 
 @dataclass
@@ -76,6 +80,8 @@ class Site:
         served = self.models[name]
         if not inside(file, self.uploads):
             raise SecondhandError("Only files that were uploaded here are opened.")
+        if is_frame(file):
+            return refused(Source(file), BadFile(file, NO_FRAMES))
         future = served.submit(
             Source(file, at=at if served.kind == "strain" else None), admitted=admitted
         )
@@ -136,3 +142,12 @@ class Site:
         strip = timeline(windows, served.predictor.classes, windows[-1].end) if windows else ""
         plain = " sh-plain" if served.kind == "picture" else ""
         return f'{strip}<div class="sh-panels{plain}">{drawn}</div>'
+
+
+def is_frame(file: str) -> bool:
+    """Whether a file begins as a GWF frame does."""
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(4) == b"IGWD"
+    except OSError:
+        return False  # the reader says what is wrong

@@ -123,10 +123,10 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     duration = max(duration, *(w.end for w in windows), 1e-9)
     blocks, rows = [], []
     for i, window in enumerate(windows):
-        x = 1000 * window.start / duration
+        x = 600 * window.start / duration
         # Windows overlap: a block ends where the next one begins.
         until = windows[i + 1].start if i + 1 < len(windows) else window.end
-        width = max(1000 * (until - window.start) / duration - 1.5, 1)
+        width = max(600 * (until - window.start) / duration - 1.5, 1)
         said = f"{window.start:.1f} to {window.end:.1f} s: {window.label}"
         known = window.label in colours
         height = 44 * (window.probability if window.probability == window.probability else 0)
@@ -142,7 +142,7 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
             f"<td>{text(window.best)}</td><td>{share}</td></tr>"
         )
     marks = "".join(
-        _svg_text(min(max(1000 * place, 14), 970), 62, label, "middle")
+        _svg_text(min(max(600 * place, 8), 588), 62, label, "middle")
         for place, label in seconds(0, duration, 8)
     )
     named = [name for name in classes if any(w.label == name for w in windows)]
@@ -151,7 +151,7 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
         for name in named
     )
     return (
-        f'<h3>Windows of the recording</h3><svg class="sh-strip" viewBox="0 0 1000 68" role="img" '
+        f'<h3>Windows of the recording</h3><svg class="sh-strip" viewBox="0 0 600 66" role="img" '
         f'aria-label="{len(windows)} windows over {duration:.1f} seconds">{"".join(blocks)}{marks}'
         f'</svg><ul class="sh-legend">{legend}<li><span class="sh-dot" style="background:#8b8f97">'
         "</span>unknown</li></ul><details><summary>As a table</summary>"

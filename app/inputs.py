@@ -13,13 +13,14 @@ from typing import Any
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TOP = {"type": "object", "properties": {"label": _TEXT, "probability": _NUMBER}}
-#: One object a file: the fields of `learners.predictor.Prediction`, null for what is not a number.
+#: One object a file: the fields of `learners.predictor.Prediction` (its path as "file", the bare
+#: name), null for what is not a number.
 ANSWERS = {
     "type": "array",
     "items": {
         "type": "object",
         "properties": {
-            **dict.fromkeys(("path", "label", "best", "reason"), _TEXT),
+            **dict.fromkeys(("file", "label", "best", "reason"), _TEXT),
             **dict.fromkeys(("probability", "distance_p", "start", "end"), _NUMBER),
             "top": {"type": "array", "items": _TOP},
             "windows": {"type": "array", "items": {"type": "object"}},

@@ -18,7 +18,8 @@ from datasets.errors import SecondhandError
 from datasets.kinds import SUFFIXES
 
 WAITING = '<div class="sh-answer" role="status"><p class="sh-words">Choose a file.</p></div>'
-WHOLE = "the whole file"
+#: Of a long recording, the window that speaks loudest for the answer.
+LOUDEST = "the one that decides"
 
 
 def build_page(site: Site) -> Any:
@@ -78,7 +79,7 @@ def _input(served: Served, number: int) -> Any:
         return raw(
             gr.Image(
                 elem_id=f"file-{number}", type="filepath", label="Picture", sources=["upload", "clipboard", "webcam"],
-                height=320,
+                height=320, buttons=["fullscreen"],
             )
         )  # fmt: skip
     if served.kind == "sound":
@@ -88,9 +89,10 @@ def _input(served: Served, number: int) -> Any:
                 type="filepath",
                 label="Sound",
                 sources=["upload", "microphone"],
+                buttons=["download"],
             )
         )
-    ends = ", ".join(SUFFIXES["strain"])
+    ends = ", ".join(end for end in SUFFIXES["strain"] if end != ".gwf")
     return raw(gr.File(elem_id=f"file-{number}", label=f"Strain file ({ends})"))
 
 
@@ -118,13 +120,13 @@ def _ask(site: Site, name: str) -> None:
             _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             said = gr.HTML(WAITING, elem_classes="sh-page")
-            window = gr.Dropdown([WHOLE], value=WHOLE, label="Window shown", visible=False)
+            window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
             seen = gr.HTML("", elem_classes="sh-page")
             if site.feedback is not None:
                 _correction(site, name, asked)
 
     async def ask(path: str | None, moment: float | None, cut: float) -> tuple[Any, ...]:
-        hidden = gr.Dropdown(choices=[WHOLE], value=WHOLE, visible=False)
+        hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
             return Asked(), WAITING, hidden, ""
         try:
@@ -132,8 +134,8 @@ def _ask(site: Site, name: str) -> None:
         except SecondhandError as error:
             return Asked(), _refusal(without_paths(str(error), path)), hidden, ""
         rule = site.rule(name, cut)
-        spans = [WHOLE, *(span(w) for w in answer.windows)]
-        shown = gr.Dropdown(choices=spans, value=WHOLE, visible=len(spans) > 1)
+        spans = [LOUDEST, *(span(w) for w in answer.windows)]
+        shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
         return Asked(path, moment, answer), answer_html(judge(answer, rule), rule), shown, ""
 
     def moved(last: Asked, cut: float) -> tuple[Any, str]:

@@ -106,15 +106,15 @@ def bought_html(bought: Bought | None, rule: Rule) -> str:
             '<p class="sh-note">What this threshold buys is not known: the model folder lies beside no '
             "run with the answers for its calibration items.</p>"
         )
-    right = "none is answered" if math.isnan(bought.accuracy) else (
-        f"<b>{percent(bought.accuracy)}</b> of those answers are right (accuracy)"
+    right = "" if math.isnan(bought.accuracy) else (
+        f", and <b>{percent(bought.accuracy)}</b> of those answers are right (accuracy)"
     )  # fmt: skip
     own = " The model's own rule cuts on a score of its own; moving the slider cuts here instead." if (
         rule.own and rule.cuts_on != "probability"
     ) else ""  # fmt: skip
     return (
         f'<p class="sh-note">Of {bought.items} calibration items, which training has not seen, '
-        f"<b>{percent(bought.coverage)}</b> are answered (coverage) and {right}.{own}</p>"
+        f"<b>{percent(bought.coverage)}</b> are answered (coverage){right}.{own}</p>"
     )
 
 
@@ -155,7 +155,8 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for what is not a number, the file's name without its folder."""
     values = answer._asdict()
-    values["path"] = Path(answer.path).name
+    # Gradio's client takes whatever has a "path" for a file to download.
+    values = {"file": Path(values.pop("path")).name, **values}
     values["top"] = [{"label": name, "probability": p} for name, p in answer.top]
     values["windows"] = [as_json(window) for window in answer.windows]
     return {

@@ -30,16 +30,15 @@ TONES = {"high": 2000.0, "low": 400.0}
 
 
 def tone(path: Path, *names: str, rate: int = 8000, level: float = 0.3) -> Path:
-    """A second of each of these tones; "" is noise, "silence" nothing."""
+    """A second of each of these tones in faint noise, or of silence."""
     rng = np.random.default_rng(len(names))
     t = np.arange(rate) / rate
     parts = [
         np.zeros(rate) if name == "silence"
-        else level * np.sin(2 * np.pi * TONES[name] * t) if name
-        else rng.normal(0, level / 3, rate)
+        else level * np.sin(2 * np.pi * TONES[name] * t) + rng.normal(0, 0.003, rate)
         for name in names
     ]  # fmt: skip
-    soundfile.write(path, np.concatenate(parts) + 1e-5 * rng.normal(size=rate * len(names)), rate)
+    soundfile.write(path, np.concatenate(parts), rate)
     return path
 
 
@@ -61,9 +60,10 @@ def colours() -> Bundle:
     rng = np.random.default_rng(0)
     middle = np.array([(40, 60, 220), (40, 200, 60), (220, 40, 40)])
     labels = np.arange(48) % 3
-    noise = rng.normal(0, 40, (48, SIZE, SIZE, 3)) + middle[labels][:, None, None]
-    bundle = _trained(noise.clip(0, 255).astype(np.uint8), labels, ["blue", "green", "red"])
-    return bundle
+    centres = np.concatenate([middle[labels], np.full((16, 3), 128)])
+    noise = rng.normal(0, 40, (64, SIZE, SIZE, 3)) + centres[:, None, None]
+    targets = np.concatenate([np.eye(3)[labels], np.full((16, 3), 1 / 3)])
+    return _trained(noise.clip(0, 255).astype(np.uint8), targets, ["blue", "green", "red"])
 
 
 @cache
@@ -81,7 +81,7 @@ def tones() -> Bundle:
         )
         for k in labels
     ]
-    return _trained(np.stack(pictures), labels, names, recipe)
+    return _trained(np.stack(pictures), np.eye(2)[labels], names, recipe)
 
 
 @cache
@@ -89,11 +89,11 @@ def bursts() -> Bundle:
     """A network over Q-scans that has learned nothing: the page is tried, not the answer."""
     recipe = StrainRecipe(context=16.0, fmax=1200.0, size=(SIZE, SIZE))
     pictures = np.random.default_rng(2).integers(0, 256, (8, SIZE, SIZE, 3), dtype=np.uint8)
-    return _trained(pictures, np.arange(8) % 2, ["burst", "line"], recipe)
+    return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], recipe)
 
 
 def _trained(
-    pictures: np.ndarray, labels: np.ndarray, classes: list[str], recipe: Recipe | None = None
+    pictures: np.ndarray, targets: np.ndarray, classes: list[str], recipe: Recipe | None = None
 ) -> Bundle:
     torch.manual_seed(0)
     network, spec, own = build(
@@ -101,13 +101,19 @@ def _trained(
     )
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (own.mean, own.std))
     x = (torch.from_numpy(pictures).permute(0, 3, 1, 2) / 255 - mean) / std
-    y = torch.from_numpy(labels)
+    y = torch.from_numpy(targets).float()
     optimizer = torch.optim.Adam(network.parameters(), 3e-3)
     network.train()
-    for _ in range(12):
+    for _ in range(20):
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(x), y).backward()
         optimizer.step()
+    for module in network.modules():  # so few steps leave the running averages behind
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None
+    with torch.no_grad():
+        network(x)
     return Bundle(
         network=network.eval(),
         spec=spec,

@@ -113,7 +113,7 @@ def test_what_a_threshold_buys():
     assert "40 calibration items" in said
     assert "50.0\u00a0% are answered" in said
     assert "90.0\u00a0% of those" in said
-    assert "none is answered" in bought_html(Bought(0.0, NAN, 40), RULE)
+    assert "right" not in bought_html(Bought(0.0, NAN, 40), RULE)
     assert "not known" in bought_html(None, RULE)
 
 
@@ -129,7 +129,7 @@ def test_the_csv_has_the_columns_of_the_command():
 def test_json_has_null_for_what_is_no_number():
     values = as_json(BAD._replace(windows=(DOUBT,)))
     assert values["probability"] is None
-    assert values["path"] == "b.jpg"
+    assert values["file"] == "b.jpg"
     assert values["windows"][0]["top"][0] == {"label": "cat", "probability": 0.97}
 
 
