@@ -14,6 +14,7 @@ from app.feedback import Feedback
 from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, span, without_paths
+from datasets import audio
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from learners.answers import refused
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: The C library behind GWF ends the whole process where a frame is damaged.
 NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
+#: Seconds of a recording. Highly compressed, days of sound fit into one upload.
+LONGEST = 3600.0
 
 
 @dataclass
@@ -80,8 +83,8 @@ class Site:
         served = self.models[name]
         if not inside(file, self.uploads):
             raise SecondhandError("Only files that were uploaded here are opened.")
-        if is_frame(file):
-            return refused(Source(file), BadFile(file, NO_FRAMES))
+        if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
+            return refused(Source(file), BadFile(file, why))
         future = served.submit(
             Source(file, at=at if served.kind == "strain" else None), admitted=admitted
         )
@@ -144,10 +147,14 @@ class Site:
         return f'{strip}<div class="sh-panels{plain}">{drawn}</div>'
 
 
-def is_frame(file: str) -> bool:
-    """Whether a file begins as a GWF frame does."""
+def refusal(file: str, kind: str) -> str | None:
+    """Why a file is not even given to the readers; None for most."""
     try:
         with open(file, "rb") as opened:
-            return opened.read(4) == b"IGWD"
-    except OSError:
-        return False  # the reader says what is wrong
+            if opened.read(4) == b"IGWD":
+                return NO_FRAMES
+        if kind == "sound" and (duration := audio.probe(file).duration) > LONGEST:
+            return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
+    except (OSError, SecondhandError):
+        pass  # the reader says what is wrong
+    return None
