@@ -8,6 +8,8 @@ TITLE = "Secondhand"
 
 CSS = """
 :root { --color-accent: #1e4a8c } .dark { --color-accent: #9dbdf5 }
+/* Gradio's player: pale grey on white otherwise. */
+.component-wrapper { --neutral-400: #4b5563 } .dark .component-wrapper { --neutral-400: #c3c9d2 }
 .gradio-container { max-width: 72rem !important; margin: 0 auto !important }
 .sh-head h1 { font-size: 1.7rem; margin: .2rem 0 0 } .sh-head p { margin: .2rem 0 0 }
 .sh-answer { border: 1px solid var(--border-color-primary); border-left-width: .5rem;
@@ -23,10 +25,10 @@ CSS = """
 .sh-bar { height: .75rem; border-radius: .4rem; background: var(--border-color-primary); overflow: hidden }
 .sh-bar span { display: block; height: 100%; background: #3b6fd4 }
 .sh-note { margin: .1rem 0; color: var(--body-text-color) }
-.sh-panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); gap: 1rem }
+.sh-panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15.5rem), 1fr)); gap: 1rem }
 .sh-plain { grid-template-columns: repeat(auto-fit, minmax(min(100%, 13rem), 1fr)); max-width: 40rem }
-.sh-panel { margin: 0 } .sh-panel svg, .sh-plot, .sh-strip { width: 100%; height: auto; display: block }
-.sh-panel svg text, .sh-plot text { fill: var(--body-text-color); font-size: 13px }
+.sh-panel { margin: 0; max-width: 26rem } .sh-panel svg, .sh-plot, .sh-strip { width: 100%; height: auto; display: block }
+.sh-panel svg text, .sh-plot text { fill: var(--body-text-color); font-size: 14px }
 .sh-strip text { fill: var(--body-text-color); font-size: 15px }
 .sh-panel line { stroke: var(--body-text-color) }
 .sh-panel figcaption { font-size: .95rem; margin-top: .2rem }
