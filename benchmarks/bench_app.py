@@ -100,22 +100,27 @@ MORE: list[object] = []
 
 
 def start(model: str, files: list[str], rounds: int) -> None:
-    ours, bare = [], []
+    ours, bare, work = [], [], []
     for _ in range(rounds):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), os.times()
         subprocess.run([sys.executable, "-c", BARE, model], cwd=ROOT, check=True)
         bare.append(time.perf_counter() - began)
+        after = os.times()
+        least = after.children_user + after.children_system
+        least -= before.children_user + before.children_system
         page = Page(model)
         asker = Asker(page.url)
         kind, said = asker.ask(asker.upload(files[0]))
         ours.append(time.perf_counter() - page.began)
+        work.append(page.cpu() / least)
         page.close()
         assert kind == "complete", said
     ratios = [a / b for a, b in zip(ours, bare, strict=True)]
     print(
         f"start   page {statistics.median(ours):.1f} s, torch + timm + forward "
         f"{statistics.median(bare):.1f} s, ratio {statistics.median(ratios):.2f} "
-        f"[{min(ratios):.2f} to {max(ratios):.2f}]  {_load()}"
+        f"[{min(ratios):.2f} to {max(ratios):.2f}]; of processor time "
+        f"{statistics.median(work):.2f}  {_load()}"
     )
 
 
