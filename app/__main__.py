@@ -1,13 +1,19 @@
-"""``python -m app [MODEL]``: a web page on this machine, over a model folder or the newest run."""
+"""``python -m app [MODEL...]``: a web page on this machine, over model folders or the newest run."""
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.errors import SecondhandError
 from learners import _command
+
+DEMO = (
+    "--data demo:digits --size 64 --epochs 1 --freeze-epochs 1 --bs 32 --lr 8e-3 --no-flip "
+    "--min-scale 0.7 --threshold 0.8 --out runs/demo"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,41 +22,124 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = jsonargparse.ArgumentParser(
         prog="python -m app",
-        description="A web page over a model. Bound to 127.0.0.1, with no share link.",
+        description="A web page over one or several models. Bound to 127.0.0.1, with no share link.",
     )
-    parser.add_argument("model", nargs="?", help="model folder; the newest of runs/ if not given")
-    parser.add_argument("--port", type=int, default=7860, help="port on 127.0.0.1")
+    parser.add_argument(
+        "models", nargs="*", help="model folders; the newest of runs/ if none is given"
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument("--port", type=int, default=7860, help="port")
+    where.add_argument(
+        "--host", type=str, default="127.0.0.1", help="0.0.0.0: all of this machine's addresses"
+    )
+    where.add_argument(
+        "--share", action="store_true", help="also a public link, through Gradio's servers"
+    )
+    where.add_argument(
+        "--auth",
+        action="append",
+        default=[],
+        metavar="NAME:PASSWORD",
+        help="who may enter; may be given more than once",
+    )
+    what = parser.add_argument_group("what")
+    what.add_argument(
+        "--feedback",
+        type=str | None,
+        default=None,
+        help="folder for corrections by visitors; off if not given",
+    )
+    what.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--max-mb", type=int, default=50, help="megabytes of one file")
+    limits.add_argument("--max-files", type=int, default=64, help="files in one table")
+    limits.add_argument(
+        "--queue",
+        type=int,
+        default=32,
+        help="requests that may wait for a model; the next is told: busy",
+    )
+    limits.add_argument(
+        "--bs", type=int, default=8, help="waiting requests that are answered together"
+    )
+    limits.add_argument(
+        "--keep", type=float, default=30.0, help="minutes that an uploaded file is kept"
+    )
     settings = parser.parse_args(argv)
-    # Gradio asks its makers' servers for news unless told not to.
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     _command.log_to_terminal()
-    folder = Path(settings.model) if settings.model else newest_model()
-    from app.interface import MAX_UPLOAD, build_page
-    from learners.predictor import Predictor
+    from app.server import serve
+    from app.serving import Limits, load
 
-    page = build_page(Predictor(folder))
-    print(f"{folder} on http://127.0.0.1:{settings.port}", flush=True)
-    page.launch(
-        server_name="127.0.0.1",
-        server_port=settings.port,
-        share=False,
-        max_file_size=MAX_UPLOAD,
-        quiet=True,
+    limit = Limits(
+        settings.max_mb, settings.max_files, settings.queue, settings.bs, keep=60 * settings.keep
     )
+    auth = [_name_and_password(pair) for pair in settings.auth]
+    folders = [Path(name) for name in settings.models] or [newest_model() or train_demo()]
+    if settings.host not in ("127.0.0.1", "localhost", "::1") and not auth:
+        print(
+            f"warning: on {settings.host} everybody who reaches this machine can use the page; "
+            "--auth NAME:PASSWORD asks for a password",
+            file=sys.stderr,
+        )
+    models = load(folders, limits=limit, device=settings.device)
+    with serve(
+        models,
+        host=settings.host,
+        port=settings.port,
+        share=settings.share,
+        auth=auth,
+        feedback=Path(settings.feedback) if settings.feedback else None,
+        limits=limit,
+    ) as url:
+        print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)
+        _wait()
     return 0
 
 
-def newest_model(root: Path = Path("runs")) -> Path:
-    """The model folder that was written last.
-
-    Raises
-    ------
-    SecondhandError : there is none.
-    """
+def newest_model(root: Path = Path("runs")) -> Path | None:
+    """The model folder that was written last, None where there is none."""
     models = sorted(root.glob("*/model/config.json"), key=lambda file: file.stat().st_mtime)
-    if not models:
-        raise SecondhandError(f"no model under {root}/: run `make demo`, or name a model folder")
-    return models[-1].parent
+    return models[-1].parent if models else None
+
+
+def train_demo() -> Path:
+    """A model of handwritten digits, fine-tuned now from the embedded network: there is no other.
+
+    In a process of its own: the page has no use for the training half.
+    """
+    print(
+        "no model under runs/: fine-tuning a demo on handwritten digits that ship with scikit-learn "
+        "(two short epochs, under a minute); name a model folder to serve your own",
+        file=sys.stderr,
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "learners.finetune", *DEMO.split()], stdout=sys.stderr
+    )
+    model = newest_model()
+    if ran.returncode or model is None:
+        raise SecondhandError("the demo could not be trained (see above): name a model folder")
+    return model
+
+
+def _name_and_password(pair: str) -> tuple[str, str]:
+    name, colon, password = pair.partition(":")
+    if not (name and colon and password):
+        raise SecondhandError("--auth: give NAME:PASSWORD, both not empty")
+    return name, password
+
+
+def _wait() -> None:
+    """Until Ctrl-C or a plain kill, which both let the uploads be deleted."""
+    import signal
+    import threading
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        while not stop.wait(3600):
+            pass
+    except KeyboardInterrupt:
+        pass
 
 
 if __name__ == "__main__":

@@ -1,39 +1,241 @@
-"""The page: a file goes in, the answer and the best classes come out."""
+"""The page: its parts and what happens between them. What is said stands in ``views``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from learners.predictor import Predictor
+import gradio as gr
 
-#: Larger uploads are refused.
-MAX_UPLOAD = "50mb"
+from app.about import about_html
+from app.backend import Asked, Site
+from app.drawing import text
+from app.inputs import raw
+from app.serving import Served
+from app.style import TITLE
+from app.views import answer_html, bought_html, judge, span, table_html, without_paths
+from datasets.errors import SecondhandError
+from datasets.kinds import SUFFIXES
+
+WAITING = '<div class="sh-answer" role="status"><p class="sh-words">Choose a file.</p></div>'
+#: Of a long recording, the window that speaks loudest for the answer.
+LOUDEST = "the one that decides"
 
 
-def build_page(predictor: Predictor) -> Any:
-    """A Gradio page over one loaded model, with the named endpoint ``/ask``."""
-    import gradio as gr
+def build_page(site: Site) -> Any:
+    """The page over the models of a site: a tab each where there are several.
 
-    def ask(path: str | None) -> tuple[str, dict[str, float]]:
+    Returns
+    -------
+    Gradio's Blocks; `app.server.serve` puts it on a port.
+    """
+    from app.api import add_api
+
+    with gr.Blocks(
+        title=TITLE, delete_cache=(60, int(next(iter(site.models.values())).limits.keep))
+    ) as page:
+        add_api(site)  # first: Gradio gives a name to whoever asks for it first
+        gr.HTML(
+            '<div class="sh-head"><h1>Secondhand</h1><p>Ask a fine-tuned network. It answers '
+            "<b>unknown</b> where it does not know.</p></div>"
+        )
+        if len(site.models) == 1:
+            _model(site, next(iter(site.models)))
+        else:
+            with gr.Tabs():
+                for name in site.models:
+                    with gr.Tab(name):
+                        _model(site, name)
+        limits = next(iter(site.models.values())).limits
+        gr.HTML(
+            f'<p class="sh-note">At most {limits.megabytes} MB a file, {limits.files} files at once, '
+            f"{limits.queue} requests waiting. Uploaded files are deleted after "
+            f"{limits.keep / 60:.0f} minutes.</p>"
+        )
+    return page
+
+
+def _model(site: Site, name: str) -> None:
+    served = site.models[name]
+    with gr.Tabs():
+        with gr.Tab("Ask"):
+            _ask(site, name)
+        with gr.Tab("Several files"):
+            _several(site, name)
+        with gr.Tab("About this model") as tab:
+            about = gr.HTML("<p>Loading.</p>", elem_classes="sh-page")
+            drawn: list[str] = []
+
+            def once() -> str:
+                if not drawn:
+                    drawn.append(about_html(served, site.evidence[name]))
+                return drawn[0]
+
+            tab.select(once, None, about, api_visibility="private", show_progress="hidden")
+
+
+def _input(served: Served, number: int) -> Any:
+    if served.kind == "picture":
+        return raw(
+            gr.Image(
+                elem_id=f"file-{number}", type="filepath", label="Picture", sources=["upload", "clipboard", "webcam"],
+                height=320, buttons=["fullscreen"],
+            )
+        )  # fmt: skip
+    if served.kind == "sound":
+        return raw(
+            gr.Audio(
+                elem_id=f"file-{number}",
+                type="filepath",
+                label="Sound",
+                sources=["upload", "microphone"],
+                buttons=["download"],
+            )
+        )
+    ends = ", ".join(end for end in SUFFIXES["strain"] if end != ".gwf")
+    return raw(gr.File(elem_id=f"file-{number}", label=f"Strain file ({ends})"))
+
+
+def _ask(site: Site, name: str) -> None:
+    served = site.models[name]
+    asked = gr.State(Asked(), time_to_live=3600)
+    with gr.Row():
+        with gr.Column(scale=2, min_width=300):
+            file = _input(served, list(site.models).index(name))
+            at = gr.Number(
+                label="GPS time of the moment (s)",
+                info="Empty: the loudest moment of the file.",
+                value=None,
+                visible=served.kind == "strain",
+            )
+            button = gr.Button("Ask", variant="primary")
+            threshold = gr.Slider(
+                0, 1, value=site.start(name), step=0.001, label="Threshold",
+                info="An answer takes at least this probability.",
+            )  # fmt: skip
+            first = site.rule(name, None)
+            bought = gr.HTML(
+                bought_html(site.evidence[name].buys(first.threshold, first.alpha), first)
+            )
+            _examples(site, name, file, at)
+        with gr.Column(scale=3, min_width=300):
+            said = gr.HTML(WAITING, elem_classes="sh-page")
+            window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
+            seen = gr.HTML("", elem_classes="sh-page")
+            if site.feedback is not None:
+                _correction(site, name, asked)
+
+    async def ask(path: str | None, moment: float | None, cut: float) -> tuple[Any, ...]:
+        hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
-            return "Choose a file first.", {}
-        (answer,) = predictor.predict([path], bs=1)
-        if answer.label != "unknown":
-            return answer.label, dict(answer.top)
-        reason = answer.reason.replace("bad file: ", "this file cannot be used: ")
-        return f"unknown ({reason})", dict(answer.top)
+            return Asked(), WAITING, hidden, ""
+        try:
+            answer = await site.answer(name, path, moment)
+        except SecondhandError as error:
+            return Asked(), _refusal(without_paths(str(error), path)), hidden, ""
+        rule = site.rule(name, cut)
+        spans = [LOUDEST, *(span(w) for w in answer.windows)]
+        shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
+        return Asked(path, moment, answer), answer_html(judge(answer, rule), rule), shown, ""
 
-    if predictor.recipe is None:
-        file: Any = gr.Image(type="filepath", label="picture")
-    else:
-        file = gr.File(type="filepath", label=f"{predictor.recipe.kind} file")
-    return gr.Interface(
-        ask,
-        file,
-        [gr.Textbox(label="answer"), gr.Label(label="best classes")],
-        title="Secondhand",
-        description=f"{len(predictor.classes)} classes: {', '.join(predictor.classes[:30])}",
-        flagging_mode="never",
-        api_name="ask",
+    def moved(last: Asked, cut: float) -> tuple[Any, str]:
+        rule = site.rule(name, cut)
+        new = gr.skip() if last.answer is None else answer_html(judge(last.answer, rule), rule)
+        return new, bought_html(site.evidence[name].buys(rule.threshold, rule.alpha), rule)
+
+    def show(last: Asked, chosen: str | None) -> str:
+        return site.show(name, last, chosen)
+
+    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+    many: dict[str, Any] = {"concurrency_limit": None, **quiet}
+    for event in (file.change, button.click, at.submit):
+        event(ask, [file, at, threshold], [asked, said, window, seen], **many).then(
+            show, [asked, window], seen, concurrency_limit=4, **quiet
+        )
+    threshold.change(
+        moved, [asked, threshold], [said, bought], queue=False, trigger_mode="always_last", **quiet
+    )
+    window.input(show, [asked, window], seen, concurrency_limit=4, **quiet)
+
+
+def _examples(site: Site, name: str, file: Any, at: Any) -> None:
+    found = [
+        item
+        for item in site.evidence[name].examples(limit=12, strangers=1)
+        if Path(item.path).stat().st_size <= 20 << 20
+    ]
+    chosen = found[:5] + [item for item in found[5:] if item.label == "unknown"]
+    if not chosen:
+        return
+    strain = site.models[name].kind == "strain"
+    gr.Examples(
+        [[item.path, item.gps] if strain else [item.path] for item in chosen],
+        [file, at] if strain else [file],
+        example_labels=[item.label for item in chosen],
+        label="Examples, held out in training",
+        api_visibility="private",
+    )
+
+
+def _several(site: Site, name: str) -> None:
+    served = site.models[name]
+    label = f"Up to {served.limits.files} files ({served.kind})"
+    files = raw(
+        gr.File(
+            elem_id=f"files-{list(site.models).index(name)}", file_count="multiple", label=label
+        )
+    )
+    button = gr.Button("Ask", variant="primary")
+    out = gr.HTML("", elem_classes="sh-page")
+
+    async def ask(paths: list[str]) -> str:
+        if not paths:
+            return ""
+        try:
+            answers = await site.answers(name, paths, None)
+        except SecondhandError as error:
+            return _refusal(without_paths(str(error), paths[0]))
+        return table_html(answers, site.rule(name, None))
+
+    for event in (files.change, button.click):
+        event(
+            ask,
+            files,
+            out,
+            concurrency_limit=None,
+            api_visibility="private",
+            show_progress="minimal",
+        )
+
+
+def _correction(site: Site, name: str, asked: Any) -> None:
+    served = site.models[name]
+    with gr.Accordion("This is wrong", open=False):
+        label = gr.Dropdown(
+            [*served.predictor.classes, "unknown"], value=None, allow_custom_value=True,
+            label="It is", info="The file and this label are kept for the next training.",
+        )  # fmt: skip
+        button = gr.Button("Save the correction")
+        thanks = gr.HTML("", elem_classes="sh-page")
+
+    def save(last: Asked, said: str | None) -> str:
+        assert site.feedback is not None
+        if last.answer is None:
+            return "<p>Ask about a file first.</p>"
+        try:
+            site.feedback.save(
+                last.file, said or "", kind=served.kind, gps=last.at, answered=last.answer.best,
+                probability=last.answer.probability, model=name,
+            )  # fmt: skip
+        except SecondhandError as error:
+            return f'<p role="status">{text(error, 300)}</p>'
+        return '<p role="status">Saved. Thank you.</p>'
+
+    button.click(save, [asked, label], thanks, api_visibility="private", show_progress="hidden")
+
+
+def _refusal(message: str) -> str:
+    return (
+        '<div class="sh-answer sh-unknown" role="status" aria-live="polite">'
+        f'<p class="sh-label">no answer</p><p class="sh-words">{text(message, 400)}</p></div>'
     )

@@ -1,0 +1,160 @@
+"""What stands behind a page: models, evidence, corrections; no Gradio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.drawing import panel_svg, text, timeline
+from app.evidence import Evidence
+from app.feedback import Feedback
+from app.inputs import inside
+from app.serving import Busy, Served
+from app.views import Rule, span, without_paths
+from datasets import audio
+from datasets.cache import Item as Source
+from datasets.errors import BadFile, SecondhandError
+from learners.answers import refused
+
+log = logging.getLogger(__name__)
+
+#: The C library behind GWF ends the whole process where a frame is damaged.
+NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
+#: Seconds of a recording. Highly compressed, days of sound fit into one upload.
+LONGEST = 3600.0
+
+
+@dataclass
+class Asked:
+    """What one visitor asked last."""
+
+    file: str = ""
+    at: float | None = None
+    answer: Any = None
+
+
+@dataclass
+class Site:
+    """Everything behind a page.
+
+    Attributes
+    ----------
+    models : by the name that the page shows.
+    uploads : the folder that uploaded files lie in; nothing outside it is ever opened.
+    feedback : where corrections are kept; None switches them off.
+    """
+
+    models: dict[str, Served]
+    uploads: str
+    feedback: Feedback | None = None
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    # Heat maps and spectrograms for the eye: two at a time, the rest waits its turn.
+    drawing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
+
+    def __post_init__(self) -> None:
+        for name, served in self.models.items():
+            self.evidence[name] = Evidence(served.folder, served.predictor.classes)
+
+    def rule(self, name: str, threshold: float | None) -> Rule:
+        """The rule at a threshold; the model's own where it is None or where the slider began."""
+        confidence = self.models[name].predictor.confidence
+        start = self.start(name)
+        own = threshold is None or abs(threshold - start) < 5e-4
+        value = start if threshold is None else min(max(float(threshold), 0.0), 1.0)
+        return Rule(value, confidence.alpha, own, confidence.threshold_on)
+
+    def start(self, name: str) -> float:
+        """Where the slider begins: the model's threshold, or a half where it cuts another score."""
+        confidence = self.models[name].predictor.confidence
+        return confidence.threshold.value if confidence.threshold_on == "probability" else 0.5
+
+    async def answer(
+        self, name: str, file: str, at: float | None, *, admitted: bool = False
+    ) -> Any:
+        """The model's own answer for an uploaded file, waiting in line for it.
+
+        Raises
+        ------
+        SecondhandError : not an uploaded file, no place in the line, or it took too long.
+        """
+        served = self.models[name]
+        if not inside(file, self.uploads):
+            raise SecondhandError("Only files that were uploaded here are opened.")
+        if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
+            return refused(Source(file), BadFile(file, why))
+        future = served.submit(
+            Source(file, at=at if served.kind == "strain" else None), admitted=admitted
+        )
+        try:
+            answer = await asyncio.wait_for(
+                asyncio.wrap_future(future), timeout=served.limits.seconds
+            )
+        except TimeoutError:
+            raise SecondhandError(
+                f"This took longer than {served.limits.seconds:g} s and was given up."
+            ) from None
+        return answer._replace(reason=without_paths(answer.reason, file))
+
+    async def answers(self, name: str, files: list[str], at: float | None) -> list[Any]:
+        """Answers for several files: one place in the line for all, a batch of them at a time."""
+        limits = self.models[name].limits
+        if len(files) > limits.files:
+            raise SecondhandError(
+                f"{len(files)} files are more than the {limits.files} that this page takes at once."
+            )
+        if self.models[name].waiting >= limits.queue:
+            raise Busy(limits.queue)
+        at_once = asyncio.Semaphore(limits.batch)
+
+        async def one(file: str) -> Any:
+            async with at_once:
+                return await self.answer(name, file, at, admitted=True)
+
+        return list(await asyncio.gather(*(one(file) for file in files)))
+
+    def show(self, name: str, asked: Asked, window: str | None) -> str:
+        """What the model saw, where it looked, and the windows of a long recording, as HTML."""
+        from app.seen import look, trigger
+
+        served, answer = self.models[name], asked.answer
+        if answer is None or not answer.best:
+            return ""
+        windows = answer.windows
+        chosen = next((w for w in windows if span(w) == window), None)
+        shown = chosen or max(
+            (w for w in windows if w.best == answer.best),
+            key=lambda w: w.probability,
+            default=answer,
+        )
+        start, end = (shown.start, shown.end) if chosen or windows else (None, None)
+        number = served.predictor.classes.index(shown.best) if shown.best else None
+        try:
+            with self.drawing:
+                source = trigger(served.predictor, Source(asked.file, start, end, asked.at))
+                try:
+                    panels = look(served.predictor, source, number)
+                except SecondhandError as error:
+                    panels = look(served.predictor, source, None)
+                    log.info("no heat map: %s", error)
+        except SecondhandError as error:
+            return f"<p>{text(without_paths(str(error), asked.file), 400)}</p>"
+        drawn = "".join(panel_svg(panel) for panel in panels)
+        strip = timeline(windows, served.predictor.classes, windows[-1].end) if windows else ""
+        plain = " sh-plain" if served.kind == "picture" else ""
+        return f'{strip}<div class="sh-panels{plain}">{drawn}</div>'
+
+
+def refusal(file: str, kind: str) -> str | None:
+    """Why a file is not even given to the readers; None for most."""
+    try:
+        with open(file, "rb") as opened:
+            if opened.read(4) == b"IGWD":
+                return NO_FRAMES
+        if kind == "sound" and (duration := audio.probe(file).duration) > LONGEST:
+            return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
+    except (OSError, SecondhandError):
+        pass  # the reader says what is wrong
+    return None

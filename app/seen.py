@@ -1,0 +1,162 @@
+"""What the model saw of a file, with axes in seconds and hertz, and where it looked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.drawing import Panel, Tick, hertz, seconds, ticks
+from datasets import audio, mel
+from datasets.cache import Item as Source
+from datasets.images import open_picture, pixels
+from datasets.spectrogram import AudioRecipe
+from datasets.strain_recipe import StrainRecipe
+from learners.heatmap import heatmap, overlay
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from learners.predictor import Predictor
+
+
+def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
+    """The panels of a file: what the model saw, then, for a class, where it looked.
+
+    Raises
+    ------
+    BadFile : the file cannot be read. SecondhandError : the backbone gives no heat map.
+    """
+    fit = predictor.bundle.preprocessing.fit
+    recipe = predictor.recipe
+    if recipe is None:
+        opened = open_picture(source.path, at_least=predictor.bundle.preprocessing.needs)
+        picture = fit(opened)
+        whole = Panel(picture, f"What the model saw: {picture.width} x {picture.height} pixels")
+        panels = [whole]
+    else:
+        signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
+        drawn = recipe.image(signal)
+        picture = fit(drawn.convert("RGB"))
+        if isinstance(recipe, StrainRecipe):
+            whole, panels = _strain_panels(recipe, signal, drawn)
+        else:
+            assert isinstance(recipe, AudioRecipe)
+            whole = _sound_panel(recipe, source, drawn)
+            panels = [whole]
+    if class_index is None:
+        return panels
+    heat = heatmap(
+        predictor.network,
+        pixels(picture),
+        class_index,
+        preprocessing=predictor.bundle.preprocessing,
+    )
+    name = predictor.classes[class_index]
+    shown = overlay(whole.picture, heat)
+    hot = Panel(
+        shown, f"Where it looked for “{name}”", whole.x, whole.y, whole.x_label, whole.y_label
+    )
+    return [*panels, hot]
+
+
+def trigger(predictor: Predictor, source: Source) -> Source:
+    """A strain file's loudest moment is looked for once: the source with its GPS time filled in."""
+    recipe = predictor.recipe
+    if not isinstance(recipe, StrainRecipe) or source.at is not None:
+        return source
+    signal = recipe.read(source.path, start=source.start, end=source.end)
+    return source._replace(at=float(signal.trigger), start=None, end=None)
+
+
+def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
+    """Round frequencies at their places on the mel axis of a recipe's pictures.
+
+    Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
+    evenly in mel over the band (`datasets.mel.filterbank`).
+    """
+    low, high = (float(mel.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
+    found, last = [], -1.0
+    for value in _round_frequencies(recipe.fmin, recipe.fmax):
+        share = (float(mel.hz_to_mel(value)) - low) / (high - low)
+        place = (share * (recipe.n_mels + 1) - 0.5) / recipe.n_mels
+        if 0 <= place <= 1 and place - last > 0.06:
+            found.append((place, hertz(value)))
+            last = place
+    return tuple(found)
+
+
+def log_ticks(low: float, high: float) -> tuple[Tick, ...]:
+    """Round frequencies at their places on a logarithmic axis."""
+    span = np.log(high / low)
+    return tuple(
+        (float(np.log(value / low) / span), hertz(value))
+        for value in _round_frequencies(low, high)
+        if span / np.log(2) < 12 or str(value)[0] in "15"
+    )
+
+
+def _round_frequencies(low: float, high: float) -> list[float]:
+    decades = range(6)
+    return [v for d in decades for k in (1, 2, 5) if low <= (v := float(k * 10**d)) <= high]
+
+
+def _sound_panel(recipe: AudioRecipe, source: Source, drawn: Image.Image) -> Panel:
+    duration = audio.probe(source.path).duration
+    if source.at is not None:
+        middle = max(source.at - recipe.window / 2, 0) + recipe.window / 2
+    else:
+        end = duration if source.end is None else min(source.end, duration)
+        middle = ((source.start or 0.0) + end) / 2
+    low, high = middle - recipe.window / 2, middle + recipe.window / 2
+    return Panel(
+        drawn.convert("RGB"),
+        f"What the model saw: {recipe.window:g} s, {recipe.fmin:g} Hz to {recipe.fmax:g} Hz",
+        seconds(low, high),
+        mel_ticks(recipe),
+        "time in the recording (s)",
+        "frequency (Hz, mel)",
+    )
+
+
+def _strain_panels(
+    recipe: StrainRecipe, signal: Any, drawn: Image.Image
+) -> tuple[Panel, list[Panel]]:
+    """The model's input as one picture, and its views, each with a time axis of its own."""
+    from PIL import Image
+
+    bottom = recipe.fmin
+    top = max(recipe.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
+    y = log_ticks(bottom, top)
+    where = f"time from GPS {signal.trigger:.3f} (s)"
+    rgb = drawn.convert("RGB")
+    if recipe.layout == "row":
+        count = len(recipe.views)
+        marks = [
+            ((i + place) / count, f"{value:.4g}")
+            for i, view in enumerate(recipe.views)
+            for place, value in ticks(-view / 2, view / 2, 3)
+            if 0.05 < place < 0.95
+        ]
+        row = Panel(rgb, "What the model saw", tuple(marks), y, where, "frequency (Hz)")
+        return row, [row]
+    if recipe.layout == "one":
+        x = seconds(-recipe.views[0] / 2, recipe.views[0] / 2)
+        one = Panel(rgb, "What the model saw", x, y, where, "frequency (Hz)")
+        return one, [one]
+    palette = _viridis()
+    views = []
+    for name, view, plane in zip(("red", "green", "blue"), recipe.views, rgb.split(), strict=True):
+        picture = Image.fromarray(palette[np.asarray(plane)])
+        title = f"What the model saw as its {name} channel: {view:g} s"
+        x = seconds(-view / 2, view / 2)
+        views.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
+    shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
+    label = "time from the trigger (in lengths of each view)"
+    return Panel(rgb, "The three views together", shared, y, label, "frequency (Hz)"), views
+
+
+def _viridis() -> Any:
+    from datasets.recipe import colour_table
+
+    return colour_table("viridis")

@@ -1,0 +1,152 @@
+"""A page on a port: limits, health, a folder of its own for uploads that is emptied."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from app.serving import Limits, Served
+from datasets.errors import SecondhandError
+
+log = logging.getLogger(__name__)
+
+#: All uploads together; the oldest go first.
+MAX_UPLOADS = 4 << 30
+
+
+@contextmanager
+def serve(
+    models: dict[str, Served],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    share: bool = False,
+    auth: list[tuple[str, str]] | None = None,
+    feedback: Path | None = None,
+    limits: Limits | None = None,
+) -> Iterator[str]:
+    """Serve the models until the context ends.
+
+    Parameters
+    ----------
+    port : 0 takes any that is free.
+    auth : names and passwords; None lets everybody in who reaches the port.
+
+    Yields
+    ------
+    The page's address on this machine.
+
+    Raises
+    ------
+    SecondhandError : the port is taken, or the address is not one of this machine's.
+    """
+    port = free_port(host, port)
+    uploads = tempfile.mkdtemp(prefix="secondhand-")
+    # Gradio reads these whenever it needs them. Left alone it asks its makers' servers for news.
+    ours = {"GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False"}
+    ours["GRADIO_ALLOWED_PATHS"] = ""
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    from app.backend import Site
+    from app.feedback import Feedback
+    from app.interface import build_page
+    from app.style import CSS, theme
+
+    limits = limits or Limits()
+    kept = Feedback(feedback) if feedback is not None else None
+    page = build_page(Site(models, uploads, kept))
+    stop = threading.Event()
+    sweeper = threading.Thread(target=_sweep, args=(uploads, limits.keep, stop), daemon=True)
+    try:
+        page.queue(max_size=8 * limits.queue, api_open=False)
+        _, url, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            share=share,
+            auth=auth or None,
+            max_file_size=f"{limits.megabytes}mb",
+            max_threads=max(40, 2 * limits.queue),
+            prevent_thread_lock=True,
+            quiet=True,
+            show_error=False,
+            ssr_mode=False,
+            mcp_server=False,
+            run_history=False,
+            enable_monitoring=False,
+            footer_links=["api"],
+            theme=theme(),
+            css=CSS,
+            app_kwargs={"routes": [_health(models)], "docs_url": None, "redoc_url": None},
+        )
+        sweeper.start()
+        yield url
+    finally:
+        stop.set()
+        page.close(verbose=False)
+        for served in models.values():
+            served.close()
+        shutil.rmtree(uploads, ignore_errors=True)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, or for 0 any that is free now. Raises SecondhandError where it cannot be had."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((host, port))
+            return int(trial.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        raise SecondhandError(f"--host {host} --port {port}: {error}; choose another") from None
+
+
+def _health(models: dict[str, Served]) -> Any:
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def health(request: Any) -> JSONResponse:
+        waiting = sum(served.waiting for served in models.values())
+        return JSONResponse({"status": "ok", "models": len(models), "waiting": waiting})
+
+    return Route("/health", health)
+
+
+def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
+    """Delete what is older than ``keep`` seconds, and the oldest of what is too much."""
+    while not stop.wait(min(30.0, keep / 2)):
+        sweep(folder, keep)
+
+
+def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
+    """One round of it. Returns how many files went."""
+    found = []
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                state = os.lstat(os.path.join(root, name))
+            except OSError:
+                continue
+            found.append(
+                (max(state.st_mtime, state.st_ctime), state.st_size, os.path.join(root, name))
+            )
+    total, gone, now = sum(size for _, size, _ in found), 0, time.time()
+    for changed, size, path in sorted(found):
+        if now - changed <= keep and total <= most:
+            break
+        try:
+            os.unlink(path)
+            os.rmdir(os.path.dirname(path))
+        except OSError:
+            pass  # the folder holds more, or another was first
+        total, gone = total - size, gone + 1
+    return gone

@@ -1,0 +1,204 @@
+"""One loaded model, shared by all who ask: requests wait in a line and are answered in batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets.cache import Item as Source
+from datasets.errors import SecondhandError
+
+if TYPE_CHECKING:
+    from learners.predictor import Prediction, Predictor
+
+log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one page gives to those who ask.
+
+    Attributes
+    ----------
+    megabytes : of one uploaded file.
+    files : in one table.
+    queue : requests that may wait for one model; the next one is told that the page is busy.
+    batch : waiting requests that go through the network together.
+    seconds : after which a request is given up.
+    keep : seconds that an uploaded file stays on disk.
+    """
+
+    megabytes: int = 50
+    files: int = 64
+    queue: int = 32
+    batch: int = 8
+    seconds: float = 120.0
+    keep: float = 1800.0
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"--{name} {value}"
+            for name, value, low, high in (
+                ("max-mb", self.megabytes, 1, 2000),
+                ("max-files", self.files, 1, 10_000),
+                ("queue", self.queue, 1, 10_000),
+                ("bs", self.batch, 1, 1024),
+            )
+            if not low <= value <= high
+        ]
+        if wrong:
+            raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
+
+
+class Busy(SecondhandError):
+    """The line is full: nothing is wrong, and the same request may do a moment later."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"Busy: {limit} requests are waiting already, which is this page's limit. "
+            "Try again in a moment."
+        )
+
+
+class Served:
+    """A model by its name on the page, and the line of those who wait for it.
+
+    Two threads take up to ``batch`` waiting requests each: while one decodes files, the other keeps
+    the network at work.
+
+    Parameters
+    ----------
+    name : as the page calls it.
+    predictor : the loaded model. It is used by all threads and never changed.
+    folder : the model folder; the run that it belongs to may lie around it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        predictor: Predictor,
+        folder: Path | None = None,
+        *,
+        limits: Limits | None = None,
+        lanes: int = 2,
+    ) -> None:
+        self.name, self.predictor, self.folder = name, predictor, folder
+        self.limits = limits or Limits()
+        self.kind = "picture" if predictor.recipe is None else predictor.recipe.kind
+        self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
+        self._ready = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{lane}", daemon=True)
+            for lane in range(lanes)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no thread has taken up yet."""
+        return len(self._waiting)
+
+    def submit(self, source: Source, *, admitted: bool = False) -> Future[Prediction]:
+        """Join the line.
+
+        Parameters
+        ----------
+        admitted : one of several files of a request that is in already.
+
+        Raises
+        ------
+        Busy : the line is full. SecondhandError : the page is closing.
+        """
+        future: Future[Prediction] = Future()
+        with self._ready:
+            if self._closed:
+                raise SecondhandError("The page is closing.")
+            if not admitted and len(self._waiting) >= self.limits.queue:
+                raise Busy(self.limits.queue)
+            self._waiting.append((source, future))
+            self._ready.notify()
+        return future
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        with self._ready:
+            self._closed = True
+            left = list(self._waiting)
+            self._waiting.clear()
+            self._ready.notify_all()
+        for _, future in left:
+            future.cancel()
+        for thread in self._threads:
+            thread.join(timeout=10)
+
+    def _work(self) -> None:
+        while True:
+            with self._ready:
+                while not self._waiting and not self._closed:
+                    self._ready.wait()
+                if self._closed:
+                    return
+                count = min(self.limits.batch, len(self._waiting))
+                taken = [self._waiting.popleft() for _ in range(count)]
+            # Who has gone away meanwhile costs the network nothing.
+            self._answer([(s, f) for s, f in taken if f.set_running_or_notify_cancel()])
+
+    def _answer(self, taken: list[tuple[Source, Future[Prediction]]]) -> None:
+        if not taken:
+            return
+        try:
+            answers = list(
+                self.predictor.predict(
+                    [source for source, _ in taken],
+                    bs=self.limits.batch,
+                    workers=min(len(taken), len(os.sched_getaffinity(0))),
+                )
+            )
+        except Exception as error:
+            if len(taken) > 1:  # one of them is at fault: the others are answered
+                for single in taken:
+                    self._answer([single])
+                return
+            if not isinstance(error, SecondhandError):
+                log.exception("a request failed")
+            taken[0][1].set_exception(error)
+            return
+        for (_, future), answer in zip(taken, answers, strict=True):
+            future.set_result(answer)
+
+
+def load(
+    folders: list[Path], *, limits: Limits | None = None, device: str = "auto"
+) -> dict[str, Served]:
+    """The models of these folders, each loaded once, by the names that the page shows.
+
+    A model in ``runs/photos/model`` is called "photos", any other by its folder's name; of two with
+    one name the second gets a number.
+
+    Raises
+    ------
+    SecondhandError : a folder that is no model.
+    """
+    from learners.predictor import Predictor
+
+    served: dict[str, Served] = {}
+    for folder in folders:
+        resolved = folder.resolve()
+        name = resolved.parent.name if resolved.name == "model" else resolved.name
+        unused = next(
+            n
+            for i in range(1, len(folders) + 2)
+            if (n := f"{name} {i}" if i > 1 else name) not in served
+        )
+        predictor = Predictor(folder, top=5, device=device)
+        served[unused] = Served(unused, predictor, resolved, limits=limits)
+    return served

@@ -1,0 +1,193 @@
+"""Answers in words: what the page shows of a prediction, as HTML whose outside texts are escaped."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.drawing import text
+from app.evidence import Bought
+
+if TYPE_CHECKING:
+    from learners.predictor import Prediction
+
+AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What makes an answer: the threshold on the probability, and the part of known items refused.
+
+    ``own`` is the model's own rule; it may cut on another score than the probability (``cuts_on``).
+    """
+
+    threshold: float
+    alpha: float
+    own: bool = True
+    cuts_on: str = "probability"
+
+
+def judge(answer: Prediction, rule: Rule) -> Prediction:
+    """The answer at another threshold. Nothing is computed anew, so it may follow a slider."""
+    if rule.own or not answer.best:
+        return answer
+    unlike = answer.distance_p < rule.alpha  # NaN: never
+    reason = UNLIKE if unlike else "" if answer.probability >= rule.threshold else AMBIGUOUS
+    label = UNKNOWN if reason else answer.best
+    windows = tuple(judge(window, rule) for window in answer.windows)
+    return answer._replace(label=label, reason=reason, windows=windows)
+
+
+def span(window: Any) -> str:
+    """The name of a window."""
+    return f"{window.start:.2f} to {window.end:.2f} s"
+
+
+def in_words(answer: Prediction, rule: Rule) -> str:
+    """Why an answer is unknown, in plain words; "" where it is not. Not yet escaped."""
+    reason = answer.reason
+    if reason == AMBIGUOUS:
+        share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
+        if rule.own and rule.cuts_on != "probability":
+            return f"Not sure enough. {share}; this model's rule asks for more."
+        return f"Not sure enough. {share}; an answer takes {percent(rule.threshold)}."
+    if reason == UNLIKE:
+        return (
+            "This is unlike anything the model was trained on: at most "
+            f"{percent(answer.distance_p)} of what it knows lies this far from its training data. "
+            f"Of its classes, {answer.best} comes nearest."
+        )
+    if reason == NO_SIGNAL:
+        return "There is no signal in it: nothing is louder than -60 dB below full scale."
+    if reason.startswith(BAD):
+        return f"This file cannot be used: {reason.removeprefix(BAD)}."
+    return reason
+
+
+def answer_html(answer: Prediction, rule: Rule) -> str:
+    """The label large, or unknown with its reason, and the best classes with their probabilities."""
+    said = answer.label
+    bad = answer.reason.startswith(BAD)
+    heading = "no answer" if bad else said
+    words = in_words(answer, rule)
+    if not words:
+        words = f"{percent(answer.probability)} sure"
+        if rule.own and rule.cuts_on != "probability":
+            words += "."
+        else:
+            words += f", and an answer takes {percent(rule.threshold)}."
+    state = "sh-unknown" if said == UNKNOWN else "sh-known"
+    rows = "".join(
+        f'<li><span class="sh-name">{text(name, 80)}</span>'
+        f'<span class="sh-bar"><span style="width:{100 * p:.1f}%"></span></span>'
+        f'<span class="sh-share">{percent(p)}</span></li>'
+        for name, p in answer.top
+    )
+    best = f'<h3>Calibrated probabilities</h3><ol class="sh-top">{rows}</ol>' if rows else ""
+    return (
+        f'<div class="sh-answer {state}" role="status" aria-live="polite">'
+        f'<p class="sh-label">{text(heading, 80)}</p><p class="sh-words">{text(words, 400)}</p>'
+        f"</div>{best}"
+    )
+
+
+def bought_html(bought: Bought | None, rule: Rule) -> str:
+    """What the threshold buys on the calibration items."""
+    if bought is None:
+        return (
+            '<p class="sh-note">What this threshold buys is not known: the model folder lies beside no '
+            "run with the answers for its calibration items.</p>"
+        )
+    right = "" if math.isnan(bought.accuracy) else (
+        f", and <b>{percent(bought.accuracy)}</b> of those answers are right (accuracy)"
+    )  # fmt: skip
+    own = " The model's own rule cuts on a score of its own; moving the slider cuts here instead." if (
+        rule.own and rule.cuts_on != "probability"
+    ) else ""  # fmt: skip
+    return (
+        f'<p class="sh-note">Of {bought.items} calibration items, which training has not seen, '
+        f"<b>{percent(bought.coverage)}</b> are answered (coverage){right}.{own}</p>"
+    )
+
+
+def table_html(answers: Sequence[Prediction], rule: Rule) -> str:
+    """A row a file, and a link that saves the same as CSV, in the columns of the command."""
+    rows = "".join(
+        f"<tr><td>{text(Path(a.path).name, 60)}</td>"
+        f"<td><b>{text(a.label, 60)}</b></td><td>{text(a.best, 60)}</td>"
+        f"<td>{'' if math.isnan(a.probability) else percent(a.probability)}</td>"
+        f'<td class="sh-why">{text(in_words(a, rule), 300)}</td></tr>'
+        for a in answers
+    )
+    uri = base64.b64encode(answers_csv(answers).encode()).decode()
+    answered = sum(a.label != UNKNOWN for a in answers)
+    return (
+        f'<p role="status">{len(answers)} files: {answered} answered, '
+        f"{len(answers) - answered} unknown.</p>"
+        f'<p><a class="sh-save" download="answers.csv" href="data:text/csv;base64,{uri}">'
+        "Download as CSV</a></p>"
+        '<div class="sh-wide" tabindex="0" role="region" aria-label="Answers"><table><thead><tr>'
+        "<th>file</th><th>answer</th><th>best class</th><th>probability</th><th>why unknown</th>"
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def answers_csv(answers: Sequence[Prediction]) -> str:
+    """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    fields = [name for name in answers[0]._fields if name != "windows"] if answers else ["path"]
+    writer.writerow(fields)
+    for answer in answers:
+        row = answer._replace(path=Path(answer.path).name)._asdict()
+        writer.writerow([_cell(row[name]) for name in fields])
+    return out.getvalue()
+
+
+def as_json(answer: Prediction) -> dict[str, Any]:
+    """A prediction for the API: null for what is not a number, the file's name without its folder."""
+    values = answer._asdict()
+    # Gradio's client takes whatever has a "path" for a file to download.
+    values = {"file": Path(values.pop("path")).name, **values}
+    values["top"] = [{"label": name, "probability": p} for name, p in answer.top]
+    values["windows"] = [as_json(window) for window in answer.windows]
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in values.items()
+    }
+
+
+def percent(share: float) -> str:
+    """A probability for people: never rounded up to a certainty that it is not."""
+    if math.isnan(share):
+        return "?"
+    value = 100 * share
+    if 0 < value < 0.1:
+        return "under 0.1\u00a0%"
+    if 99.9 < value < 100:
+        return "over 99.9\u00a0%"
+    return f"{value:.0f}\u00a0%" if value in (0, 100) else f"{value:.1f}\u00a0%"
+
+
+def without_paths(message: str, path: str) -> str:
+    """A message for a stranger: the file by its name alone, and no folder of this machine."""
+    name = Path(path).name
+    for form in {path, str(Path(path).resolve())}:
+        message = message.replace(f"{form}: ", "").replace(form, name)
+    return message.replace(str(Path(path).parent), "")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, list):
+        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
+    return value

@@ -1,0 +1,240 @@
+"""The page against what it stands on: start-up, load, and twice the load that it takes.
+
+``start``  from launching ``python -m app MODEL`` to the first answer over HTTP, against importing
+           torch and timm and one forward pass of the same network. Target: <= 1.5 times.
+``load``   8 clients ask 400 times on loopback. Target: none lost, none wrong (each as
+           ``learners.predict`` within 1e-5), 95th percentile under 3 medians, under 50 MB of growth,
+           >= 0.8 of the predictor's own rate at batches of 8.
+``busy``   twice the queue's limit at once: a clear "busy", and what is accepted is answered.
+
+    python benchmarks/bench_app.py RUN/model FOLDER --what start load busy
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+import learners._command  # noqa: E402, F401  (as the command does: OpenMP's waiting threads sleep)
+
+BARE = """
+import json, sys, torch, timm
+spec = json.load(open(sys.argv[1] + "/config.json"))["network"]
+name = "tf_efficientnet_lite0" if spec["backbone"] == "embedded" else spec["backbone"]
+network = timm.create_model(name, num_classes=spec["n_classes"]).eval()
+with torch.inference_mode():
+    network(torch.zeros(1, 3, spec["size"], spec["size"]))
+"""
+
+
+class Page:
+    """The command in a process of its own."""
+
+    def __init__(self, model: str, *flags: str) -> None:
+        self.began = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app", model, "--port", "0", *flags],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout
+        found = re.search(r"http://\S+?:\d+", self.process.stdout.readline())
+        if not found:
+            raise SystemExit("the page did not start")
+        self.url = found[0]
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        import psutil
+
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def memory(self) -> float:
+        """Resident, in MB."""
+        import psutil
+
+        return psutil.Process(self.process.pid).memory_info().rss / 1e6
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class Asker:
+    """One client over HTTP, with the connections that a browser would keep open."""
+
+    def __init__(self, url: str) -> None:
+        import httpx
+
+        self.http = httpx.Client(base_url=f"{url}/gradio_api", timeout=120)
+
+    def upload(self, file: str) -> str:
+        with open(file, "rb") as opened:
+            answer = self.http.post("/upload", files={"files": (Path(file).name, opened)})
+        return str(answer.json()[0])
+
+    def ask(self, path: str) -> tuple[str, str]:
+        """The kind of the last event ("complete", "error") and what it says."""
+        data = {"path": path, "meta": {"_type": "gradio.FileData"}}
+        began = self.http.post("/call/ask", json={"data": [data, *MORE]})
+        if began.status_code != 200:
+            return "error", began.text
+        text = self.http.get(f"/call/ask/{began.json()['event_id']}").text
+        return re.findall(r"event: (\w+)\ndata: (.*)", text)[-1]
+
+
+#: Which model, moment and threshold.
+MORE: list[object] = []
+
+
+def start(model: str, files: list[str], rounds: int) -> None:
+    ours, bare, work = [], [], []
+    for _ in range(rounds):
+        began, before = time.perf_counter(), os.times()
+        subprocess.run([sys.executable, "-c", BARE, model], cwd=ROOT, check=True)
+        bare.append(time.perf_counter() - began)
+        after = os.times()
+        least = after.children_user + after.children_system
+        least -= before.children_user + before.children_system
+        page = Page(model)
+        asker = Asker(page.url)
+        kind, said = asker.ask(asker.upload(files[0]))
+        ours.append(time.perf_counter() - page.began)
+        work.append(page.cpu() / least)
+        page.close()
+        assert kind == "complete", said
+    ratios = [a / b for a, b in zip(ours, bare, strict=True)]
+    print(
+        f"start   page {statistics.median(ours):.1f} s, torch + timm + forward "
+        f"{statistics.median(bare):.1f} s, ratio {statistics.median(ratios):.2f} "
+        f"[{min(ratios):.2f} to {max(ratios):.2f}]; of processor time "
+        f"{statistics.median(work):.2f}  {_load()}"
+    )
+
+
+def load(model: str, files: list[str], count: int, clients: int) -> None:
+    from learners.predictor import Predictor
+
+    asked = list(islice(cycle(files), count))
+    predictor = Predictor(model, top=5)
+    expected = {p.path: p for p in predictor.predict(files, bs=8)}
+    page = Page(model)
+    times: list[float] = []
+    wrong: list[str] = []
+    lock = threading.Lock()
+
+    def one(number: int) -> None:
+        asker = Asker(page.url)
+        for file in asked[number::clients]:
+            began = time.perf_counter()
+            kind, said = asker.ask(asker.upload(file))
+            took = time.perf_counter() - began
+            right = expected[file]
+            ok = kind == "complete"
+            if ok:
+                (answer,) = json.loads(said)[0]
+                ok = answer["label"] == right.label and (
+                    abs((answer["probability"] or 0) - right.probability) < 1e-5
+                )
+            with lock:
+                times.append(took)
+                if not ok:
+                    wrong.append(f"{file}: {said[:200]}")
+
+    def round_of(total: int) -> float:
+        times.clear()
+        asked[:] = list(islice(cycle(files), total))
+        began = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            list(pool.map(one, range(clients)))
+        return total / (time.perf_counter() - began)
+
+    round_of(10 * clients)  # warm-up
+    before = page.memory()
+    began, cpu = time.perf_counter(), time.process_time()
+    list(predictor.predict(islice(cycle(files), count), bs=8))
+    own, own_cpu = count / (time.perf_counter() - began), time.process_time() - cpu
+    cpu = page.cpu()
+    rate = round_of(count)
+    cpu = page.cpu() - cpu
+    after = page.memory()
+    ordered = sorted(times)
+    middle, late = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
+    print(
+        f"load    {len(times)} of {count} answered, {len(wrong)} wrong; median {1000 * middle:.0f} ms, "
+        f"95th percentile {1000 * late:.0f} ms ({late / middle:.2f} medians); memory "
+        f"{after - before:+.0f} MB; {rate:.1f}/s of the predictor's {own:.1f}/s: {rate / own:.2f}; processor time of an answer "
+        f"{1000 * cpu / count:.0f} ms, of the predictor {1000 * own_cpu / count:.0f} ms: "
+        f"{own_cpu / cpu:.2f}  {_load()}"
+    )
+    print("\n".join(wrong[:5]), end="")
+    page.close()
+
+
+def busy(model: str, files: list[str], limit: int) -> None:
+    page = Page(model, "--queue", str(limit), "--bs", "1")
+    asker = Asker(page.url)
+    paths = [asker.upload(file) for file in files[:4]]
+    asker.ask(paths[0])
+    with ThreadPoolExecutor(2 * limit + 8) as pool:
+        said = list(
+            pool.map(lambda i: Asker(page.url).ask(paths[i % len(paths)]), range(2 * limit + 8))
+        )
+    page.close()
+    answered = sum(kind == "complete" for kind, _ in said)
+    refused = [text for kind, text in said if kind == "error" and "usy" in text]
+    print(
+        f"busy    {len(said)} at once for a queue of {limit}: {answered} answered, {len(refused)} told "
+        f"to come again, {len(said) - answered - len(refused)} lost; {refused[0] if refused else ''}"
+    )
+
+
+def _load() -> str:
+    return f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
+
+
+def main() -> None:
+    from app.__main__ import newest_model
+    from datasets.demos import write_demo
+    from learners.predict import find_files
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", help="the newest of runs/ if not given")
+    parser.add_argument("folder", nargs="?", help="demo:digits if not given")
+    parser.add_argument("--what", nargs="+", default=["start", "load", "busy"])
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    settings = parser.parse_args()
+    model = settings.model or newest_model()
+    if model is None:
+        raise SystemExit("no model: `make demo` trains one, or name a model folder")
+    if settings.folder:
+        files = list(islice(find_files([settings.folder]), 40))
+    else:
+        files = write_demo("digits")[0]["path"].head(40).tolist()
+    model = str(Path(model).resolve())
+    name = Path(model).parent.name if Path(model).name == "model" else Path(model).name
+    MORE[:] = [name, None, None]
+    if "start" in settings.what:
+        start(model, files, settings.rounds)
+    if "load" in settings.what:
+        load(model, files, settings.count, settings.clients)
+    if "busy" in settings.what:
+        busy(model, files, 16)
+
+
+if __name__ == "__main__":
+    main()

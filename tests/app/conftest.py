@@ -1,0 +1,39 @@
+"""One page a test file: it is up before the first test and gone after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.serving import Limits, Served
+from learners.predictor import Predictor
+from tests.app.sites import bursts, tones, write_run
+
+LIMITS = Limits(megabytes=2, files=6, queue=40, keep=600.0)
+
+
+@dataclass
+class Up:
+    """A page that answers."""
+
+    url: str
+    models: dict[str, Served]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    from app.server import serve
+
+    folder = tmp_path_factory.mktemp("page")
+    model = write_run(folder / "run")
+    models = {
+        "colours": Served("colours", Predictor(model), model, limits=LIMITS),
+        "tones": Served("tones", Predictor(tones()), limits=LIMITS),
+        "bursts": Served("bursts", Predictor(bursts()), limits=LIMITS),
+    }
+    with serve(models, limits=LIMITS, feedback=folder / "kept") as url:
+        yield Up(url.rstrip("/"), models, folder)

@@ -1,0 +1,144 @@
+"""Small models for the page: made once, in seconds, and truly able to tell their classes apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import soundfile
+import torch
+from torch import nn
+
+from datasets.recipe import Recipe
+from datasets.spectrogram import AudioRecipe
+from datasets.strain_recipe import StrainRecipe
+from learners.backbones import NetworkSpec, build
+from learners.bundle import Bundle, save_bundle
+from learners.predictor import Predictor
+from tests.learners.confidences import settings
+from tests.pictures import write_pictures
+
+SIZE = 64
+RATE = 4096
+START = 1_126_259_446.0
+MOMENT = START + 20
+TONES = {"high": 2000.0, "low": 400.0}
+
+
+def tone(path: Path, *names: str, rate: int = 8000, level: float = 0.3) -> Path:
+    """A second of each of these tones in faint noise, or of silence."""
+    rng = np.random.default_rng(len(names))
+    t = np.arange(rate) / rate
+    parts = [
+        np.zeros(rate) if name == "silence"
+        else level * np.sin(2 * np.pi * TONES[name] * t) + rng.normal(0, 0.003, rate)
+        for name in names
+    ]  # fmt: skip
+    soundfile.write(path, np.concatenate(parts), rate)
+    return path
+
+
+def strain(path: Path, frequency: float = 200.0) -> Path:
+    """32 s of white noise at 4096 Hz with a burst at `MOMENT`, as GWOSC lays out its HDF5 files."""
+    rng = np.random.default_rng(int(frequency))
+    t = np.arange(32 * RATE) / RATE - (MOMENT - START)
+    burst = 40 * np.exp(-((t / 0.02) ** 2)) * np.sin(2 * np.pi * frequency * t)
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("strain/Strain", data=1e-21 * (rng.normal(size=len(t)) + burst))
+        data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / RATE, int(START)
+        file["meta/Detector"], file["meta/GPSstart"] = "H1", int(START)
+    return path
+
+
+@cache
+def colours() -> Bundle:
+    """Tells blue, green and red pictures; a grey one leaves it in doubt."""
+    rng = np.random.default_rng(0)
+    middle = np.array([(40, 60, 220), (40, 200, 60), (220, 40, 40)])
+    labels = np.arange(48) % 3
+    centres = np.concatenate([middle[labels], np.full((16, 3), 128)])
+    noise = rng.normal(0, 40, (64, SIZE, SIZE, 3)) + centres[:, None, None]
+    targets = np.concatenate([np.eye(3)[labels], np.full((16, 3), 1 / 3)])
+    return _trained(noise.clip(0, 255).astype(np.uint8), targets, ["blue", "green", "red"])
+
+
+@cache
+def tones() -> Bundle:
+    """Tells high from low tones of a second."""
+    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE))
+    t = np.arange(8000) / 8000
+    rng = np.random.default_rng(1)
+    names = sorted(TONES)
+    labels = np.arange(24) % 2
+    pictures = [
+        recipe.render(
+            0.3 * np.sin(2 * np.pi * TONES[names[k]] * t * rng.uniform(0.9, 1.1))
+            + rng.normal(0, 0.003, 8000)
+        )
+        for k in labels
+    ]
+    return _trained(np.stack(pictures), np.eye(2)[labels], names, recipe)
+
+
+@cache
+def bursts() -> Bundle:
+    """A network over Q-scans that has learned nothing: the page is tried, not the answer."""
+    recipe = StrainRecipe(context=16.0, fmax=1200.0, size=(SIZE, SIZE))
+    pictures = np.random.default_rng(2).integers(0, 256, (8, SIZE, SIZE, 3), dtype=np.uint8)
+    return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], recipe)
+
+
+def _trained(
+    pictures: np.ndarray, targets: np.ndarray, classes: list[str], recipe: Recipe | None = None
+) -> Bundle:
+    torch.manual_seed(0)
+    network, spec, own = build(
+        NetworkSpec("test_resnet", len(classes), size=SIZE), pretrained=False
+    )
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (own.mean, own.std))
+    x = (torch.from_numpy(pictures).permute(0, 3, 1, 2) / 255 - mean) / std
+    y = torch.from_numpy(targets).float()
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    network.train()
+    for _ in range(20):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(x), y).backward()
+        optimizer.step()
+    for module in network.modules():  # so few steps leave the running averages behind
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None
+    with torch.no_grad():
+        network(x)
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=classes,
+        preprocessing=replace(own, squish=recipe is not None),
+        recipe=None if recipe is None else recipe.to_dict(),
+        confidence=settings(len(classes), threshold=0.8),
+        provenance={"data": "made by a test", "kind": "picture"},
+        metrics={"valid_accuracy": 0.9},
+    )
+
+
+def write_run(folder: Path) -> Path:
+    """A run folder around the model of colours: its items and its held-out answers. The model's."""
+    save_bundle(colours(), folder / "model")
+    pictures = write_pictures(folder / "data", per_class=12, classes=3, unknown=4)
+    rows = [
+        {"path": str(path), "label": path.parent.name, "split": "calibration", "gps": ""}
+        for path in sorted(pictures.glob("*/*.jpg"))
+    ]
+    items = pd.DataFrame(rows)
+    items.loc[items["label"].eq("unknown"), "split"] = "unknown"
+    items.to_csv(folder / "items.csv", index=False)
+    answers = list(Predictor(folder / "model").predict(items["path"]))
+    frame = pd.DataFrame(answers).drop(columns="windows")
+    frame["truth"], frame["split"] = items["label"], items["split"]
+    frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
+    return folder / "model"

@@ -1,0 +1,305 @@
+"""The page in headless Chromium, as people use it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.app.sites import MOMENT, strain, tone
+from tests.pictures import write_pictures
+
+CHROMIUM = "/usr/bin/chromium"
+WAIT = 60_000
+#: The weakest contrast of the visible texts, each against what lies behind it (WCAG 2, 1.4.3).
+CONTRAST = """() => {
+  const parse = c => { const v = c.match(/[\\d.]+/g).map(Number); return v.length > 3 ? v : [...v, 1] };
+  const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3]));
+  const lum = c => { const v = c.slice(0, 3).map(x => x / 255).map(
+      x => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
+    return .2126 * v[0] + .7152 * v[1] + .0722 * v[2] };
+  const behind = e => { const layers = [];
+    for (let n = e; n; n = n.parentElement) {
+      const s = getComputedStyle(n), c = parse(s.backgroundColor);
+      if (c[3] > 0) layers.push(c); if (c[3] === 1) break }
+    return layers.reverse().reduce((b, a) => over(a, b), [255, 255, 255]) };
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+    const e = n.parentElement;
+    if (!n.textContent.trim() || !e.checkVisibility({opacityProperty: true, visibilityProperty: true})
+        || e.closest('[disabled], [aria-hidden=true], style, script, noscript')) continue;
+    const box = e.getBoundingClientRect(); if (box.width < 2 || box.height < 2) continue;
+    const s = getComputedStyle(e), b = behind(e);
+    const ink = over(parse(e.closest('svg') ? s.fill : s.color), b);
+    const [x, y] = [lum(ink), lum(b)].sort((p, q) => q - p);
+    const size = parseFloat(s.fontSize), large = size >= 24 || (size >= 18.6 && s.fontWeight >= 700);
+    const least = large ? 3 : 4.5, ratio = (x + .05) / (y + .05);
+    if (ratio < least) found.push(`${ratio.toFixed(2)} ${n.textContent.trim().slice(0, 40)} `
+      + `<${e.tagName} ${e.className.baseVal ?? e.className}>`) }
+  return found }"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not Path(CHROMIUM).exists():
+        reason = f"no Chromium at {CHROMIUM}: apt-get install chromium"
+        assert not os.environ.get("CI"), reason
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, up):
+    """Opens the page; at the end there was no error on the console, and nothing asked elsewhere."""
+    contexts, errors = [], []
+
+    def open_page(**options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context.set_default_timeout(WAIT)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda r: None if _own(r.url, up.url) else errors.append(r.url))
+        page.goto(up.url)
+        page.wait_for_selector("#file-0 input[type=file]", state="attached")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not errors
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = write_pictures(tmp_path / "asked", per_class=2, unknown=2)
+    return {
+        name: [str(path) for path in sorted((folder / name).glob("*.jpg"))]
+        for name in ("red", "green", "blue", "unknown")
+    }
+
+
+def _own(address: str, url: str) -> bool:
+    return address.startswith((url, "data:", "blob:"))
+
+
+def ask(page, file: str, number: int = 0) -> None:
+    page.locator(f"#file-{number} input[type=file]").set_input_files(file)
+
+
+def label(page):
+    return page.locator(".sh-label:visible")
+
+
+def model(page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+
+
+def said(page, words: str | re.Pattern) -> None:
+    from playwright.sync_api import expect
+
+    expect(label(page)).to_have_text(words, timeout=WAIT)
+
+
+def drawn(page, count: int) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(".sh-panel:visible")).to_have_count(count, timeout=WAIT)
+
+
+def fits(page) -> None:
+    width = page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_a_photo(opened, pictures):
+    page = opened()
+    ask(page, pictures["red"][0])
+    said(page, "red")
+    assert page.locator(".sh-top li:visible").count() == 3
+    drawn(page, 2)
+    assert page.get_by_role("img", name="Where it looked for “red”").is_visible()
+    page.get_by_role("button", name="green", exact=True).click()  # an example of its run
+    said(page, "green")
+
+
+@pytest.mark.slow
+def test_unknown_and_the_slider(opened, pictures, up):
+    page = opened()
+    ask(page, pictures["unknown"][0])
+    said(page, "unknown")
+    assert "Not sure enough" in page.locator(".sh-words:visible").inner_text()
+    before = page.locator(".sh-note", has_text="calibration items").inner_text()
+    assert "Of 36 calibration items" in before
+    slider = page.get_by_role("slider", name="Threshold").first
+    slider.focus()
+    page.keyboard.press("Home")
+    said(page, re.compile("blue|green|red"))
+    note = page.locator(".sh-note", has_text="calibration items")
+    assert "100\u00a0% are answered" in note.inner_text()
+    page.keyboard.press("End")
+    said(page, "unknown")
+    frame = pd.read_csv(up.folder / "run" / "predictions.csv")
+    sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
+    assert sure < 1
+    assert "100\u00a0% are answered" not in note.inner_text()
+
+
+@pytest.mark.slow
+def test_a_long_sound(opened, tmp_path):
+    page = opened()
+    model(page, "tones")
+    ask(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
+    said(page, re.compile("low|high|unknown"))  # it holds both
+    drawn(page, 2)
+    assert "time in the recording (s)" in page.locator(".sh-panel:visible").first.inner_html()
+    assert page.locator(".sh-strip:visible g").count() > 4
+    page.get_by_text("As a table").click()
+    rows = page.locator("details table tbody tr:visible")
+    assert "low" in rows.first.inner_text()
+    assert "high" in rows.last.inner_text()
+    assert page.evaluate(CONTRAST) == []
+    page.get_by_label("Window shown").click()
+    page.get_by_role("option").last.click()
+    page.wait_for_function("document.querySelector('.sh-panel figcaption').innerText")
+    page.locator(".sh-panel:visible", has_text="looked for “high”").wait_for()
+
+
+@pytest.mark.slow
+def test_strain_at_a_moment(opened, tmp_path):
+    page = opened()
+    model(page, "bursts")
+    file = str(strain(tmp_path / "a.hdf5"))
+    page.locator("input[type=number]:visible").first.fill(str(MOMENT))
+    ask(page, file, 2)
+    label(page).wait_for()
+    drawn(page, 4)
+    svg = page.locator(".sh-panel:visible").first.inner_html()
+    assert f"GPS {MOMENT:.3f}" in svg
+    assert "frequency (Hz)" in svg
+    gps = page.locator("input[type=number]:visible").first
+    gps.fill("5")
+    gps.press("Enter")
+    said(page, "no answer")
+    assert "GPS 5.000 is outside" in page.locator(".sh-words:visible").inner_text()
+
+
+@pytest.mark.slow
+def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path):
+    page = opened()
+    page.get_by_role("tab", name="Several files").click()
+    wrong = tmp_path / "wrong.jpg"
+    wrong.write_text("no picture")
+    files = [pictures["red"][0], pictures["blue"][1], str(wrong)]
+    page.locator("#files-0 input[type=file]").set_input_files(files)
+    page.get_by_role("region", name="Answers").wait_for()
+    rows = page.locator(".sh-wide:visible tbody tr")
+    assert rows.count() == 3
+    assert "This file cannot be used: not a picture" in rows.last.inner_text()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    frame = pd.read_csv(download.value.path())
+    assert frame["path"].tolist() == ["red_000.jpg", "blue_001.jpg", "wrong.jpg"]
+    assert frame["label"].tolist() == ["red", "blue", "unknown"]
+
+
+@pytest.mark.slow
+def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
+    page = opened()
+    wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
+    wrong.write_text("no picture")
+    model(page, "bursts")
+    ask(page, str(wrong), 2)
+    said(page, "no answer")
+    assert "This file cannot be used" in page.locator(".sh-words:visible").inner_text()
+    model(page, "colours")
+    ask(page, pictures["red"][1])
+    said(page, "red")
+    page.get_by_text("This is wrong").first.click()
+    page.get_by_label("It is").first.fill("blue")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save the correction").first.click()
+    page.get_by_text("Saved. Thank you.").wait_for()
+    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (kept["label"], kept["answered"], kept["model"]) == ("blue", "red", "colours")
+    assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
+
+
+@pytest.mark.slow
+def test_two_tabs_do_not_mix(opened, pictures):
+    one, two = opened(), opened()
+    ask(one, pictures["red"][0])
+    ask(two, pictures["blue"][0])
+    said(one, "red")
+    said(two, "blue")
+    slider = one.get_by_role("slider", name="Threshold").first
+    slider.focus()
+    one.keyboard.press("End")
+    said(two, "blue")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
+    page = opened(viewport={"width": width, "height": 850}, color_scheme=scheme)
+    fits(page)
+    ask(page, pictures["green"][0])
+    said(page, "green")
+    drawn(page, 2)
+    fits(page)
+    assert page.evaluate(CONTRAST) == []
+    if width == 390:
+        page.locator("button[aria-label='More tabs']:visible").last.click()
+    page.locator("button:visible", has_text="About this model").last.click()
+    page.get_by_text("Reliability:").wait_for()
+    assert page.locator(".sh-confusion:visible").count() == 1
+    assert page.locator(".sh-classes img:visible").count() == 3
+    fits(page)
+    assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.slow
+def test_by_keyboard_alone(opened, pictures):
+    """Tab reaches the file button, the slider and the tabs; Enter and arrows work them."""
+    from playwright.sync_api import Error
+
+    page = opened()
+
+    def tab_to(description: str, test: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate(f"(() => {{ const e = document.activeElement; return {test} }})()"):
+                return
+        raise AssertionError(f"Tab never reaches {description}")
+
+    for attempt in range(4):  # the page is drawn anew while it loads, and forgets the focus
+        tab_to("the upload", "!!e.closest('#file-0') && !e.closest('.source-selection')")
+        try:
+            with page.expect_file_chooser(timeout=5000) as chooser:
+                page.keyboard.press("Enter")
+            break
+        except Error:
+            assert attempt < 3, "Enter on the upload opens no file dialogue"
+    chooser.value.set_files(pictures["blue"][0])
+    said(page, "blue")
+    tab_to("the slider", "e.type === 'range'")
+    page.keyboard.press("Home")
+    tab_to("the examples", "e.innerText === 'red'")
+    page.keyboard.press("Enter")
+    said(page, "red")
+    page.get_by_role("tab", name="Ask").first.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator("#files-0").wait_for()

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import librosa
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.drawing import Panel, confusion_table, panel_svg, reliability_svg, ticks, timeline
+from app.seen import log_ticks, look, mel_ticks, trigger
+from datasets.cache import Item as Source
+from datasets.spectrogram import AudioRecipe
+from learners.predictor import Predictor
+from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones
+from tests.app.test_views import DOUBT, SURE
+from tests.pictures import write_pictures
+
+
+def test_ticks_are_round_and_in_their_place():
+    assert [value for _, value in ticks(0, 5, 5)] == [0, 1, 2, 3, 4, 5]
+    assert [value for _, value in ticks(-0.25, 0.25, 5)] == pytest.approx([-0.2, -0.1, 0, 0.1, 0.2])
+    assert {value: place for place, value in ticks(2, 4, 4)}[3] == 0.5
+    assert ticks(1, 1) == []
+
+
+def test_a_tone_lies_at_its_tick():
+    """The brightest row of a sine is where the axis says that its frequency is."""
+    recipe = AudioRecipe(rate=16_000, window=1.0, size=(512, 64), n_mels=64)
+    for frequency in (500.0, 2000.0, 5000.0):
+        t = np.arange(16_000) / 16_000
+        grey = recipe.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
+        row = float(np.mean(np.flatnonzero(grey == grey.max())))
+        label = f"{frequency / 1000:g}k" if frequency >= 1000 else f"{frequency:g}"
+        place = {name: p for p, name in mel_ticks(recipe)}[label]
+        assert (1 - place) * 512 == pytest.approx(row + 0.5, abs=512 / 64)
+
+
+def test_mel_places_are_librosas():
+    recipe = AudioRecipe(rate=22_050, n_mels=40)
+    centres = librosa.mel_frequencies(42, fmin=recipe.fmin, fmax=recipe.fmax)[1:-1]
+    for place, name in mel_ticks(recipe):
+        frequency = float(name.removesuffix("k")) * (1000 if name.endswith("k") else 1)
+        band = np.interp(librosa.hz_to_mel(frequency), librosa.hz_to_mel(centres), np.arange(40))
+        if 0 < band < 39:
+            assert place == pytest.approx((band + 0.5) / 40, abs=1e-3)
+
+
+def test_log_ticks():
+    places = {name: place for place, name in log_ticks(10, 1000)}
+    assert places["100"] == pytest.approx(0.5)
+    assert places["10"] == 0
+    assert places["1k"] == 1
+
+
+def test_svg_is_well_formed_and_escaped():
+    picture = Image.new("RGB", (8, 4))
+    panel = Panel(picture, '<b>"&', ((0.5, "<1>"),), ((0.0, "0"),), "x & y", "f")
+    for svg in (
+        panel_svg(panel),
+        reliability_svg([0.5], [0.6], [0.4], [0.8]),
+        timeline(
+            [SURE._replace(start=0.0, end=1.0), DOUBT._replace(start=0.5, end=1.5)], ["cat"], 2
+        ),
+        confusion_table(np.array([[3, 1], [0, 2]]), ["a<b", "c"]),
+    ):
+        ElementTree.fromstring(f"<div>{svg.replace('class=sh-dark', '')}</div>")
+        assert "<1>" not in svg
+        assert '<b>"' not in svg
+
+
+def test_a_picture_is_shown_as_the_network_gets_it(tmp_path):
+    predictor = Predictor(colours())
+    file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"
+    seen, hot = look(predictor, Source(str(file)), 2)
+    np.testing.assert_array_equal(
+        np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(str(file))
+    )
+    assert hot.picture.size == seen.picture.size
+    assert "red" in hot.title
+
+
+def test_a_sound_has_seconds_and_hertz(tmp_path):
+    predictor = Predictor(tones())
+    file = tone(tmp_path / "a.wav", "low", "high", "high")
+    (seen,) = look(predictor, Source(str(file), 1.0, 2.0), None)
+    assert [name for _, name in seen.x] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
+    assert "500" in [name for _, name in seen.y]
+    assert "(s)" in seen.x_label
+    assert "(Hz" in seen.y_label
+    np.testing.assert_array_equal(
+        np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(Source(str(file), 1.0, 2.0))
+    )
+    short = tone(tmp_path / "b.wav", "low", rate=16_000)
+    (padded,) = look(predictor, Source(str(short)), None)
+    assert padded.x[0] == (0.0, "0")
+
+
+def test_strain_has_a_panel_for_each_view_and_finds_its_moment_once(tmp_path):
+    predictor = Predictor(bursts())
+    source = trigger(predictor, Source(str(strain(tmp_path / "a.hdf5"))))
+    assert source.at == pytest.approx(MOMENT, abs=0.05)
+    panels = look(predictor, source, 0)
+    assert len(panels) == 4
+    assert [panel.x[0][1] for panel in panels[:3]] == ["-0.2", "-0.4", "-2"]
+    assert f"GPS {source.at:.3f}" in panels[0].x_label
+    # The burst is at 200 Hz, in the middle.
+    bright = np.asarray(panels[0].picture.convert("L")).astype(float)
+    row, column = np.unravel_index(bright.argmax(), bright.shape)
+    assert column == pytest.approx(32, abs=4)
+    assert 1 - row / 64 == pytest.approx({n: p for p, n in panels[0].y}["200"], abs=0.08)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import confusion_matrix
+
+from app.about import about_html
+from app.evidence import Evidence
+from app.serving import Served
+from learners.predictor import Predictor
+from tests.app.sites import colours, write_run
+from tests.app.test_views import Seen
+
+CLASSES = ["NA", "b", "c"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """40 calibration items with known figures, and a few others."""
+    rng = np.random.default_rng(0)
+    n = 60
+    truth = rng.choice(CLASSES, n)
+    best = np.where(rng.random(n) < 0.7, truth, rng.choice(CLASSES, n))
+    frame = pd.DataFrame(
+        {
+            "path": [f"{i}.jpg" for i in range(n)], "best": best, "truth": truth,
+            "probability": rng.uniform(0.34, 1, n), "distance_p": rng.uniform(0, 1, n),
+            "split": ["calibration"] * 40 + ["valid"] * 20,
+        }
+    )  # fmt: skip
+    frame.loc[5, "distance_p"] = np.nan
+    strangers = pd.DataFrame(
+        {"path": ["x.jpg"], "best": ["b"], "truth": ["unknown"], "probability": [0.9],
+         "distance_p": [0.5], "split": ["unknown"]}
+    )  # fmt: skip
+    pd.concat([frame, strangers]).to_csv(tmp_path / "predictions.csv", index=False)
+    return tmp_path, frame
+
+
+def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
+    folder, frame = run
+    evidence = Evidence(folder / "model", CLASSES)
+    held = frame.iloc[:40]
+    for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
+        taken = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
+        bought = evidence.buys(threshold, alpha)
+        assert bought.items == 40
+        assert bought.coverage == pytest.approx(taken.sum() / 40)
+        right = (held["best"] == held["truth"])[taken]
+        assert bought.accuracy == pytest.approx(right.mean())
+    assert np.isnan(evidence.buys(1.0, 0.05).accuracy)
+
+
+def test_the_confusion_matrix_is_that_of_scikit_learn(run):
+    folder, frame = run
+    evidence = Evidence(folder / "model", CLASSES)
+    expected = confusion_matrix(frame["truth"], frame["best"], labels=CLASSES)
+    np.testing.assert_array_equal(evidence.confusion(), expected)
+    assert evidence.judged()[1] == "60 held-out items (calibration, valid)"
+
+
+@pytest.mark.parametrize("content", [None, "", "path,best\n1,2", "\x00\xff", "a" * 1000])
+def test_without_a_run_nothing_is_known(tmp_path, content):
+    if content is not None:
+        (tmp_path / "predictions.csv").write_text(content, encoding="latin-1")
+        (tmp_path / "items.csv").write_text(content, encoding="latin-1")
+    evidence = Evidence(tmp_path / "model", CLASSES)
+    assert evidence.buys(0.5, 0.05) is None
+    assert evidence.examples() == []
+    assert Evidence(None, CLASSES).buys(0.5, 0.05) is None
+
+
+def test_examples_are_held_out_files_that_are_there(tmp_path):
+    model = write_run(tmp_path)
+    items = pd.read_csv(tmp_path / "items.csv")
+    items.loc[items["label"].eq("red"), "split"] = "train"
+    gone = items.index[items["label"].eq("blue")][0]
+    items.loc[gone, "path"] = str(tmp_path / "gone.jpg")
+    items.to_csv(tmp_path / "items.csv", index=False)
+    evidence = Evidence(model, colours().classes)
+    found = evidence.examples(strangers=2)
+    assert [item.label for item in found] == ["blue", "green", "red", "unknown", "unknown"]
+    assert found[0].path.endswith("blue_001.jpg")
+
+
+def test_the_tab_on_the_model(tmp_path):
+    model = write_run(tmp_path)
+    served = Served("colours", Predictor(model), model)
+    html = about_html(served, Evidence(model, served.predictor.classes))
+    served.close()
+    seen = Seen(html)
+    assert seen.tags.count("img") == 3
+    assert "Confusion matrix: 36 held-out items (calibration)" in seen.said
+    assert "made by a test" in seen.said
+    assert "90.0\u00a0%" in seen.said
+    alone = about_html(served, Evidence(None, served.predictor.classes))
+    assert "No run with held-out answers" in alone

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import main, newest_model
+from datasets.errors import SecondhandError
+from tests.app.sites import write_run
+from tests.datasets.test_layering import HEAVY, python
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_newest_model_is_the_one_written_last(tmp_path):
+    assert newest_model(tmp_path) is None
+    for age, name in enumerate(["old", "new", "older"]):
+        file = tmp_path / name / "model" / "config.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+        stamp = 1e9 + (5 if name == "new" else -age)
+        os.utime(file, (stamp, stamp))
+    assert newest_model(tmp_path) == Path(tmp_path / "new" / "model")
+
+
+def test_wrong_calls_are_named(tmp_path):
+    with pytest.raises(SecondhandError, match="NAME:PASSWORD"):
+        main([str(tmp_path), "--auth", "alice"])
+    with pytest.raises(SecondhandError, match="--queue 0"):
+        main([str(tmp_path), "--queue", "0"])
+    with pytest.raises(SecondhandError, match="not a model folder"):
+        main([str(tmp_path)])
+
+
+def test_help_loads_nothing_heavy():
+    out = python(
+        "import runpy, sys\nsys.argv = ['app', '--help']\n"
+        "try:\n    runpy.run_module('app', run_name='__main__')\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        f"print('LOADED', *[name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    assert "--feedback" in out
+    assert out.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.slow
+def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
+    """On all addresses without a password it warns; ended, it leaves no upload behind."""
+    write_run(tmp_path / "runs" / "colours")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "--host", "0.0.0.0", "--port", "0"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        port = re.search(r"colours on http://\S+:(\d+)", line)
+        assert port, line + process.stderr.read()
+        address = f"http://127.0.0.1:{port[1]}/health"
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert answer.read() == b'{"status":"ok","models":1,"waiting":0}'
+        assert [path.name[:11] for path in temporary.iterdir()] == ["secondhand-"]
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert "everybody who reaches this machine can use the page" in said
+    assert "Traceback" not in said
+    assert process.returncode == 0
+    assert not [path for path in temporary.iterdir() if path.name.startswith("secondhand-")]
+
+
+def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, capsys):
+    """What would be run, and that it is said; the training itself is tried elsewhere."""
+    import app.__main__ as command
+
+    ran = []
+
+    def run(words, **_):
+        ran.append(words[1:])
+        (tmp_path / "runs/demo/model").mkdir(parents=True)
+        (tmp_path / "runs/demo/model/config.json").write_text("{}")
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command.subprocess, "run", run)
+    began = time.monotonic()
+    assert command.train_demo() == Path("runs/demo/model")
+    assert time.monotonic() - began < 5
+    assert ran[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
+    assert "fine-tuning a demo on handwritten digits" in capsys.readouterr().err
+    from learners.config import FINETUNE
+    from learners.flags import make_parser, parse
+
+    parse(make_parser("learners.finetune", "", FINETUNE), ran[0][2:], FINETUNE)  # all flags exist

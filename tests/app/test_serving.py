@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from app.serving import Busy, Limits, Served, load
+from datasets.cache import Item as Source
+from datasets.errors import SecondhandError
+from learners.bundle import save_bundle
+from learners.predictor import Predictor
+from tests.app.sites import colours
+from tests.pictures import write_pictures
+
+
+class Slow(Predictor):
+    """Waits until it is let go, and remembers how many it was asked at once."""
+
+    def __init__(self) -> None:
+        super().__init__(colours())
+        self.go = threading.Event()
+        self.asked: list[int] = []
+
+    def predict(self, paths, **options):
+        paths = list(paths)
+        self.asked.append(len(paths))
+        self.go.wait(20)
+        if any("cursed" in source.path for source in paths):
+            raise RuntimeError("a bug")
+        return super().predict(paths, **options)
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = write_pictures(tmp_path, per_class=4)
+    return [str(path) for path in sorted(folder.glob("*/*.jpg"))]
+
+
+@pytest.fixture
+def slow():
+    predictor = Slow()
+    served = Served("slow", predictor, limits=Limits(queue=6, batch=4), lanes=1)
+    yield served
+    predictor.go.set()
+    served.close()
+
+
+def wait_until_taken(served: Served) -> None:
+    end = time.monotonic() + 10
+    while served.waiting and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not served.waiting
+
+
+def test_those_who_wait_are_answered_together_and_as_the_predictor_does(slow, files):
+    expected = list(Predictor(colours()).predict(files[:5]))
+    first = slow.submit(Source(files[0]))
+    wait_until_taken(slow)
+    others = [slow.submit(Source(file)) for file in files[1:5]]
+    slow.predictor.go.set()
+    answers = [future.result(20) for future in (first, *others)]
+    assert slow.predictor.asked == [1, 4]
+    for answer, right in zip(answers, expected, strict=True):
+        assert (answer.path, answer.label) == (right.path, right.label)
+        assert answer.probability == pytest.approx(right.probability, abs=1e-5)
+
+
+def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
+    accepted = [slow.submit(Source(files[0]))]
+    wait_until_taken(slow)
+    accepted += [slow.submit(Source(files[1])) for _ in range(6)]
+    for _ in range(6):
+        with pytest.raises(Busy, match=r"6 requests are waiting already.*again in a moment"):
+            slow.submit(Source(files[1]))
+    slow.submit(Source(files[2]), admitted=True)
+    slow.predictor.go.set()
+    assert all(future.result(20).label for future in accepted)
+
+
+def test_one_request_that_fails_takes_no_other_with_it(slow, files):
+    blocker = slow.submit(Source(files[0]))
+    wait_until_taken(slow)
+    futures = [slow.submit(Source(name)) for name in (files[0], "cursed.jpg", files[1])]
+    slow.predictor.go.set()
+    assert blocker.result(20).label
+    assert futures[0].result(20).label
+    assert futures[2].result(20).label
+    with pytest.raises(RuntimeError, match="a bug"):
+        futures[1].result(20)
+
+
+def test_who_has_gone_costs_nothing(slow, files):
+    slow.submit(Source(files[0]))
+    wait_until_taken(slow)
+    gone = slow.submit(Source(files[1]))
+    assert gone.cancel()
+    stays = slow.submit(Source(files[2]))
+    slow.predictor.go.set()
+    stays.result(20)
+    assert slow.predictor.asked == [1, 1]
+
+
+def test_closing_answers_nobody_any_more(files):
+    served = Served("a", Predictor(colours()))
+    served.close()
+    with pytest.raises(SecondhandError, match="closing"):
+        served.submit(Source(files[0]))
+
+
+def test_models_are_named_by_their_runs(tmp_path):
+    folders = [tmp_path / name for name in ("one/model", "two/model", "other/one")]
+    for folder in folders:
+        save_bundle(colours(), folder)
+    served = load(folders)
+    assert list(served) == ["one", "two", "one 2"]
+    assert served["one"].kind == "picture"
+    for each in served.values():
+        each.close()
+    with pytest.raises(SecondhandError, match="not a model folder"):
+        load([tmp_path])
+
+
+def test_limits_are_checked():
+    with pytest.raises(SecondhandError, match="--max-mb 0, --queue -1"):
+        Limits(megabytes=0, queue=-1)
