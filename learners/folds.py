@@ -96,7 +96,7 @@ def cross_validate(
                 reached = run(inside, *every[name], command=command)
             if reached.interrupted:
                 raise KeyboardInterrupt
-            done[name] = _numbers(reached.metrics)
+            done[name] = _figures(inside, reached.metrics)
             record = {"fold": name, "metrics": done[name]}
             write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
             result = _write(folder, names, each, done)
@@ -218,14 +218,14 @@ def _check_same(folder: Path, settings: Sequence[Any], items: pd.DataFrame) -> N
         )
 
 
-def _numbers(metrics: Mapping[str, Any], before: str = "") -> dict[str, float]:
-    """The numbers among a run's figures, those of inner tables under joined names."""
-    found: dict[str, float] = {}
-    for key, value in metrics.items():
-        if isinstance(value, Mapping):
-            found |= _numbers(value, f"{before}{key}_")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[f"{before}{key}"] = value
+def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """A fold's metrics, and how well its calibrated probabilities held on what it was tested on."""
+    found = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    report = json.loads((inside / "report/report.json").read_text())
+    calibrated = report["splits"]["test"]["calibration"]["after"] or {}
+    for name in ("nll", "brier", "ece"):
+        if name in calibrated and calibrated[name]["value"] is not None:
+            found[f"test_{name}"] = calibrated[name]["value"]
     return found
 
 

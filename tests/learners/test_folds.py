@@ -101,6 +101,10 @@ def test_mean_and_spread_are_numpys_over_the_folds(finished, capsys, pictures):
         answers = pd.read_csv(finished / f"fold-{name}/predictions.csv").query("split == 'test'")
         right = (answers.best == answers.truth).mean()
         assert said["folds"][name]["test_accuracy"] == pytest.approx(right)
+    reports = [json.loads((finished / f"fold-{n}/report/report.json").read_text()) for n in "123"]
+    ece = [r["splits"]["test"]["calibration"]["after"]["ece"]["value"] for r in reports]
+    assert said["mean"]["test_ece"] == pytest.approx(np.mean(ece))
+    assert said["spread"]["test_ece"] == pytest.approx(np.std(ece, ddof=1))
     page = (finished / "report/index.html").read_text()
     assert f"{np.mean(accuracy):.3f}" in page
     assert "../fold-2/report/index.html" in page
