@@ -7,7 +7,6 @@ spread, and ``report/index.html``, the same to look at; ``items.csv``, the fold 
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 import re
@@ -22,6 +21,7 @@ import yaml
 
 from datasets.errors import SecondhandError
 from datasets.folds import assign_folds, fold_names
+from learners import _page as parts
 from learners.bundle import load_bundle
 from learners.callbacks import write_beside
 from learners.config import DataSettings, RunSettings, SignalSettings, TrainSettings
@@ -251,28 +251,26 @@ def _write(
     write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
     (folder / "report").mkdir(exist_ok=True)
     links = {name: f"../{each[name].name}/report/index.html" for name in order}
-    write_beside(folder / "report/index.html", _page(folder.name, table, links, missing).encode())
+    write_beside(
+        folder / "report/index.html", _summary(folder.name, table, links, missing).encode()
+    )
     return Folds(folder, table, missing)
 
 
-def _page(title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]) -> str:
+def _summary(title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]) -> str:
     """The table as a page of its own, each fold with a link to its report."""
-    still = f"<p>Still to be trained: {html.escape(', '.join(missing))}.</p>" if missing else ""
-    reports = " · ".join(
-        f'<a href="{html.escape(link)}">fold {html.escape(name)}</a>'
+    head = (
+        "<p>Each fold was tested by a network that has not seen it. Spread is the standard "
+        "deviation over the folds.</p>"
+    )
+    if missing:
+        head += parts.notices([f"Still to be trained: {', '.join(missing)}."])
+    counts = [name for name in table if str(name).endswith("_items")]
+    figures = table.drop(columns=counts).set_index("fold").T
+    figures.insert(0, "figure", [str(name).replace("_", " ") for name in figures.index])
+    reports = "".join(
+        f'<li><a href="{parts.text(link)}">fold {parts.text(name)}</a></li>'
         for name, link in links.items()
     )
-    figures = table.set_index("fold").T.rename(index=lambda name: str(name).replace("_", " "))
-    shown = figures.to_html(border=0, float_format="{:.3f}".format, na_rep="", escape=True)
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width,initial-scale=1">'
-        f"<title>{html.escape(title)}: folds</title><style>"
-        ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;"
-        "margin:0 auto;padding:1rem}.wide{overflow-x:auto}table{border-collapse:collapse}"
-        "td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #8886}"
-        "tbody th{text-align:left}</style>"
-        f"<h1>{html.escape(title)}</h1><p>Each fold was tested by a network that has not seen it. "
-        "Spread is the standard deviation over the folds.</p>"
-        f'{still}<div class="wide">{shown}</div><p>Reports: {reports or "none yet"}</p></html>\n'
-    )
+    sections = [("Figures", parts.table(figures)), ("Reports", f"<ul>{reports}</ul>")]
+    return parts.document(f"{title}: folds", head, sections)
