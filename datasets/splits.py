@@ -2,7 +2,8 @@
 
 *train* fits the weights, *valid* chooses the checkpoint, *calibration* sets the temperature and the
 threshold. The last two come out of what is held out, so that training keeps all of a published
-training split. A *test* part that the data names is only ever reported on.
+training split. A *test* part that the data names, or the fold that a cross-validation tests, is only
+ever reported on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
+from datasets.folds import assign_folds, fold_names
 
 SPLITS = ("train", "valid", "calibration", "test")
 
@@ -59,6 +61,7 @@ def assign_splits(
     calibration: float = 0.15,
     seed: int = 0,
     fold: str | None = None,
+    cv: int | str | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Fill the column ``split``.
 
@@ -66,19 +69,24 @@ def assign_splits(
     the column ``fold``), or at random, stratified by label and never through a group. It is then
     shared between valid and calibration (by group where there are enough of them).
 
+    In cross-validation (``cv``) the fold is the test part, whole. Valid and calibration come out of
+    the other folds at random, and what shares a group with the fold is left out of all of them.
+
     Parameters
     ----------
     frame : item table with path, label, group, split and, for ``fold``, fold.
     valid, calibration : parts of all items, each in (0, 1), together at most 0.8.
     seed : of the shuffle; equal seeds give equal splits.
+    cv : how the folds are made, as `assign_folds` has it.
 
     Returns
     -------
-    The table with ``split`` filled, and the items moved out because their group is in training.
+    The table with ``split`` filled, and the items left out because their group is on the other side.
 
     Raises
     ------
-    SecondhandError : a part is out of range, a fold is not there, or there are too few groups.
+    SecondhandError : a part is out of range, a fold is not there, there are too few groups, or a
+        cross-validation of data that bring a split of their own.
     """
     if not (0 < valid < 1 and 0 < calibration < 1 and valid + calibration <= 0.8):
         raise SecondhandError(
@@ -88,8 +96,11 @@ def assign_splits(
     frame = frame.copy()
     rng = np.random.default_rng(seed)
     share = calibration / (valid + calibration)
-    if fold is not None:
-        frame["split"] = _by_fold(frame, fold)
+    crossed: list[Rejected] = []
+    if cv is not None:
+        frame, crossed = _tested(frame, cv, fold, seed)
+    elif fold is not None:
+        frame["split"] = np.where(_in_fold(frame, fold), "valid", "train")
     given = frame["split"].ne("")
     if not given.any():
         held = _hold_out(frame, valid + calibration, rng)
@@ -107,16 +118,41 @@ def assign_splits(
         taken = _hold_out(frame.loc[pool], share, rng, groups_may_touch=True)
         frame.loc[pool[taken], "split"] = "calibration"
     _check(frame)
-    return frame, moved
+    return frame, crossed + moved
 
 
-def _by_fold(frame: pd.DataFrame, fold: str) -> npt.NDArray[np.str_]:
+def _tested(
+    frame: pd.DataFrame, cv: int | str, fold: str | None, seed: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The fold as test and all else as training, but for what shares a group with the fold."""
+    if frame["split"].ne("").any():
+        named = ", ".join(sorted(set(frame["split"]) - {""}))
+        raise SecondhandError(
+            f"--cv {cv}: the data bring a split of their own ({named}), which folds would undo: "
+            "take it out, or leave --cv out"
+        )
+    frame["fold"] = assign_folds(frame, cv, seed=seed)
+    if fold is None:
+        raise SecondhandError(f"--cv {cv}: one run tests one fold; name it by --fold")
+    tested = _in_fold(frame, fold)
+    frame["split"] = np.where(tested, "test", "train")
+    groups = frame["group"]
+    crossing = ~tested & groups.ne("") & groups.isin(set(groups[tested]))
+    why = "is also in the fold that is tested, so it may not be learned from"
+    left = [
+        Rejected(path, f"its group {group!r} {why}")
+        for path, group in zip(frame["path"][crossing], groups[crossing], strict=True)
+    ]
+    return frame.loc[~crossing], left
+
+
+def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
     folds = frame["fold"].astype(str) if "fold" in frame else pd.Series("", index=frame.index)
     if not folds.eq(str(fold)).any():
-        there = sorted(set(folds) - {""})
+        there = fold_names(folds[folds.ne("")])
         hint = f"the folds are {', '.join(there)}" if there else "the table has no column 'fold'"
         raise SecondhandError(f"--fold {fold}: no item is in it; {hint}")
-    return np.where(folds.eq(str(fold)), "valid", "train")
+    return folds.eq(str(fold))
 
 
 def _hold_out(

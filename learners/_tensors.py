@@ -38,13 +38,21 @@ def check_head(file: Path, spec: NetworkSpec) -> None:
             shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, OSError, RuntimeError) as error:
         raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
-    layers = [name for name in shapes if re.fullmatch(r"1\.\d{1,3}\.weight", name)]
-    last = shapes[max(layers, key=lambda name: int(name.split(".")[1]))] if layers else []
-    hidden = last[1] if spec.head == "linear" and len(last) == 2 else spec.hidden
-    if last != [spec.n_classes, hidden]:
-        raise BadFile(
-            file, f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
-        )
+    members = [f"members.{n}." for n in range(spec.members)] if spec.members > 1 else [""]
+    for member in members:
+        layers = {
+            int(found[1]): shape
+            for name, shape in shapes.items()
+            if (found := re.fullmatch(re.escape(member) + r"1\.(\d{1,3})\.weight", name))
+        }
+        last = layers[max(layers)] if layers else []
+        hidden = spec.hidden if spec.head == "concat" or len(last) != 2 else last[1]
+        if last != [spec.n_classes, hidden]:
+            raise BadFile(
+                file,
+                f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
+                + (f" in each of {spec.members} members" if spec.members > 1 else ""),
+            )
 
 
 def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:

@@ -5,17 +5,21 @@ One builder serves training and prediction: :func:`build` makes the network of a
 
 A network is ``nn.Sequential(body, head)``. The body of a convolutional network gives a feature map
 [batch, features, h, w]; that of a transformer, which pools in a way of its own, gives
-[batch, features]. The last layer of the head gives the logits [batch, classes].
+[batch, features]. The last layer of the head gives the logits [batch, classes]. Several such networks
+that answer together are an :class:`Ensemble`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
@@ -29,7 +33,8 @@ from learners._bodies import (
 )
 from learners._scratch import digits_preprocessing, scratch_arch
 
-HEADS = ("concat", "linear")
+HEADS = ("concat", "linear", "cosine")
+MAX_MEMBERS = 16
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,12 @@ class NetworkSpec:
     backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
     n_classes : length of the logits.
     size : side of the square input in pixels.
-    head : "concat" (fastai's: average and maximum pooled, two linear layers) or "linear" (dropout
-        and one linear layer); "auto" takes concat for feature maps and linear for transformers.
+    head : "concat" (fastai's: average and maximum pooled, two linear layers), "linear" (dropout
+        and one linear layer) or "cosine" (:class:`Cosine` of the pooled features); "auto" takes
+        concat for feature maps and linear for transformers.
     hidden : width between concat's two linear layers.
     dropout : before the last layer, in [0, 1); half as much before the first one.
+    members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
     """
 
     backbone: str
@@ -53,12 +60,18 @@ class NetworkSpec:
     head: str = "auto"
     hidden: int = 512
     dropout: float = 0.5
+    members: int = 1
 
     def __post_init__(self) -> None:
         problems = []
         if type(self.backbone) is not str:
             problems.append(f"backbone {self.backbone!r} is not a name")
-        for name, low, high in (("n_classes", 2, 100_000), ("size", 8, 2048), ("hidden", 1, 65536)):
+        for name, low, high in (
+            ("n_classes", 2, 100_000),
+            ("size", 8, 2048),
+            ("hidden", 1, 65536),
+            ("members", 1, MAX_MEMBERS),
+        ):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {value!r} is not a whole number from {low} to {high}")
@@ -77,10 +90,71 @@ class ConcatPool(nn.Module):
         return torch.cat([x.amax((2, 3)), x.mean((2, 3))], dim=1)
 
 
+class Unit(nn.Module):
+    """[batch, features] -> the same directions, each of length 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.normalize(x, dim=1)
+
+
+class Cosine(nn.Module):
+    """Unit vectors -> logits: s times the cosine of the angle to each class's weight, s learned.
+
+    The cosine softmax that von Mises-Fisher heads are compared with (arXiv:2103.15718, section 2):
+    a class is a direction, and how long a feature is says nothing. s = exp(``log_scale``) is above
+    0; it begins at 16, where the loss over 1000 classes can still fall to 1e-4 (the bound of
+    arXiv:1704.06369, proposition 2), and stays at 100 or below, as CLIP's (arXiv:2103.00020).
+    """
+
+    def __init__(self, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_classes, n_features) / math.sqrt(n_features))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(16.0)))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.clamp(max=math.log(100.0)).exp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * functional.linear(x, functional.normalize(self.weight, dim=1))
+
+
+class Ensemble(nn.Module):
+    """Networks of one spec that answer by their mean probability (arXiv:1612.01474).
+
+    Its logits are those of :func:`averaged`; its features are the members' side by side, each of
+    length 1, so that a cosine between two of them is the mean of the members' cosines.
+    """
+
+    def __init__(self, members: Iterable[nn.Sequential]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return averaged([member(x) for member in self.members])
+
+
+Network = nn.Sequential | Ensemble
+
+
+def averaged(logits: list[Tensor]) -> Tensor:
+    """Logits [batch, classes] whose softmax is the mean of the softmaxes of all that are given.
+
+    Softmax leaves one number an item open. It is set so that the log-sum-exp of the result is the
+    mean of theirs: scores that are read off the logits themselves (largest logit, energy) keep
+    their meaning, and equal logits come out as they went in. Of one it is that one, to the bit.
+    """
+    if len(logits) == 1:
+        return logits[0]
+    stacked = torch.stack(logits)
+    level = stacked.logsumexp(2, keepdim=True)
+    return (stacked - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
+
+
 def build(
     spec: NetworkSpec, *, pretrained: bool = True, weights: str | Path | None = None
-) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
-    """Build the network of a spec.
+) -> tuple[Network, NetworkSpec, Preprocessing]:
+    """Build the network of a spec, all members of it.
 
     Parameters
     ----------
@@ -98,6 +172,12 @@ def build(
     SecondhandError : the name is unknown (the nearest ones are offered), the size does not suit it,
         the weights cannot be downloaded, or they belong to another architecture.
     """
+    if spec.members > 1:
+        one = replace(spec, members=1)
+        built = [build(one, pretrained=pretrained, weights=weights) for _ in range(spec.members)]
+        _, resolved, preprocessing = built[0]
+        members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
+        return Ensemble(members), replace(resolved, members=spec.members), preprocessing
     body, preprocessing = load_body(
         spec.backbone, spec.size, pretrained and weights is None, weights
     )
@@ -129,12 +209,26 @@ def native_size(name: str) -> int:
     return int(config.input_size[-1]) if config is not None else 224
 
 
-def logits_and_features(network: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
+def first_member(network: Network) -> nn.Sequential:
+    """The network itself, or the first of an ensemble: what can be asked where it looked."""
+    if isinstance(network, Ensemble):
+        member = network.members[0]
+        assert isinstance(member, nn.Sequential)
+        return member
+    return network
+
+
+def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     """Logits [batch, classes] and the body's features [batch, width], pooled, in one pass.
 
     Distances are measured in these, not in what goes into the last layer: the concat head's hidden
     layer has forgotten more of what no class needs (AUROC of strangers 0.84 there, 0.88 here).
     """
+    if isinstance(network, Ensemble):
+        logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
+        return averaged(list(logits)), torch.cat(
+            [functional.normalize(features.float(), dim=1) for features in each], dim=1
+        )
     features = network[0](x)
     return network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
 
@@ -185,6 +279,10 @@ def _head(spec: NetworkSpec, n_features: int, spatial: bool) -> nn.Sequential:
     else:
         pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if spatial else []
         layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]
+        if spec.head == "cosine":
+            # Dropout after the length is set: before it, what is left would be drawn out again, and
+            # the cosines of training and of prediction would differ by sqrt(1 - dropout).
+            layers = [*pool, Unit(), nn.Dropout(spec.dropout), Cosine(n_features, spec.n_classes)]
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)

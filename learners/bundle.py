@@ -4,7 +4,8 @@
     format version, network, classes, preprocessing, recipe, confidence, provenance, metrics and
     the SHA-256 of the other files.
 ``model.safetensors``
-    the weights, under the names of :func:`learners.backbones.build`.
+    the weights, under the names of :func:`learners.backbones.build`; those of an ensemble's
+    members under ``members.0.``, ``members.1.``, …
 ``reference.safetensors``
     what the distance to the training data is measured against.
 ``README.md``
@@ -25,23 +26,25 @@ from typing import Any
 
 import numpy as np
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from learners._tensors import check_head, fill, plain, read_tensors, sha256
-from learners.backbones import NetworkSpec, build
+from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
 from learners.confidence import Confidence
+from learners.views import PLAIN, View, read_views
 
-FORMAT = 1
+#: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
+FORMAT = 2
 CONFIG, WEIGHTS, REFERENCE, CARD = (
     "config.json", "model.safetensors", "reference.safetensors", "README.md",
 )  # fmt: skip
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
-    "format", "network", "classes", "preprocessing", "recipe", "overlap", "confidence",
+    "format", "network", "classes", "preprocessing", "recipe", "overlap", "views", "confidence",
     "provenance", "metrics", "hashes",
 }  # fmt: skip
 
@@ -52,23 +55,25 @@ class Bundle:
 
     Attributes
     ----------
-    network : ``Sequential(body, head)`` in eval mode, float32.
+    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32.
     spec : how to build it.
     classes : the label of each logit.
     preprocessing : picture -> input.
     recipe : how a signal is drawn, as JSON; None for pictures.
     overlap : the part of a long recording's window that the next one shares, 0 to below 1.
+    views : how each input is looked at; the answers for them are averaged.
     confidence : settings of temperature, threshold and distance, as JSON.
     reference : tensors that the distance needs; may be empty.
     provenance, metrics : what it was trained on and what it reached, as JSON.
     """
 
-    network: nn.Sequential
+    network: Network
     spec: NetworkSpec
     classes: list[str]
     preprocessing: Preprocessing
     recipe: dict[str, Any] | None = None
     overlap: float = 0.25
+    views: tuple[View, ...] = (PLAIN,)
     confidence: dict[str, Any] = field(default_factory=dict)
     reference: dict[str, Tensor] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -91,6 +96,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             "preprocessing": dataclasses.asdict(bundle.preprocessing),
             "recipe": bundle.recipe,
             "overlap": bundle.overlap,
+            "views": [dataclasses.asdict(view) for view in bundle.views],
             "confidence": bundle.confidence,
             "provenance": bundle.provenance,
             "metrics": bundle.metrics,
@@ -167,6 +173,10 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= 0.95:
         raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to 0.95")
+    try:
+        views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
     confidence = _mapping(config, "confidence", folder)
     check_head(folder / WEIGHTS, spec)
     tensors = read_tensors(folder / WEIGHTS)
@@ -187,6 +197,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         preprocessing=preprocessing,
         recipe=recipe,
         overlap=overlap,
+        views=views,
         confidence=confidence,
         reference=reference,
         provenance=_mapping(config, "provenance", folder),
@@ -234,6 +245,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
             folder / CONFIG,
             f"format {version} is newer than this program reads ({FORMAT}): update secondhand",
         )
+    if version == 1:
+        config.setdefault("views", [dataclasses.asdict(PLAIN)])
+        if isinstance(config.get("network"), dict):
+            config["network"].setdefault("members", 1)
     wrong = sorted(_KEYS ^ set(config))
     if wrong:
         raise BadFile(

@@ -17,9 +17,9 @@ ScoreName = Literal[
 ]
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field that is also a flag."""
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, *, bare: Any = None) -> Any:
+    """A dataclass field that is also a flag; ``bare`` is its value where none follows the flag."""
+    return field(default=default, metadata={"help": help, "bare": bare})
 
 
 @dataclass
@@ -39,6 +39,11 @@ class DataSettings:
         None, "regular expression on the file name: what must not be split"
     )
     fold: str | None = option(None, "value of the column 'fold' that is held out")
+    cv: int | str | None = option(
+        None,
+        "cross-validation: the column fold, the column group, or a number of folds; with --fold one "
+        "of them",
+    )
     valid: float = option(0.15, "part of the items that chooses the checkpoint")
     calibration: float = option(0.15, "part of the items that sets temperature and threshold")
 
@@ -109,8 +114,9 @@ class NetworkSettings:
     )
     pretrained: bool = option(True, "start from published weights")
     size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
-    head: Literal["auto", "concat", "linear"] = option(
-        "auto", "concat for CNNs, linear for transformers"
+    head: Literal["auto", "concat", "linear", "cosine"] = option(
+        "auto",
+        "concat for CNNs, linear for transformers; or cosine: direction alone, learned scale",
     )
     hidden: int = option(512, "width of the concat head")
     dropout: float = option(0.5, "before the last layer")
@@ -144,6 +150,9 @@ class TrainSettings:
     )
     keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
     seed: int = option(0, "of splits, weights, order and augmentation")
+    seeds: int = option(
+        1, "networks trained, with this seed and those after it; they answer by their mean"
+    )
 
     def of(self, kind: str) -> TrainSettings:
         """With what was left open set as it suits data of this kind.
@@ -164,6 +173,12 @@ class AugmentSettings:
     lighting: float = option(0.2, "largest change of brightness and contrast")
     augment_strength: float = option(
         1.0, "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2"
+    )
+    tta: int = option(
+        1,
+        "views of each file that answers are averaged over, 1 (off) to 32: mirrored and closer "
+        "pictures, sounds moved in time; 4 where no number is given",
+        bare=4,
     )
 
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from learners import _command
 from learners.config import FINETUNE
 from learners.flags import make_parser, parse
+
+#: Figures of the folds that the terminal shows; the others are in the files.
+SHOWN = (
+    "test_accuracy",
+    "test_coverage",
+    "test_accuracy_of_accepted",
+    "test_ece",
+    "unknown_accepted",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,11 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     data, run_settings = settings[0], settings[-1]
 
     _command.log_to_terminal()
+    words = sys.argv[1:] if argv is None else argv
+    command = shlex.join(["python", "-m", "learners.finetune", *words])
+    if data.cv is not None and data.fold is None:
+        return _cross_validate(settings, command)
     from learners.folder import run_folder
     from learners.run import run
 
-    words = sys.argv[1:] if argv is None else argv
-    command = shlex.join(["python", "-m", "learners.finetune", *words])
     with run_folder(data.data, run_settings) as folder:
         _command.log_to_terminal(folder / "log.txt")
         result = run(folder, *settings, command=command)
@@ -38,6 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"\nmodel   {result.folder}/model\nreport  {result.folder}/report/index.html")
     print(f"answers python -m learners.predict {result.folder}/model FILE...")
     return 130 if result.interrupted else 0
+
+
+def _cross_validate(settings: Sequence[Any], command: str) -> int:
+    from learners.folds import cross_validate
+
+    result = cross_validate(settings, command=command, log_to=_command.log_to_terminal)
+    shown = [name for name in result.table if name == "fold" or name in SHOWN]
+    if len(shown) > 1:
+        table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))
+        print("\n" + table.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
+    if result.folder.exists():
+        print(f"\nfolds   {result.folder}/folds.csv\nreport  {result.folder}/report/index.html")
+    return 130 if result.missing else 0
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
                 keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
             else:
                 keywords["type"] = hints[item.name]
+                if item.metadata["bare"] is not None:
+                    keywords |= {"nargs": "?", "const": item.metadata["bare"]}
             section.add_argument(flag, **keywords)
     return parser
 

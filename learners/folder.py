@@ -60,9 +60,15 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _unused_name(data: str) -> Path:
+def run_name(data: str) -> str:
+    """What a run is called after its data."""
     name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
-    folder, count = Path("runs") / (name or "run"), 1
+    return name or "run"
+
+
+def _unused_name(data: str) -> Path:
+    name = run_name(data)
+    folder, count = Path("runs") / name, 1
     while folder.exists():
         count += 1
         folder = Path("runs") / f"{name}-{count}"
@@ -97,10 +103,13 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def check_room(folder: Path, network: nn.Module) -> None:
-    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model."""
+def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
+    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
+
+    ``members`` such networks are to be saved.
+    """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    need, free = 4 * size + (16 << 20), shutil.disk_usage(folder).free
+    need, free = 4 * size * members + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
         raise SecondhandError(
             f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "

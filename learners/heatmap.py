@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
 from datasets.recipe import colour_table
+from learners.backbones import Network, first_member
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,7 +35,7 @@ NO_MAP = (
 
 
 def heatmap(
-    network: nn.Sequential,
+    network: Network,
     picture: Tensor | npt.NDArray[np.uint8],
     class_index: int,
     *,
@@ -44,7 +45,7 @@ def heatmap(
 
     Parameters
     ----------
-    network : ``Sequential(body, head)`` in eval mode.
+    network : ``Sequential(body, head)`` in eval mode; of an ensemble the first member is asked.
     picture : uint8 [3, h, w] as `Predictor.open` gives it, which needs ``preprocessing``; or the
         network's own input, a normalised float tensor [3, h, w] or [1, 3, h, w].
     class_index : the place of the class among the logits.
@@ -57,6 +58,7 @@ def heatmap(
     ------
     SecondhandError : another shape, a class that is not there, or a backbone that gives no map.
     """
+    network = first_member(network)
     device = next(network.parameters()).device
     x = _normalised(picture, preprocessing).to(device)
     with torch.inference_mode(False), torch.no_grad():

@@ -44,17 +44,9 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     ------
     SecondhandError : a setting that the data do not have, or nothing to learn from.
     """
-    if not data.data:
-        raise SecondhandError(
-            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
-        )
-    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    table = load_grouped(data, signal)
     given = signal.of(table.kind)
-    if data.group_by:
-        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
-    table.frame, moved = assign_splits(
-        table.frame, valid=data.valid, calibration=data.calibration, seed=seed, fold=data.fold
-    )
+    table.frame, moved = split(table.frame, data, seed)
     table.rejected += moved
     if data.unknown:
         there = pd.concat([table.frame, table.unknowns])
@@ -75,6 +67,32 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     )
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return Loaded(table, rows, recipe)
+
+
+def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
+    """The item table with its groups, not yet split."""
+    if not data.data:
+        raise SecondhandError(
+            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
+        )
+    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    if data.group_by:
+        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    return table
+
+
+def split(
+    frame: pd.DataFrame, data: DataSettings, seed: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The table with its splits as the settings want them, and what was left out for that."""
+    return assign_splits(
+        frame,
+        valid=data.valid,
+        calibration=data.calibration,
+        seed=seed,
+        fold=data.fold,
+        cv=data.cv,
+    )
 
 
 def picture_cache(signal: SignalSettings) -> PictureCache:

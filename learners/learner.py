@@ -35,7 +35,7 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
-from learners.backbones import parameter_groups
+from learners.backbones import ConcatPool, parameter_groups
 from learners.config import TrainSettings
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ def _gives_a_map(network: nn.Sequential) -> bool:
     """Whether the head begins by pooling: the body is a CNN's."""
     head = network[1]
     assert isinstance(head, nn.Sequential)
-    return not isinstance(head[0], nn.Dropout)
+    return isinstance(head[0], ConcatPool | nn.AdaptiveAvgPool2d)
 
 
 def _through_vision_learner(

@@ -59,6 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="also the set of classes that holds the right one with the coverage fine-tuned for",
     )
+    answers.add_argument(
+        "--no-tta",
+        action="store_true",
+        help="look at each file once, where the model was calibrated to look at it several times",
+    )
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
     speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
@@ -76,7 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.predictor import Predictor
 
     predictor = Predictor(
-        settings.model, threshold=settings.threshold, top=settings.top, device=settings.device
+        settings.model,
+        threshold=settings.threshold,
+        top=settings.top,
+        device=settings.device,
+        tta=not settings.no_tta,
     )
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(

@@ -5,6 +5,7 @@ Pictures are decoded in threads while the network works on the batch before.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,13 +33,15 @@ from learners.answers import (
     stacked,
     unheard,
 )
-from learners.backbones import logits_and_features
 from learners.bundle import Bundle, load_bundle, read_confidence
+from learners.views import PLAIN, look_and_average
 
 __all__ = ["Prediction", "Predictor", "pick_device"]
 
 Asked = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | str
+
+log = logging.getLogger(__name__)
 
 
 class Predictor:
@@ -50,6 +53,7 @@ class Predictor:
     threshold : instead of the model's own, in [0, 1]; 0 accepts everything.
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
+    tta : look at each input in all of the model's views, as its calibration did; False for one.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Predictor:
         threshold: float | None = None,
         top: int = 3,
         device: str = "auto",
+        tta: bool = True,
     ) -> None:
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
         self.classes = self.bundle.classes
@@ -75,6 +80,13 @@ class Predictor:
         )
         if threshold is not None:
             self.confidence = self.confidence.with_threshold(threshold)
+        self.views = self.bundle.views if tta else (PLAIN,)
+        if len(self.views) < len(self.bundle.views):
+            log.warning(
+                "one view instead of %d: the model's probabilities, threshold and distance were "
+                "calibrated with all of them",
+                len(self.bundle.views),
+            )
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
@@ -156,7 +168,7 @@ class Predictor:
         # The arithmetic of the validation DataLoader, to the last bit.
         x = x.float().div_(255).sub_(self.mean).div_(self.std)
         x = x.contiguous(memory_format=torch.channels_last)
-        logits, features = logits_and_features(self.network, x)
+        logits, features = look_and_average(self.network, x, self.views)
         return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     def _parts(self, source: Source) -> list[Source]:

@@ -8,33 +8,19 @@ The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejecte
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
-from fastai.data.block import TransformBlock
-from fastai.learner import Learner
 from fastai.torch_core import set_seed
-from fastxtend.callback.channelslast import ChannelsLast
 
-from datasets.blocks import (
-    Augmentation,
-    PictureBlock,
-    SignalAugmentation,
-    SpectrogramBlock,
-    dataloaders,
-)
 from datasets.errors import SecondhandError
 from learners import callbacks
 from learners._galleries import Pictures
-from learners.backbones import NetworkSpec, build, native_size
+from learners.backbones import MAX_MEMBERS
 from learners.bundle import Bundle, read_confidence, save_bundle
 from learners.config import (
     AugmentSettings,
@@ -47,15 +33,16 @@ from learners.config import (
     TrainSettings,
 )
 from learners.flags import dump
-from learners.folder import check_room, provenance, write_csv
+from learners.folder import provenance, write_csv
 from learners.heldout import answer, calibrate, reference_rows
-from learners.items import load_items, picture_cache
-from learners.learner import find_lr, fine_tune, make_learner, tracker
+from learners.items import load_items
 from learners.measure import judge, measure, plain
+from learners.members import train_members
 from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
 from learners.suspects import near_duplicates
+from learners.views import views_for
 
 log = logging.getLogger(__name__)
 
@@ -94,79 +81,36 @@ def run(
         torch.set_num_threads(speed.threads)
     set_seed(train.seed, reproducible=True)
     device = pick_device(speed.device)
-    precision = callbacks.resolve_precision(speed.precision, device)
-    table, rows, recipe = load_items(data, signal, train.seed, folder)
+    callbacks.resolve_precision(speed.precision, device)
+    loaded = load_items(data, signal, train.seed, folder)
+    table, rows, recipe = loaded
     train = train.of(table.kind)
     (folder / "config.yaml").write_text(
         dump((data, signal, network, train, augment, speed, confidence, settings))
     )
-    classes = table.classes
-    body, spec, preprocessing = build(
-        NetworkSpec(
-            backbone=network.backbone,
-            n_classes=len(classes),
-            size=network.size or native_size(network.backbone),
-            head=network.head,
-            hidden=network.hidden,
-            dropout=network.dropout,
-        ),
-        pretrained=network.pretrained,
-        weights=network.weights,
+    views = views_for(
+        table.kind,
+        augment.tta,
+        flip=augment.flip,
+        min_scale=augment.min_scale,
+        strength=augment.augment_strength,
     )
-    check_room(folder, body)
-    block: TransformBlock
-    if recipe is None:
-        varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
-        block = PictureBlock(preprocessing, varied)
-    else:
-        preprocessing = replace(preprocessing, squish=True)
-        varied_signal = SignalAugmentation(augment.augment_strength)
-        block = SpectrogramBlock(recipe, preprocessing, varied_signal, picture_cache(signal))
-    workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
-    dls = dataloaders(
-        rows, block, classes, bs=train.bs, workers=workers, path=str(folder), device=device
-    )
-    best = callbacks.KeepBest(folder / "checkpoint", train.monitor, last=train.keep == "last")
-    counts = rows.loc[rows["split"].eq("train"), "label"].value_counts()
-    learn = make_learner(
-        dls,
-        body,
-        preprocessing,
-        train,
-        counts=[int(counts[name]) for name in classes],
-        cbs=[
-            callbacks.WatchLoss(),
-            callbacks.History(folder / "history.csv"),
-            best,
-            *callbacks.mixed_precision(precision, device),
-            *([callbacks.Ema()] if train.ema else []),
-            *([ChannelsLast()] if speed.channels_last else []),
-            *([callbacks.Compile()] if speed.compile else []),
-            *tracker(settings.track, folder),
-        ],
-        pretrained=network.pretrained or network.weights is not None,
-    )
-    log.info(
-        "%s at %d px, %s, %s: %.1f M parameters",
-        spec.backbone, spec.size, device, precision, sum(p.numel() for p in body.parameters()) / 1e6,
-    )  # fmt: skip
-    interrupted = _train(learn, train)
-    if not best.restore(learn.model):
-        raise KeyboardInterrupt  # before the first epoch was over: there is nothing to keep
+    made = train_members(folder, loaded, signal, network, train, augment, speed, settings, device)
     bundle = Bundle(
-        network=learn.model.eval(),
-        spec=spec,
-        classes=classes,
-        preprocessing=preprocessing,
+        network=made.network,
+        spec=made.spec,
+        classes=table.classes,
+        preprocessing=made.preprocessing,
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=signal.overlap,
+        views=views,
         provenance=provenance(table, command, began),
     )
     reference = calibrate(bundle, table.frame, rows, confidence, train)
     evaluation = answer(bundle, table, train.bs)
     bundle.metrics = measure(evaluation.predictions)
-    fitted = read_confidence(bundle.confidence, bundle.reference, len(classes))
-    tables = score_tables(evaluation, classes, fitted, reference)
+    fitted = read_confidence(bundle.confidence, bundle.reference, len(table.classes))
+    tables = score_tables(evaluation, table.classes, fitted, reference)
     bundle.metrics["scores"] = plain({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
@@ -181,29 +125,14 @@ def run(
         tables=tables,
         twins=near_duplicates(evaluation, bundle, judged, trained, pictures.draw),
     )
-    return Result(folder, bundle.metrics, interrupted)
-
-
-def _train(learn: Learner, train: TrainSettings) -> bool:
-    """Fine-tune. True where Ctrl-C ended it."""
-    with nullcontext() if sys.stderr.isatty() else learn.no_bar(), learn.no_logging():
-        try:
-            lr = train.lr
-            if lr == "auto":
-                lr, suggestions = find_lr(learn)
-                named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-                log.info("learning rate %.2g (%s)", lr, named)
-            fine_tune(learn, train, float(lr))
-        except KeyboardInterrupt:
-            log.warning("interrupted: the best epoch so far is kept")
-            return True
-    return False
+    return Result(folder, bundle.metrics, made.interrupted)
 
 
 def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
     """Every wrong number at once."""
     limits: Sequence[tuple[str, Any, bool]] = (
         ("--epochs", train.epochs, train.epochs >= 0),
+        ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS),
         ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
         ("--bs", train.bs, train.bs >= 1),
         ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),

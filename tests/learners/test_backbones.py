@@ -23,7 +23,9 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from learners.backbones import (
+    Ensemble,
     NetworkSpec,
+    averaged,
     build,
     logits_and_features,
     native_size,
@@ -448,3 +450,103 @@ def test_no_network_is_said_soon_and_with_both_remedies(tmp_path: Path, name: st
     assert "--backbone embedded" in done.stderr
     assert "--weights FILE" in done.stderr
     assert time.monotonic() - started < 30  # import of torch included, on a busy machine
+
+
+# --- cosine head ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "size"), [("test_resnet", 32), ("test_vit", 64)])
+def test_cosine_logits_are_bounded_by_the_scale_and_forget_the_features_length(
+    name: str, size: int
+) -> None:
+    built = network(name, size, head="cosine").eval()
+    head = built[1]
+    scale = head[-1].scale.item()
+    assert scale == pytest.approx(16)
+    with torch.inference_mode():
+        features = built[0](torch.randn(6, 3, size, size))
+        logits = head(features)
+        assert logits.abs().max() <= scale * (1 + 1e-6)
+        assert torch.allclose(head(1000 * features), logits, atol=1e-4)
+        assert torch.allclose(head(1e-3 * features), logits, atol=1e-4)
+        # By definition: s · cos(angle between feature and class weight).
+        pooled = features.mean((2, 3)) if features.ndim == 4 else features
+        cosine = torch.nn.functional.cosine_similarity(
+            pooled[:, None], head[-1].weight[None], dim=2
+        )
+        assert torch.allclose(logits, scale * cosine, atol=1e-5)
+        # A feature that is a class's direction has the largest logit there is.
+        assert head[-2:](
+            head[-1].weight / head[-1].weight.norm(dim=1, keepdim=True)
+        ).diagonal() == (pytest.approx(scale, rel=1e-5))
+
+
+def test_the_scale_is_learned_and_stays_within_bounds() -> None:
+    built = network("test_resnet", 32, head="cosine")
+    loss = nn.CrossEntropyLoss()(built(torch.randn(8, 3, 32, 32)), torch.arange(8) % 3)
+    loss.backward()
+    log_scale = built[1][-1].log_scale
+    assert log_scale.grad is not None
+    assert log_scale.grad.abs() > 1e-6
+    assert any(parameter is log_scale for parameter in parameter_groups(built)[-1])
+    for value, expected in ((-50.0, 0.0), (0.0, 1.0), (1000.0, 100.0)):
+        with torch.no_grad():
+            log_scale.fill_(value)
+        assert built[1][-1].scale.item() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert built[1][-1].scale.item() > 0
+
+
+def test_dropout_leaves_the_expected_cosine_as_it_is() -> None:
+    torch.manual_seed(0)
+    head = network("test_vit", 64, head="cosine", dropout=0.5)[1]
+    features = torch.randn(1, 64).expand(20_000, 64)
+    with torch.no_grad():
+        trained, answered = head.train()(features).mean(0), head.eval()(features)[0]
+    assert torch.allclose(trained, answered, atol=0.1)
+
+
+# --- ensembles ------------------------------------------------------------------------------------
+
+
+def ensemble(members: int, **options: object) -> Ensemble:
+    built, spec, _ = build(
+        NetworkSpec("test_resnet", 3, size=32, members=members, **options), pretrained=False
+    )
+    assert isinstance(built, Ensemble)
+    assert spec.members == members
+    return built.eval()
+
+
+@pytest.mark.parametrize("members", [2, 5])
+def test_an_ensemble_answers_the_mean_of_its_members_probabilities(members: int) -> None:
+    built = ensemble(members, head="cosine")
+    x = torch.randn(6, 3, 32, 32)
+    with torch.inference_mode():
+        logits, features = logits_and_features(built, x)
+        each = torch.stack([member(x).double().softmax(1) for member in built.members])
+        parts = [logits_and_features(member, x) for member in built.members]
+        assert torch.equal(logits, built(x))
+    assert (each.max(0).values - each.min(0).values).max() > 0.05
+    assert torch.allclose(logits.double().softmax(1), each.mean(0), atol=1e-6)
+    # Energy, which softmax leaves open, is the mean of theirs.
+    energies = torch.stack([z.logsumexp(1) for z, _ in parts])
+    assert torch.allclose(logits.logsumexp(1), energies.mean(0), atol=1e-5)
+    # The cosine of two items' features is the mean of the members' cosines.
+    cosines = torch.stack([torch.nn.functional.cosine_similarity(f[:1], f) for _, f in parts])
+    joined = torch.nn.functional.cosine_similarity(features[:1], features)
+    assert torch.allclose(joined, cosines.mean(0), atol=1e-5)
+
+
+def test_averages_of_sure_and_of_equal_logits() -> None:
+    one = torch.tensor([[2.0, -1.0, 0.5], [800.0, -800.0, 0.0]])
+    assert averaged([one]) is one
+    assert torch.allclose(averaged([one] * 4), one, atol=1e-4)
+    opposed = averaged([one, one.flip(1)])
+    assert torch.isfinite(opposed).all(), "probabilities below float32's smallest are no zeros"
+    assert opposed[1].softmax(0).tolist() == pytest.approx([0.5, 0, 0.5], abs=1e-6)
+
+
+@pytest.mark.parametrize("members", [0, -1, 17, 10**9, True, 2.0, "2", None])
+def test_member_counts_that_cannot_be(members: object) -> None:
+    with pytest.raises(SecondhandError, match=r"members .* is not a whole number from 1 to 16"):
+        NetworkSpec("test_resnet", 3, members=members)  # type: ignore[arg-type]

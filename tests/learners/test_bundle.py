@@ -86,11 +86,20 @@ def refused(folder: Path, names: str, match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "size", "head"),
-    [("test_resnet", 48, "concat"), ("test_resnet", 32, "linear"), ("test_vit", 64, "auto")],
+    ("backbone", "size", "head", "members"),
+    [
+        ("test_resnet", 48, "concat", 1),
+        ("test_resnet", 32, "linear", 1),
+        ("test_resnet", 32, "cosine", 1),
+        ("test_vit", 64, "auto", 1),
+        ("test_vit", 64, "cosine", 1),
+        ("test_resnet", 32, "concat", 3),
+        ("test_resnet", 32, "cosine", 2),
+        ("test_vit", 64, "linear", 2),
+    ],
 )
-def test_what_is_loaded_is_what_was_saved(backbone, size, head, tmp_path):
-    original = make(backbone, size, head=head, hidden=40)
+def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_path):
+    original = make(backbone, size, head=head, hidden=40, members=members)
     loaded = load_bundle(save_bundle(original, tmp_path / "deep" / "model"))
     assert not loaded.network.training
     x = torch.randn(4, 3, size, size)
@@ -248,6 +257,33 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     many = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"hidden": 512, "n_classes": len(many)}, classes=many)
     refused(folder, WEIGHTS, r"last layer is \[3, 512\]")
+
+
+@pytest.mark.parametrize("members", [0, -2, 17, 10**9, True, 1.5, "2", None, [2]])
+def test_counts_of_members_that_cannot_be(folder, members):
+    edit(folder, network={"members": members})
+    refused(folder, CONFIG, "members")
+
+
+def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "build", lambda *a, **k: pytest.fail("a network was built"))
+    edit(folder, network={"members": 16})
+    refused(folder, WEIGHTS, r"last layer is \[\].*in each of 16 members")
+    three = save_bundle(make(members=3), tmp_path / "three")
+    for claimed in (4, 1):
+        edit(three, network={"members": claimed})
+        refused(three, WEIGHTS, r"last layer is \[\]")
+
+
+def test_members_that_the_network_does_not_have(tmp_path):
+    three = save_bundle(make(members=3), tmp_path / "three")
+    edit(three, network={"members": 2})
+    refused(three, WEIGHTS, "tensors missing or too many for the network, as members.2.")
+    tensors = load_file(three / WEIGHTS)
+    other = {n.replace("members.2.", "members.-1."): v for n, v in tensors.items()}
+    put_tensors(three, WEIGHTS, other)
+    edit(three, network={"members": 3})
+    refused(three, WEIGHTS, r"last layer is \[\]")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

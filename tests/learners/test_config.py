@@ -163,3 +163,17 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     for group in FINETUNE:
         assert f"\n{group.__doc__}:\n" in said
     assert f"default: {TrainSettings().lr}" in said
+
+
+def test_a_flag_that_may_stand_bare(tmp_path: Path) -> None:
+    assert [read(*words)["tta"] for words in ((), ("--tta",), ("--tta", "6"))] == [1, 4, 6]
+    assert read("--tta", "--epochs", "3")["tta"] == 4
+
+
+@pytest.mark.parametrize("cv", [5, "fold", None])
+def test_folds_by_number_or_column_are_read_back_as_they_were(tmp_path: Path, cv: object) -> None:
+    words = [] if cv is None else ["--cv", str(cv)]
+    groups = parse(make_parser("learners.finetune", "words", FINETUNE), words, FINETUNE)
+    assert groups[0].cv == cv
+    (tmp_path / "saved.yaml").write_text(dump(groups))
+    assert read("--config", str(tmp_path / "saved.yaml"))["cv"] == cv

@@ -140,6 +140,16 @@ def test_the_network_stays_as_it_was_and_answers_meanwhile():
     assert not any(module._forward_hooks for module in network.modules())
 
 
+def test_of_an_ensemble_the_first_member_is_asked():
+    torch.manual_seed(0)
+    spec = NetworkSpec("test_resnet", 3, size=64, members=2)
+    network, _, _ = build(spec, pretrained=False)
+    x = torch.randn(3, 64, 64)
+    first, second = (heatmap(member, x, 1) for member in network.eval().members)
+    assert np.array_equal(heatmap(network, x, 1), first)
+    assert not np.array_equal(first, second)
+
+
 def test_a_body_without_places_says_so():
     flat = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4), nn.LayerNorm(4))
     network = nn.Sequential(flat, linear(4)).eval()

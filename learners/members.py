@@ -1,0 +1,188 @@
+"""The training itself: one network, or with ``--seeds N`` several that answer together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
+from fastai.data.block import TransformBlock
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+from fastai.torch_core import set_seed
+from fastxtend.callback.channelslast import ChannelsLast
+from torch import nn
+
+from datasets.blocks import (
+    Augmentation,
+    PictureBlock,
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+)
+from datasets.images import Preprocessing
+from learners import callbacks
+from learners.backbones import Ensemble, Network, NetworkSpec, build, first_member, native_size
+from learners.config import (
+    AugmentSettings,
+    NetworkSettings,
+    RunSettings,
+    SignalSettings,
+    SpeedSettings,
+    TrainSettings,
+)
+from learners.folder import check_room
+from learners.items import Loaded, picture_cache
+from learners.learner import find_lr, fine_tune, make_learner, tracker
+
+log = logging.getLogger(__name__)
+
+
+class Trained(NamedTuple):
+    """A network in eval mode with the weights of its best epochs, and how to build it again."""
+
+    network: Network
+    spec: NetworkSpec
+    preprocessing: Preprocessing
+    interrupted: bool
+
+
+def train_members(
+    folder: Path,
+    loaded: Loaded,
+    signal: SignalSettings,
+    network: NetworkSettings,
+    train: TrainSettings,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+    settings: RunSettings,
+    device: str,
+) -> Trained:
+    """Train ``train.seeds`` networks on the same split, each with a seed of its own.
+
+    The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
+    ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
+    in training and those before it.
+
+    Raises
+    ------
+    SecondhandError : a setting that the network or the machine does not allow.
+    KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
+    """
+    members: list[nn.Sequential] = []
+    for number in range(train.seeds):
+        if train.seeds > 1:
+            log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
+        if number:
+            set_seed(train.seed + number, reproducible=True)
+        one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+        dls = _batches(folder, loaded, preprocessing, signal, train.bs, augment, speed, device)
+        here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
+        best = callbacks.KeepBest(
+            folder / "checkpoint" if number == 0 else here,
+            train.monitor,
+            last=train.keep == "last",
+        )
+        history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
+        counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
+        precision = callbacks.resolve_precision(speed.precision, device)
+        learn = make_learner(
+            dls,
+            one,
+            preprocessing,
+            train,
+            counts=[int(counts[name]) for name in loaded.table.classes],
+            cbs=[
+                callbacks.WatchLoss(),
+                callbacks.History(history),
+                best,
+                *callbacks.mixed_precision(precision, device),
+                *([callbacks.Ema()] if train.ema else []),
+                *([ChannelsLast()] if speed.channels_last else []),
+                *([callbacks.Compile()] if speed.compile else []),
+                *tracker(settings.track, here),
+            ],
+            pretrained=network.pretrained or network.weights is not None,
+        )
+        if number == 0:
+            size = sum(p.numel() for p in one.parameters()) / 1e6
+            where = f"{spec.size} px, {device}, {precision}"
+            log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
+        interrupted = _train(learn, train)
+        if best.restore(learn.model):
+            members.append(learn.model.eval())
+        if interrupted:
+            break
+    if not members:
+        raise KeyboardInterrupt
+    joined = Ensemble(members).eval() if len(members) > 1 else members[0]
+    return Trained(joined, replace(spec, members=len(members)), preprocessing, interrupted)
+
+
+def _untrained(
+    folder: Path, loaded: Loaded, settings: NetworkSettings, members: int
+) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
+    """A pretrained body, a fresh head, and what the inputs must be like."""
+    spec = NetworkSpec(
+        backbone=settings.backbone,
+        n_classes=len(loaded.table.classes),
+        size=settings.size or native_size(settings.backbone),
+        head=settings.head,
+        hidden=settings.hidden,
+        dropout=settings.dropout,
+    )
+    one, spec, preprocessing = build(spec, pretrained=settings.pretrained, weights=settings.weights)
+    check_room(folder, one, members)
+    if loaded.recipe is not None:
+        preprocessing = replace(preprocessing, squish=True)
+    return first_member(one), spec, preprocessing
+
+
+def _batches(
+    folder: Path,
+    loaded: Loaded,
+    preprocessing: Preprocessing,
+    signal: SignalSettings,
+    bs: int,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+    device: str,
+) -> DataLoaders:
+    block: TransformBlock
+    if loaded.recipe is None:
+        varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
+        block = PictureBlock(preprocessing, varied)
+    else:
+        heard = SignalAugmentation(augment.augment_strength)
+        block = SpectrogramBlock(loaded.recipe, preprocessing, heard, picture_cache(signal))
+    workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
+    return dataloaders(
+        loaded.rows,
+        block,
+        loaded.table.classes,
+        bs=bs,
+        workers=workers,
+        path=str(folder),
+        device=device,
+    )
+
+
+def _train(learn: Learner, train: TrainSettings) -> bool:
+    """Fine-tune. True where Ctrl-C ended it."""
+    with nullcontext() if sys.stderr.isatty() else learn.no_bar(), learn.no_logging():
+        try:
+            lr = train.lr
+            if lr == "auto":
+                lr, suggestions = find_lr(learn)
+                named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+                log.info("learning rate %.2g (%s)", lr, named)
+            fine_tune(learn, train, float(lr))
+        except KeyboardInterrupt:
+            log.warning("interrupted: the best epoch so far is kept")
+            return True
+    return False
