@@ -1,14 +1,14 @@
 """Spoken digits by a speaker nobody has heard: ours against plain fastai on the essay's pictures.
 
-    python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits [--size 128]
+    python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits [--size 96]
 
 Leave-one-speaker-out: for each speaker one training on all clips of the others, measured on all
 clips of that speaker, by the weights of the last epoch. The held-out speaker thus chooses nothing:
 no epoch (`--keep last`), no setting, and of its two halves the one called "calibration" sets the
 temperature and the threshold alone, neither of which changes which class is best.
 
-Ours is the command with its defaults: `python -m learners.finetune --data CSV --fold SPEAKER
---keep last`, one epoch of the head and the rest of all weights.
+Ours is the command: `python -m learners.finetune --preset speech --data CSV --fold SPEAKER --keep
+last`, one epoch of the head and the rest of all weights; `--preset ''` takes the defaults.
 Peer: the essay's PNGs (`benchmarks/bench_render.py`, matplotlib's default size at 400 dpi, shrunk
 once to 256 px to spare the decoding in every epoch), `ImageDataLoaders`, `vision_learner` with its
 own head and `Normalize`, `fine_tune` with its defaults, as fastai's documentation teaches: the same
@@ -54,6 +54,7 @@ def ours(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> flo
     frame.to_csv(table, index=False)
     status = finetune(
         [
+            *(["--preset", settings.preset] if settings.preset else []),
             *("--data", str(table), "--fold", speaker, "--keep", "last"),
             *("--epochs", str(settings.epochs - 1), "--freeze-epochs", "1"),
             *("--size", str(settings.size), "--seed", str(settings.seed)),
@@ -136,8 +137,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--epochs", type=int, default=10, help="in all, the frozen one included")
+    parser.add_argument("--preset", default="speech", help="of ours; '' for the defaults")
     parser.add_argument("--speakers", nargs="+", help="all of them if not given")
     parser.add_argument("--sides", nargs="+", choices=["ours", "peer"], default=["ours", "peer"])
     parser.add_argument("--peer-augment", choices=["yes", "no"], default="no")

@@ -60,6 +60,8 @@ class SignalSettings:
     level: Literal["clip", "fixed", "pcen"] | None = option(
         None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
     )
+    n_fft: int | None = option(None, "sound: samples of a frame; 46 ms of them if not given")
+    hop: int | None = option(None, "sound: samples between frames; 12 ms of them if not given")
     n_mels: int | None = option(None, "sound: mel bands")
     range_db: float | None = option(None, "sound: dB from black to white")
     views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
@@ -86,7 +88,7 @@ class SignalSettings:
         """
         both = ("fmin", "fmax", "colour", "picture")
         own = {
-            "sound": ("rate", "window", "level", "n_mels", "range_db"),
+            "sound": ("rate", "window", "level", "n_fft", "hop", "n_mels", "range_db"),
             "strain": ("views", "layout", "context"),
         }
         names = [name for names in own.values() for name in names] + list(both)
