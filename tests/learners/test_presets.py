@@ -24,6 +24,7 @@ KINDS = {
     "esc50": "sound",
     "gravity-spy-2303.13917": "strain",
     "quick": "picture",
+    "speech": "sound",
     "urbansound8k": "sound",
 }
 each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
