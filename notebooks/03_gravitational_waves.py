@@ -23,6 +23,8 @@
 # to those who are online.
 
 # %%
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -34,14 +36,16 @@ from datasets.strain_recipe import StrainRecipe
 from datasets.table import load_table
 from datasets.whitening import spectral_density, whiten
 
+warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
-plt.rcParams.update({"figure.dpi": 80, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 62, "axes.spines.top": False, "axes.spines.right": False})
 
 # %% [markdown]
 # ## Strain
 #
-# Half a minute of detector noise with a merger in its middle. You will not see it: below 30 Hz the
-# ground and the suspensions move the mirrors far more than any wave does.
+# Half a minute of detector noise with a merger in its middle, of which two seconds are drawn. It is a
+# loud one, and still hardly seen: below 30 Hz the ground and the suspensions move the mirrors more
+# than most waves do.
 
 # %%
 chirp = simulate("Chirp_sim", rng=13, duration=32)
