@@ -122,8 +122,10 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
                 _check_size(picture)
                 if at_least and picture.format == "JPEG":
                     width, height = picture.size
-                    scale = at_least / min(width, height)
-                    picture.draft("RGB", (int(width * scale), int(height * scale)))
+                    short = min(width, height)
+                    # In whole numbers: 1 / 49 * 49 is less than 1, and a side of 0 no size.
+                    wanted = (at_least * width // short, at_least * height // short)
+                    picture.draft("RGB", wanted)
                 picture.load()
                 if picture.format == "PPM" and picture.mode == "I":
                     # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.

@@ -261,3 +261,10 @@ def test_wrong_preprocessing_is_named(wrong: dict[str, object], named: str) -> N
 def test_every_wrong_value_is_named_at_once() -> None:
     with pytest.raises(SecondhandError, match=r"size 4 .*'best'.*crop 2"):
         Preprocessing(size=4, interpolation="best", crop=2)
+
+
+def test_a_jpeg_of_any_side_may_be_scaled_down_to_a_pixel(tmp_path: Path) -> None:
+    file = tmp_path / "it.jpg"
+    for side in (49, 98, 103, 107):  # of which 1 / side * side is less than 1
+        Image.new("RGB", (side, side + 20), "red").save(file)
+        assert min(open_picture(file, at_least=1).size) >= 1
