@@ -104,7 +104,7 @@ def _ask(site: Site, name: str) -> None:
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
                 label="GPS time of the moment (s)",
-                info="Empty: the loudest moment of the file.",
+                info="0 or empty: the loudest moment of the file.",
                 value=None,
                 visible=served.kind == "strain",
             )
@@ -129,6 +129,7 @@ def _ask(site: Site, name: str) -> None:
         hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
             return Asked(), WAITING, hidden, ""
+        moment = moment or None  # a browser sends an empty field as 0, when no detector was running
         try:
             answer = await site.answer(name, path, moment)
         except SecondhandError as error:

@@ -196,6 +196,16 @@ def test_strain_at_a_moment(opened, tmp_path):
 
 
 @pytest.mark.slow
+def test_strain_without_a_moment_is_asked_at_its_loudest(opened, tmp_path):
+    page = opened()
+    model(page, "bursts")
+    ask(page, str(strain(tmp_path / "a.hdf5")), 2)
+    label(page).wait_for()
+    drawn(page, 4)
+    assert f"GPS {MOMENT:.1f}" in page.locator(".sh-panel:visible").first.inner_html()
+
+
+@pytest.mark.slow
 def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path):
     page = opened()
     page.get_by_role("tab", name="Several files").click()
