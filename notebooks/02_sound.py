@@ -1,0 +1,273 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Sound: hear it, see it, and split it honestly
+#
+# A network for pictures can be taught to hear, if sound is drawn for it. How it is drawn decides what
+# can be learnt; and how the files are split decides whether the accuracy you read is true. Both can be
+# seen before anything is trained.
+#
+# All sounds are **simulated** from textbook formulas, so that this runs offline.
+
+# %%
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import soundfile
+import soxr
+import torch
+from IPython.display import Audio
+from scipy.signal import spectrogram
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from datasets import augment
+from datasets.blocks import items
+from datasets.cache import Item as Source
+from datasets.recordings import cut
+from datasets.sounds import simulate
+from datasets.spectrogram import AudioRecipe
+from datasets.table import with_columns
+from learners.embed import embed
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
+plt.rcParams.update({"figure.dpi": 66, "axes.spines.top": False, "axes.spines.right": False})
+RATE = 22050
+
+# %% [markdown]
+# ## Hear it
+#
+# Always listen first. (A second of a simulated bird, at half the rate to keep this page small.)
+
+# %%
+bird = simulate("Bird_sim", rng=3, rate=RATE, duration=2.0)
+Audio(soxr.resample(bird[:RATE], RATE, 16000), rate=16000)
+
+# %% [markdown]
+# ## Waveform
+#
+# Pressure against time says when something happens and how loud it is, and hardly anything of what
+# it is.
+
+# %%
+t = np.arange(len(bird)) / RATE
+figure, axes = plt.subplots(figsize=(8, 1.9), layout="constrained")
+axes.plot(t, bird, color=BLUE, lw=0.3)
+axes.set(xlabel="time (s)", ylabel="amplitude", title="A simulated bird", xlim=(0, 2))
+plt.show()
+
+# %% [markdown]
+# ## Linear or mel?
+#
+# A spectrogram cuts the sound into short frames and shows the power at each frequency. On a linear axis
+# half of the picture goes to frequencies above 5.5 kHz, where a voice or an engine has little to
+# say. The mel axis follows the ear: linear up to 1 kHz, then logarithmic, so that an octave has the same
+# height everywhere.
+
+# %%
+pluck = simulate("Plucked_String_sim", rng=5, rate=RATE, duration=2.0)
+recipe = AudioRecipe(rate=RATE, window=2.0)
+f, s, power = spectrogram(pluck, RATE, nperseg=recipe.n_fft, noverlap=recipe.n_fft - recipe.hop)
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3), layout="constrained")
+db = 10 * np.log10(power / power.max() + 1e-12)
+left.pcolormesh(s, f / 1000, db, vmin=-80, vmax=0, cmap="magma", rasterized=True)
+left.set(xlabel="time (s)", ylabel="frequency (kHz)", title="Linear: harmonics at equal distances")
+mel = recipe.mel_db(pluck)
+mesh = right.imshow(mel - mel.max(), origin="lower", aspect="auto", cmap="magma", vmin=-80, vmax=0,
+                    extent=(0, 2, 0, recipe.n_mels))  # fmt: skip
+right.set(xlabel="time (s)", ylabel="mel band", title="Mel: room for what is low")
+figure.colorbar(mesh, ax=(left, right), label="dB below the peak")
+plt.show()
+assert mel.shape == (128, 1 + len(pluck) // recipe.hop)
+
+# %% [markdown]
+# ## Decibels or PCEN?
+#
+# Decibels show all there is, the hum and the hiss of the microphone with it. Per-channel energy
+# normalisation (PCEN) divides each band by its own recent past: what stays fades, what begins stands
+# out. It helps outdoors, where the background is loud and steady; it loses steady sounds that are
+# the class themselves, an engine for one.
+
+# %%
+rng = np.random.default_rng(0)
+hum = sum(np.sin(2 * np.pi * 100 * k * t) / k for k in range(1, 16))
+noisy = (bird / np.abs(bird).max() + 0.3 * hum + 0.05 * rng.standard_normal(len(t))) / 4
+figure, grid = plt.subplots(1, 2, figsize=(8.5, 2.8), layout="constrained")
+contrast = {}
+for axes, level in zip(grid, ("clip", "pcen"), strict=True):
+    levels = replace(recipe, level=level).levels(noisy.astype(np.float32))
+    axes.imshow(levels, origin="lower", aspect="auto", cmap="magma", vmin=0, vmax=1,
+                extent=(0, 2, 0, 128))  # fmt: skip
+    axes.set(xlabel="time (s)", ylabel="mel band",
+             title={"clip": "Decibels", "pcen": "PCEN"}[level])  # fmt: skip
+    contrast[level] = float(levels[:20, 20:].mean())  # the hum, after PCEN has got used to it
+figure.suptitle("A bird over a hum of 100 Hz and its harmonics")
+plt.show()
+print(f"mean brightness of the hum: decibels {contrast['clip']:.2f}, PCEN {contrast['pcen']:.2f}")
+assert contrast["pcen"] < 0.5 * contrast["clip"]
+
+# %% [markdown]
+# ## Three windows at once
+#
+# A short frame tells *when*, a long one *which pitch*; $\Delta t\, \Delta f \ge 1 / 4\pi$ forbids both.
+# A picture has three channels and a grey spectrogram wastes two, so `colour="windows"` draws short,
+# usual and long frames as red, green and blue: clicks are reddish, tones bluish.
+
+# %%
+mixture = simulate("Struck_Bar_sim", rng=1, rate=RATE, duration=2.0)
+mixture[RATE // 4 :: RATE // 4] += 0.8  # a metronome
+picture = replace(recipe, colour="windows", range_db=60.0).render(mixture)
+figure, grid = plt.subplots(1, 4, figsize=(9, 2.6), layout="constrained")
+lengths = (recipe.n_fft // 2, recipe.n_fft, 2 * recipe.n_fft)
+for axes, channel, n_fft in zip(grid, range(3), lengths, strict=False):
+    axes.imshow(picture[..., channel], cmap="magma")
+    axes.set_title(f"{1000 * n_fft / RATE:.0f} ms", fontsize=10)
+grid[3].imshow(picture)
+grid[3].set_title("all three, as the\nnetwork sees them", fontsize=10)
+for axes in grid:
+    axes.axis("off")
+figure.suptitle("A struck bar and a metronome, by three lengths of frame")
+plt.show()
+
+# %% [markdown]
+# ## What each augmentation does
+#
+# Training pictures are varied in the ways in which recordings of one sound vary: when it starts, how
+# fast it goes, how loud it is, through which microphone, over which background, with which parts
+# missing. None is mirrored or turned: that would make a rising call a falling one.
+
+# %%
+draw = replace(recipe, range_db=60.0)
+grey = torch.from_numpy(np.stack([draw.render(sound) for sound in (bird, pluck)]))
+grey = grey.permute(0, 3, 1, 2).float() / 255
+tfms = {
+    "as it is": None,
+    "time shift": augment.TimeShift(0.25),
+    "time scale": augment.TimeScale(0.3),
+    "gain": augment.Gain(12, range_db=60),
+    "equaliser": augment.Equaliser(15, range_db=60),
+    "background mixed in": augment.BackgroundMix(snr_db=(3, 6), range_db=60),
+    "masks (SpecAugment)": augment.SpecAugment(0.2, 0.2),
+}
+figure, grid = plt.subplots(2, 4, figsize=(8.5, 4.6), layout="constrained")
+for axes in grid.flat:
+    axes.axis("off")
+for axes, (name, tfm) in zip(grid.flat, tfms.items(), strict=False):
+    torch.manual_seed(1)
+    varied = grey if tfm is None else tfm.vary(grey)
+    axes.imshow(varied[0, 0].numpy(), cmap="magma", vmin=0, vmax=1)
+    axes.set_title(name, fontsize=10)
+    assert tfm is None or not torch.allclose(varied[0], grey[0], atol=1e-3)
+figure.suptitle("The bird, varied as recordings vary")
+plt.show()
+
+# %% [markdown]
+# ## Why the split must go by recording
+#
+# Long recordings are cut into windows. Windows of one recording share the microphone, the room and the
+# background; if some are trained on and others held out, a model can recognise the *recording* and
+# read off the label. The accuracy looks splendid, and falls with the first recording from elsewhere.
+#
+# We make it happen: 24 recordings of eight windows, three classes. Each recording has a microphone
+# colour of its own and a steady background of its own, which is far louder than the sound, though not
+# in every band.
+
+
+# %%
+def coloured(signal: np.ndarray, rng: np.random.Generator, limit_db: float) -> np.ndarray:
+    """Through a random microphone: a gain that varies smoothly with log frequency."""
+    knots = np.geomspace(50, RATE / 2, 8)
+    f = np.fft.rfftfreq(len(signal), 1 / RATE)
+    gain = np.interp(np.log(f + 1), np.log(knots), rng.uniform(-limit_db, limit_db, len(knots)))
+    return np.fft.irfft(np.fft.rfft(signal) * 10 ** (gain / 20), len(signal))
+
+
+CLASSES, WINDOWS = ("Plucked_String_sim", "Struck_Bar_sim", "Siren_sim"), 8
+scratch = tempfile.TemporaryDirectory()  # removed with the kernel
+rows = []
+for number in range(24):
+    rng = np.random.default_rng([7, number])
+    label = CLASSES[number % len(CLASSES)]
+    parts = [simulate(label, rng=rng, rate=RATE, duration=1.0) for _ in range(WINDOWS)]
+    sound = np.concatenate([part / part.std() for part in parts])
+    background = coloured(rng.standard_normal(len(sound)), rng, 30)
+    tape = coloured(sound + 12 * background / background.std(), rng, 12)
+    path = Path(scratch.name) / f"recording_{number:02d}.wav"
+    soundfile.write(path, 0.5 * tape / np.abs(tape).max(), RATE)
+    rows.append({"path": str(path), "label": label, "group": path.stem})
+frame = with_columns(pd.DataFrame(rows))
+
+# %% [markdown]
+# `cut` makes a row of each window. A window inherits label, group and split of its recording, which is
+# how the command keeps a recording on one side.
+
+# %%
+recipe = AudioRecipe.infer(frame["path"], window=1.0, size=(96, 96))
+windows, bad = cut(frame, recipe, overlap=0.0)
+sources = [Source(item.path, item.start, item.end) for item in items(windows)]
+features, rejected = embed(sources, size=96, recipe=recipe)
+print(f"{len(frame)} recordings, {len(windows)} windows, {features.shape[1]} features each")
+assert not bad + rejected
+assert len(windows) == 24 * WINDOWS
+
+# %% [markdown]
+# The same classifier, a logistic regression on the pretrained features, is judged by four-fold
+# cross-validation twice. Only the folds differ.
+
+# %%
+classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
+labels, groups = windows["label"].to_numpy(), windows["group"].to_numpy()
+folds = {
+    "by window\n(leaks)": StratifiedKFold(4, shuffle=True, random_state=0),
+    "by recording\n(honest)": StratifiedGroupKFold(4, shuffle=True, random_state=0),
+}
+right = {
+    name: cross_val_predict(classifier, features, labels, groups=groups, cv=cv) == labels
+    for name, cv in folds.items()
+}
+accuracy = {name: float(hits.mean()) for name, hits in right.items()}
+leaky, honest = accuracy.values()
+print(f"by window {leaky:.1%}, by recording {honest:.1%}: {leaky - honest:.0%} were not hearing")
+assert leaky > 0.85
+assert leaky - honest > 0.15
+
+# %%
+figure, (left, axes) = plt.subplots(1, 2, figsize=(8.5, 3.4), layout="constrained",
+                                    width_ratios=(1, 1.6))  # fmt: skip
+bars = left.bar(accuracy.keys(), accuracy.values(), color=[ORANGE, BLUE], width=0.6)
+left.bar_label(bars, [f"{value:.0%}" for value in accuracy.values()], padding=2)
+left.axhline(1 / len(CLASSES), color="grey", lw=0.8, ls=":")
+left.text(1.45, 1 / len(CLASSES) + 0.01, "chance", ha="right", color="grey", fontsize=8)
+left.set(ylim=(0, 1.1), ylabel="accuracy", title="One classifier, split both ways")
+for (name, hits), colour, shift in zip(right.items(), (ORANGE, BLUE), (-0.2, 0.2), strict=True):
+    each = pd.Series(hits).groupby(groups).mean()
+    axes.bar(np.arange(len(each)) + shift, each, width=0.4, color=colour, label=name.split("\n")[0])
+axes.set(xlabel="recording", ylabel="accuracy", title="Where it fails: whole recordings",
+         ylim=(0, 1.1))  # fmt: skip
+axes.legend(frameon=False, ncols=2, loc="upper right", fontsize=8)
+plt.show()
+
+# %% [markdown]
+# The gap is not the classifier's fault and no training mends it: the figure by window answers a question
+# that nobody asks. For files whose names say where they are from:
+#
+# ```
+# python -m learners.finetune --data recordings --group-by '_(?P<group>[a-z]+)_'
+# ```
