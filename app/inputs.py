@@ -24,6 +24,7 @@ ANSWERS = {
             **dict.fromkeys(("probability", "distance_p", "start", "end"), _NUMBER),
             "top": {"type": "array", "items": _TOP},
             "windows": {"type": "array", "items": {"type": "object"}},
+            "set": {"type": "array", "items": _TEXT},
         },
     },
 }

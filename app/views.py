@@ -144,7 +144,11 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
     """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fields = [name for name in answers[0]._fields if name != "windows"] if answers else ["path"]
+    fields = (
+        [name for name in answers[0]._fields if name not in ("windows", "set")]
+        if answers
+        else ["path"]
+    )
     writer.writerow(fields)
     for answer in answers:
         row = answer._replace(path=Path(answer.path).name)._asdict()
@@ -158,6 +162,7 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
     values["top"] = [{"label": name, "probability": p} for name, p in answer.top]
+    values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
     return {
         key: None if isinstance(value, float) and math.isnan(value) else value

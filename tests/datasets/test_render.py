@@ -65,7 +65,7 @@ def test_long_recording_is_one_picture_a_window(tmp_path, options):
     assert main([str(path), *options, "--window", "1", "--overlap", "0.5"]) == 0
     names = sorted(found.name for found in (tmp_path / "out").iterdir())
     assert names == ["long_00000.00s.png", "long_00000.50s.png", "long_00001.00s.png"]
-    recipe = AudioRecipe(rate=RATE, window=1.0)
+    recipe = AudioRecipe.infer([], rate=RATE, window=1.0)
     np.testing.assert_array_equal(
         pixels(tmp_path / "out" / names[1]), recipe.picture(path, start=0.5, end=1.5)
     )
@@ -74,7 +74,7 @@ def test_long_recording_is_one_picture_a_window(tmp_path, options):
 def test_at_a_moment(tmp_path, options):
     path = write(tmp_path / "long.wav", seconds=2)
     assert main([str(path), *options, "--window", "0.5", "--at", "1.5"]) == 0
-    recipe = AudioRecipe(rate=RATE, window=0.5)
+    recipe = AudioRecipe.infer([], rate=RATE, window=0.5)
     np.testing.assert_array_equal(
         pixels(tmp_path / "out" / "long.png"), recipe.picture(path, at=1.5)
     )
