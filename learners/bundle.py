@@ -247,6 +247,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         )
     if version == 1:
         config.setdefault("views", [dataclasses.asdict(PLAIN)])
+        config.setdefault("overlap", 0.25)
         if isinstance(config.get("network"), dict):
             config["network"].setdefault("members", 1)
     wrong = sorted(_KEYS ^ set(config))
