@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
     models = load(folders, limits=limit, device=settings.device)
+    ended = _ended_by_kill()  # before anybody can see that the page is there
     with serve(
         models,
         host=settings.host,
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits=limit,
     ) as url:
         print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)
-        _wait()
+        _wait(ended)
     return 0
 
 
@@ -128,15 +130,19 @@ def _name_and_password(pair: str) -> tuple[str, str]:
     return name, password
 
 
-def _wait() -> None:
-    """Until Ctrl-C or a plain kill, which both let the uploads be deleted."""
+def _ended_by_kill() -> threading.Event:
+    """Set by a plain kill, so that it lets the uploads be deleted, as Ctrl-C does."""
     import signal
-    import threading
 
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    return ended
+
+
+def _wait(ended: threading.Event) -> None:
+    """Until Ctrl-C or a plain kill."""
     try:
-        while not stop.wait(3600):
+        while not ended.wait(3600):
             pass
     except KeyboardInterrupt:
         pass
