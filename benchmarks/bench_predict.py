@@ -27,12 +27,15 @@ def main() -> None:
     from learners.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("folder")
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("folder", nargs="?")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--bs", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     settings = parser.parse_args()
+    if settings.folder is None:
+        print("left out: it needs RUN/model FOLDER, see its first lines")
+        return
     predictor = Predictor(settings.model)
     files = list(islice(cycle(find_files([settings.folder])), settings.count))
     ready = np.stack([predictor.open(file) for file in files[: settings.bs]])

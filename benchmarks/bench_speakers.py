@@ -136,7 +136,7 @@ def peer(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--epochs", type=int, default=10, help="in all, the frozen one included")
     parser.add_argument("--preset", default="speech", help="of ours; '' for the defaults")
@@ -146,6 +146,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("runs/speakers"))
     settings = parser.parse_args()
+    if settings.data is None:
+        print("left out: it needs --data FOLDER of spoken digits, see its first lines")
+        return
     frame = clips(settings.data)
     settings.work.mkdir(parents=True, exist_ok=True)
     file = settings.work / "results.csv"

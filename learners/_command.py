@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from datasets.errors import SecondhandError
 
@@ -47,6 +48,24 @@ def run(main: Callable[[], int]) -> None:
         )
         status = 1
     sys.exit(status)
+
+
+def add_threshold_flag(group: Any) -> None:
+    """The threshold of the commands that ask a model, for a jsonargparse group."""
+    group.add_argument(
+        "--threshold",
+        type=float | None,
+        default=None,
+        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
+    )
+
+
+def add_speed_flags(parser: Any) -> None:
+    """Batch size, threads and device of the commands that ask a model."""
+    speed = parser.add_argument_group("speed")
+    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
+    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
+    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
 
 
 def log_to_terminal(file: Path | None = None) -> None:

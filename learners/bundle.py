@@ -38,6 +38,7 @@ from learners.views import PLAIN, View, read_views
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2
+MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
 CONFIG, WEIGHTS, REFERENCE, CARD = (
     "config.json", "model.safetensors", "reference.safetensors", "README.md",
 )  # fmt: skip
@@ -60,7 +61,7 @@ class Bundle:
     classes : the label of each logit.
     preprocessing : picture -> input.
     recipe : how a signal is drawn, as JSON; None for pictures.
-    overlap : the part of a long recording's window that the next one shares, 0 to below 1.
+    overlap : the part of a long recording's window that the next one shares, 0 to 0.95.
     views : how each input is looked at; the answers for them are averaged.
     confidence : settings of temperature, threshold and distance, as JSON.
     reference : tensors that the distance needs; may be empty.
@@ -171,8 +172,10 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     if recipe is not None and not isinstance(recipe, dict):
         raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
     overlap = config["overlap"]
-    if type(overlap) not in (int, float) or not 0 <= overlap <= 0.95:
-        raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to 0.95")
+    if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
+        raise BadFile(
+            folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to {MAX_OVERLAP}"
+        )
     try:
         views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     except SecondhandError as error:

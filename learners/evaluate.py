@@ -41,22 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="kind of the files; what the model judges",
     )
     answers = parser.add_argument_group("answers")
-    answers.add_argument(
-        "--threshold",
-        type=float | None,
-        default=None,
-        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
-    )
+    _command.add_threshold_flag(answers)
     answers.add_argument(
         "--score",
         type=ScoreName | None,
         default=None,
         help="what tells known files from strangers; the model's own if not given",
     )
-    speed = parser.add_argument_group("speed")
-    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
-    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
-    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    _command.add_speed_flags(parser)
     run = parser.add_argument_group("run")
     run.add_argument("--out", type=Path, default=Path("report"), help="folder of the report")
     run.add_argument("--overwrite", action="store_true", help="replace an older report there")

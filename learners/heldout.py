@@ -31,8 +31,8 @@ class Evaluation:
 
     Attributes
     ----------
-    predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the ``split``, which is
-        "unknown" for strangers, and ``gps``.
+    predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the
+        ``split``, which is "unknown" for strangers, and ``gps``.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
     """

@@ -37,12 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
     )
     answers.add_argument("--top", type=int, default=3, help="best classes listed")
-    answers.add_argument(
-        "--threshold",
-        type=float | None,
-        default=None,
-        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
-    )
+    _command.add_threshold_flag(answers)
     answers.add_argument(
         "--at",
         type=float | None,
@@ -64,10 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
-    speed = parser.add_argument_group("speed")
-    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
-    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
-    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    _command.add_speed_flags(parser)
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()

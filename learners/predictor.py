@@ -40,6 +40,8 @@ __all__ = ["Prediction", "Predictor", "pick_device"]
 
 Asked = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | str
+#: What was asked, with its number, and the whole or a window of it.
+Part = tuple[tuple[int, Source], Source]
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +127,11 @@ class Predictor:
         """As `predict`, with the logits and features that each prediction rests on."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
-        parts = (
-            (number, part)
-            for number, path in enumerate(paths)
-            for part in self._parts(_source(path, at))
-        )
-        for _, group in groupby(self._judged(parts, bs, workers), key=itemgetter(0)):
+        asked = enumerate(_source(path, at) for path in paths)  # a file may be asked about twice
+        parts = ((one, part) for one in asked for part in self._parts(one[1]))
+        for (_, source), group in groupby(self._judged(parts, bs, workers), key=itemgetter(0)):
             judged = [answer for _, answer in group]
-            yield judged[0] if len(judged) == 1 else self._together(judged)
+            yield judged[0] if len(judged) == 1 else self._together(source, judged)
 
     def outputs(
         self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
@@ -183,9 +182,9 @@ class Predictor:
         return [Source(path, *span) for span in spans]
 
     def _judged(
-        self, parts: Iterator[tuple[int, Source]], bs: int, workers: int | None
-    ) -> Iterator[tuple[int, Answer]]:
-        """Each part judged by itself, beside the number of its file."""
+        self, parts: Iterator[Part], bs: int, workers: int | None
+    ) -> Iterator[tuple[tuple[int, Source], Answer]]:
+        """Each part judged by itself, beside what was asked and its number."""
         for batch in self._decoded(parts, bs, workers):
             good = [(n, o) for n, (_, _, o) in enumerate(batch) if isinstance(o, np.ndarray)]
             answers: dict[int, Answer] = {}
@@ -194,13 +193,12 @@ class Predictor:
                 decided = self._decide([batch[n][1] for n, _ in good], logits, features)
                 for row, (n, _) in enumerate(good):
                     answers[n] = Answer(decided[row], logits[row], features[row])
-            for n, (number, source, opened) in enumerate(batch):
-                yield number, answers.get(n) or Answer(refused(source, opened), None, None)
+            for n, (asked, source, opened) in enumerate(batch):
+                yield asked, answers.get(n) or Answer(refused(source, opened), None, None)
 
-    def _together(self, windows: list[Answer]) -> Answer:
-        """One answer for the windows of a recording."""
+    def _together(self, source: Source, windows: list[Answer]) -> Answer:
+        """One answer for the windows of a recording, or of a long span of one."""
         each = tuple(window.prediction for window in windows)
-        source = Source(each[0].path)
         if (why := unheard(each)) is not None:
             return Answer(refused(source, why)._replace(windows=each), None, None)
         logits, features = pooled(windows)
@@ -236,11 +234,11 @@ class Predictor:
         ]
 
     def _decoded(
-        self, parts: Iterator[tuple[int, Source]], bs: int, workers: int | None
-    ) -> Iterator[list[tuple[int, Source, Opened]]]:
+        self, parts: Iterator[Part], bs: int, workers: int | None
+    ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
         """Batches of opened parts, two batches ahead of the network."""
         workers = max(1, workers or len(os.sched_getaffinity(0)))
-        waiting: deque[tuple[int, Source, Future[Opened]]] = deque()
+        waiting: deque[tuple[tuple[int, Source], Source, Future[Opened]]] = deque()
         with ThreadPoolExecutor(workers) as pool:
             try:
                 exhausted = False
@@ -253,7 +251,7 @@ class Predictor:
                             waiting.append((*part, pool.submit(self.open, part[1])))
                     taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
                     if taken:
-                        yield [(n, source, future.result()) for n, source, future in taken]
+                        yield [(one, part, future.result()) for one, part, future in taken]
             finally:
                 for _, _, future in waiting:
                     future.cancel()

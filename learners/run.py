@@ -21,7 +21,7 @@ from datasets.errors import SecondhandError
 from learners import callbacks
 from learners._galleries import Pictures
 from learners.backbones import MAX_MEMBERS
-from learners.bundle import Bundle, read_confidence, save_bundle
+from learners.bundle import MAX_OVERLAP, Bundle, read_confidence, save_bundle
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -75,7 +75,7 @@ def run(
     ------
     SecondhandError : a setting or the data make the run impossible; nothing is trained then.
     """
-    _check(train, confidence)
+    _check(signal, train, augment, confidence)
     began = time.monotonic()
     if speed.threads is not None:
         torch.set_num_threads(speed.threads)
@@ -128,9 +128,18 @@ def run(
     return Result(folder, bundle.metrics, made.interrupted)
 
 
-def _check(train: TrainSettings, confidence: ConfidenceSettings) -> None:
+def _check(
+    signal: SignalSettings,
+    train: TrainSettings,
+    augment: AugmentSettings,
+    confidence: ConfidenceSettings,
+) -> None:
     """Every wrong number at once."""
     limits: Sequence[tuple[str, Any, bool]] = (
+        # A model folder is opened with this overlap or not at all.
+        ("--overlap", signal.overlap, 0 <= signal.overlap <= MAX_OVERLAP),
+        ("--cache-limit", signal.cache_limit, signal.cache_limit > 0),
+        ("--augment-strength", augment.augment_strength, 0 <= augment.augment_strength <= 2),
         ("--epochs", train.epochs, train.epochs >= 0),
         ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS),
         ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),

@@ -74,6 +74,19 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
     assert one.best == model.classes[int(chance.argmax())]
 
 
+def test_a_long_span_keeps_its_own_place(model: Bundle, tmp_path: Path) -> None:
+    long = tone(tmp_path / "long.wav", 4.0)
+    span, same, whole = Predictor(model).predict(
+        [Source(str(long), 0.5, 3.0), Source(str(long), 0.5, 3.0), long]
+    )
+    assert (span.start, span.end) == (0.5, 3.0)
+    assert [w.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
+    assert [w.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
+    assert (same.start, same.probability) == (0.5, span.probability), "asked twice, answered twice"
+    assert np.isnan(whole.start)
+    assert len(whole.windows) == 7
+
+
 def test_silence_takes_no_part_and_all_of_it_is_no_signal(model: Bundle, tmp_path: Path) -> None:
     half = tone(tmp_path / "half.wav", 4.0, silent=2.0)
     first = tone(tmp_path / "all.wav", 2.0)

@@ -189,10 +189,11 @@ def test_an_error_leaves_no_run_folder(folder, tmp_path):
 
 def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
     with pytest.raises(
-        SecondhandError, match=r"--epochs -1.*--bs 0.*--threshold 1.5.*--coverage 1\.0"
+        SecondhandError,
+        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--coverage 1\.0",
     ):
         main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
-              "--threshold", "1.5", "--coverage", "1"])  # fmt: skip
+              "--threshold", "1.5", "--coverage", "1", "--overlap", "1.5"])  # fmt: skip
 
 
 def test_no_room_is_found_out_before_training(folder, tmp_path):
