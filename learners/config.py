@@ -130,6 +130,17 @@ class TrainSettings:
 
     epochs: int = option(5, "epochs with all weights")
     freeze_epochs: int = option(1, "epochs before that with the head alone")
+    frozen_views: int = option(
+        2,
+        "in those epochs the body computes each file once in so many augmented views; 0 computes "
+        "all anew in every epoch",
+    )
+    probe: int = option(
+        0,
+        "a linear probe: train the head alone for so many epochs, then stop; 20 where no number is "
+        "given",
+        bare=20,
+    )
     lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
     lr_mult: float | None = option(
         None, "the stem learns this much slower than the head; 2 for sound, 100 else"
@@ -157,13 +168,14 @@ class TrainSettings:
     )
 
     def of(self, kind: str) -> TrainSettings:
-        """With what was left open set as it suits data of this kind.
+        """With what was left open set as it suits data of this kind; for a probe, its epochs.
 
         The first layers of a backbone know photographs. Of mel spectrograms they still have much to
         learn, and in a few epochs cannot if they are held back as for pictures.
         """
         usual = 2.0 if kind == "sound" else 100.0
-        return replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
+        settled = replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
+        return replace(settled, epochs=0, freeze_epochs=self.probe) if self.probe else settled
 
 
 @dataclass

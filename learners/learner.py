@@ -8,14 +8,11 @@ learning rates act on every family.
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.mixup import MixUp
@@ -37,6 +34,8 @@ from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones import ConcatPool, parameter_groups
 from learners.config import TrainSettings
+from learners.frozen import frozen_features
+from learners.randomness import undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,14 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
     shared: dict[str, Any] = {"div_final": settings.div_final}
     if settings.freeze_epochs:
         learn.freeze()
-        learn.fit_one_cycle(settings.freeze_epochs, slice(lr), pct_start=0.99, **shared)
+        # A probe ends there, and so does its cycle.
+        cycle = (
+            {"pct_start": settings.pct_start, "div": settings.div}
+            if settings.probe
+            else {"pct_start": 0.99}
+        )
+        with frozen_features(learn, settings.frozen_views, settings.freeze_epochs):
+            learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
         lr /= 2
     if settings.epochs:
         learn.unfreeze()
@@ -114,27 +120,6 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
         learn.freeze_to(frozen_to)
     suggestions = {name: float(value) for name, value in found._asdict().items()}
     return suggestions["valley"], suggestions
-
-
-@contextmanager
-def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
-    """Puts the states of Python's, NumPy's, torch's and the loaders' generators back at the end."""
-    loaders = list(dls.loaders) if dls is not None else []
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    orders = [loader.rng.getstate() for loader in loaders]
-    rngs = [loader.rng for loader in loaders]
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
-        for loader, rng, order in zip(loaders, rngs, orders, strict=True):
-            rng.setstate(order)
-            loader.rng = rng  # fastai draws a new generator for every epoch
 
 
 def optimizer(settings: TrainSettings) -> Any:

@@ -144,6 +144,8 @@ def _check(
         ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS),
         ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
         ("--bs", train.bs, train.bs >= 1),
+        ("--frozen-views", train.frozen_views, train.frozen_views >= 0),
+        ("--probe", train.probe, train.probe >= 0),
         ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),
         ("--lr-mult", train.lr_mult, train.lr_mult is None or train.lr_mult >= 1),
         ("--wd", train.wd, train.wd >= 0),
