@@ -5,10 +5,10 @@ Pictures and signals differ in the block that opens a file and in what is varied
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,16 @@ import pandas as pd
 from fastai.data.block import CategoryBlock, DataBlock, TransformBlock
 from fastai.data.core import DataLoaders
 from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
-from fastai.vision.augment import FlipItem, RandomResizedCrop, RandTransform
+from fastai.vision.augment import FlipItem
 from fastai.vision.core import PILImage
 from fasttransform import Transform
-from PIL import Image, ImageEnhance
+from PIL import Image
 
+from datasets._picture_tfms import Lighting, Normalised, TrainCrop
 from datasets.augment import spectrogram_tfms
+from datasets.decoded import DecodedPictures, Prepared
 from datasets.errors import SecondhandError
-from datasets.images import Preprocessing, open_picture
+from datasets.images import Preprocessing
 
 if TYPE_CHECKING:
     from datasets.cache import PictureCache
@@ -64,78 +66,47 @@ class Augmentation:
             raise SecondhandError(f"lighting {self.lighting} is not in [0, 1]")
 
 
+class Finished(PILImage):
+    """A picture at the network's size, as prediction draws it."""
+
+
 class OpenPicture(Transform):
-    """Path -> upright RGB picture, through the same reader as prediction."""
+    """Path -> upright RGB picture, through the same reader as prediction.
 
-    def __init__(self, at_least: int) -> None:
-        super().__init__()
-        self.at_least = at_least
-
-    def encodes(self, path: str) -> PILImage:
-        return PILImage(open_picture(path, at_least=self.at_least))
-
-
-class TrainCrop(RandomResizedCrop):
-    """fastai's random crop, for training alone: validation sees what prediction sees."""
-
-    split_idx = 0
-
-
-class Fit(Transform):
-    """Validation's picture: exactly :meth:`Preprocessing.fit`."""
-
-    split_idx: int | None = 1
-    order = 1
-
-    def __init__(self, preprocessing: Preprocessing) -> None:
-        super().__init__()
-        self.preprocessing = preprocessing
-
-    def encodes(self, picture: PILImage) -> PILImage:
-        return PILImage(self.preprocessing.fit(picture))
-
-
-class Lighting(RandTransform):
-    """Brightness and contrast, each by a factor drawn from [1 - change, 1 + change].
-
-    On uint8 pictures in the workers: fastai's own runs on the float batch in the training process,
-    where on a CPU it takes time from the network.
+    Validation's is finished with that; training's is large enough for a crop of it.
     """
 
-    split_idx, order = 0, 4
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__()
+        self.prepared = prepared
 
-    def __init__(self, change: float) -> None:
-        super().__init__(p=1.0 if change else 0.0)
-        self.change = change
-
-    def before_call(self, b: Any, split_idx: int) -> None:
-        super().before_call(b, split_idx)
-        low, high = 1 - self.change, 1 + self.change
-        self.brightness, self.contrast = random.uniform(low, high), random.uniform(low, high)
-
-    def encodes(self, picture: PILImage) -> PILImage:
-        lit: Image.Image = ImageEnhance.Brightness(picture).enhance(self.brightness)
-        return PILImage(ImageEnhance.Contrast(lit).enhance(self.contrast))
+    def __call__(self, path: str, split_idx: int | None = None, **kwargs: Any) -> PILImage:
+        if split_idx == 1:
+            return Finished(self.prepared.open_for_validation(path))
+        return PILImage(self.prepared.open_for_training(path))
 
 
-def PictureBlock(preprocessing: Preprocessing, augmentation: Augmentation) -> TransformBlock:
-    """The block for pictures: opens, crops, mirrors, lights, and normalises for the backbone."""
+def PictureBlock(
+    preprocessing: Preprocessing,
+    augmentation: Augmentation,
+    store: DecodedPictures | None = None,
+) -> TransformBlock:
+    """The block for pictures: opens, crops, mirrors, lights, and normalises for the backbone.
+
+    With a ``store`` each file is decoded once; the pixels are the same without one.
+    """
     resampling = preprocessing.resampling
     crop = TrainCrop(
         preprocessing.size, min_scale=augmentation.min_scale, resamples=(resampling, resampling)
     )
     return TransformBlock(
-        type_tfms=[OpenPicture(preprocessing.needs)],
+        type_tfms=[OpenPicture(Prepared(preprocessing, augmentation.min_scale, store))],
         item_tfms=[
-            Fit(preprocessing),
             crop,
             *([FlipItem(p=0.5)] if augmentation.flip else []),
             *([Lighting(augmentation.lighting)] if augmentation.lighting else []),
         ],
-        batch_tfms=[
-            IntToFloatTensor(),
-            Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
-        ],
+        batch_tfms=[Normalised(preprocessing)],
     )
 
 
@@ -151,22 +122,32 @@ class SignalAugmentation:
 
 
 class OpenSpectrogram(Transform):
-    """Item -> its picture out of the cache, drawn now if it is not there."""
+    """Item -> its picture out of the cache, drawn now if it is not there, at the network's size.
 
-    def __init__(self, recipe: Recipe, cache: PictureCache) -> None:
+    The whole of it, in training as in validation.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        preprocessing: Preprocessing,
+        cache: PictureCache,
+        store: DecodedPictures | None,
+    ) -> None:
         super().__init__()
-        self.recipe, self.cache = recipe, cache
+        self.recipe, self.cache, self.store = recipe, cache, store
+        self.prepared = Prepared(preprocessing, 1.0, None)
 
     def encodes(self, item: Item) -> PILImage:
         stored = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
+        if self.store is None:
+            return PILImage(self._fitted(stored))
+        how = f"drawing {self.prepared.fitted}"
+        return PILImage(self.store.of_drawing(stored, how, lambda: self._fitted(stored)))
+
+    def _fitted(self, stored: Path) -> Image.Image:
         with Image.open(stored) as picture:
-            return PILImage(picture.convert("RGB"))
-
-
-class Squish(Fit):
-    """The whole spectrogram at the network's size, in training as in validation."""
-
-    split_idx = None
+            return self.prepared.preprocessing.fit(picture.convert("RGB"))
 
 
 class SpectrogramBlock(TransformBlock):
@@ -180,6 +161,7 @@ class SpectrogramBlock(TransformBlock):
     preprocessing : with `squish`, for the edges of a spectrogram are data.
     augmentation : how much training pictures are varied, on the batch.
     cache : where pictures lie; `render_all` fills it beforehand, in parallel.
+    store : where their pixels lie at the network's size, so that each is decoded once.
 
     Raises
     ------
@@ -192,14 +174,14 @@ class SpectrogramBlock(TransformBlock):
         preprocessing: Preprocessing,
         augmentation: SignalAugmentation,
         cache: PictureCache,
+        store: DecodedPictures | None = None,
     ) -> None:
         if not preprocessing.squish:
             raise SecondhandError(
                 "preprocessing for spectrograms needs squish=True: nothing is cut"
             )
         super().__init__(
-            type_tfms=[OpenSpectrogram(recipe, cache)],
-            item_tfms=[Squish(preprocessing)],
+            type_tfms=[OpenSpectrogram(recipe, preprocessing, cache, store)],
             batch_tfms=[
                 IntToFloatTensor(),
                 *spectrogram_tfms(recipe, strength=augmentation.strength),

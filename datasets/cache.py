@@ -130,9 +130,7 @@ class PictureCache:
         if workers is not None and workers < 1:
             raise SecondhandError(f"workers={workers}: must be at least 1")
         wanted = [item if isinstance(item, Item) else Item(os.fspath(item)) for item in items]
-        outcomes: dict[int, Outcome] = {}
-        digests: dict[str, str] = {}
-        missing: list[int] = []
+        outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = recipe.fingerprint()
         self._sources.refresh()
         sweep(self.root, STALE)
@@ -275,6 +273,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command: look at the store, check it, or empty it."""
     import argparse
 
+    from datasets import decoded
+
     parser = argparse.ArgumentParser(prog="python -m datasets.cache", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("action", choices=("info", "verify", "clear"))
@@ -282,10 +282,11 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     store = PictureCache(options.cache_dir)
     if options.action == "info":
-        for name, value in store.info().items():
-            print(f"{name}: {value}")
+        known = store.info() | {"bytes of decoded pictures": decoded.total(store.root)}
+        print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")
+        decoded.clear(store.root)
     else:
         right, wrong = store.verify()
         for path in wrong:

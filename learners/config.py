@@ -210,6 +210,9 @@ class SpeedSettings:
     threads: int | None = option(
         None, "CPU threads of the training process; torch's own by default"
     )
+    decoded_limit: float = option(
+        4.0, "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time"
+    )
 
 
 @dataclass

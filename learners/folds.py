@@ -35,7 +35,17 @@ log = logging.getLogger(__name__)
 DONE = "fold.json"
 MARK = "folds.json"
 #: Settings that change nothing of what a fold reaches.
-FREE = ("out", "overwrite", "track", "device", "workers", "threads", "cache_dir", "cache_limit")
+FREE = (
+    "out",
+    "overwrite",
+    "track",
+    "device",
+    "workers",
+    "threads",
+    "cache_dir",
+    "cache_limit",
+    "decoded_limit",
+)
 
 
 @dataclass

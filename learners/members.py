@@ -25,6 +25,8 @@ from datasets.blocks import (
     SpectrogramBlock,
     dataloaders,
 )
+from datasets.cache import cache_root
+from datasets.decoded import DecodedPictures, Prepared
 from datasets.images import Preprocessing
 from learners import callbacks
 from learners.backbones import Ensemble, Network, NetworkSpec, build, first_member, native_size
@@ -154,12 +156,13 @@ def _batches(
     device: str,
 ) -> DataLoaders:
     block: TransformBlock
+    kept = _decoded(loaded, preprocessing, signal, augment, speed)
     if loaded.recipe is None:
         varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
-        block = PictureBlock(preprocessing, varied)
+        block = PictureBlock(preprocessing, varied, kept)
     else:
-        heard = SignalAugmentation(augment.augment_strength)
-        block = SpectrogramBlock(loaded.recipe, preprocessing, heard, picture_cache(signal))
+        heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(signal)
+        block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
     workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
     return dataloaders(
         loaded.rows,
@@ -169,6 +172,26 @@ def _batches(
         workers=workers,
         path=str(folder),
         device=device,
+    )
+
+
+def _decoded(
+    loaded: Loaded,
+    preprocessing: Preprocessing,
+    signal: SignalSettings,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+) -> DecodedPictures | None:
+    """Where pixels are kept from one epoch to the next."""
+    if not speed.decoded_limit:
+        return None
+    train, valid = (int(loaded.rows["split"].eq(name).sum()) for name in ("train", "valid"))
+    if loaded.recipe is not None:
+        train, valid = 0, train + valid
+    return DecodedPictures(
+        signal.cache_dir or cache_root(),
+        max_bytes=int(speed.decoded_limit * 2**30),
+        expected=Prepared(preprocessing, augment.min_scale, None).bytes_for(train, valid),
     )
 
 

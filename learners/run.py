@@ -75,7 +75,7 @@ def run(
     ------
     SecondhandError : a setting or the data make the run impossible; nothing is trained then.
     """
-    _check(signal, train, augment, confidence)
+    _check(signal, train, augment, speed, confidence)
     began = time.monotonic()
     if speed.threads is not None:
         torch.set_num_threads(speed.threads)
@@ -132,6 +132,7 @@ def _check(
     signal: SignalSettings,
     train: TrainSettings,
     augment: AugmentSettings,
+    speed: SpeedSettings,
     confidence: ConfidenceSettings,
 ) -> None:
     """Every wrong number at once."""
@@ -139,6 +140,7 @@ def _check(
         # A model folder is opened with this overlap or not at all.
         ("--overlap", signal.overlap, 0 <= signal.overlap <= MAX_OVERLAP),
         ("--cache-limit", signal.cache_limit, signal.cache_limit > 0),
+        ("--decoded-limit", speed.decoded_limit, speed.decoded_limit >= 0),
         ("--augment-strength", augment.augment_strength, 0 <= augment.augment_strength <= 2),
         ("--epochs", train.epochs, train.epochs >= 0),
         ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS),
