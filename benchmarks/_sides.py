@@ -1,4 +1,4 @@
-"""Two programs measured in turns: each in a process of its own, told over a pipe to go on."""
+"""Programs measured in turns: each in a process of its own, told over a pipe to go on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import time
 
 
 class Side:
-    """One of the two. Its process answers each line on standard input with a number of seconds."""
+    """One of them. Its process answers each line on standard input with seconds: by the clock, and
+    of processor time, its workers' included."""
 
     def __init__(self, script: str, name: str, *arguments: str, **environment: str) -> None:
         self.name = name
         self.times: list[float] = []
+        self.work: list[float] = []
         self.process = subprocess.Popen(
             [sys.executable, script, "--side", name, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -30,31 +32,62 @@ class Side:
             line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"{self.name} ended early")
-        return float(line.split()[1])
+        words = line.split()
+        self.processor = float(words[2]) if len(words) > 2 else float("nan")
+        return float(words[1])
+
+    def round(self) -> None:
+        self.times.append(self.go())
+        self.work.append(self.processor)
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait()
 
 
-def compare(ours: Side, peer: Side, rounds: int) -> None:
-    """Alternate, the first round of each being a warm-up; print medians and the ratio's spread."""
-    for side in (ours, peer):
+def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, list[float]]:
+    """Alternate, the first round of each being a warm-up; print medians and each ratio's spread.
+
+    Returns
+    -------
+    What was measured: by side, the seconds of each round, and of processor time.
+    """
+    sides = (ours, *peers)
+    for side in sides:
         side.go()
-    ratios = []
     for _ in range(rounds):
-        for side in (ours, peer):
-            side.times.append(side.go())
-        ratios.append(ours.times[-1] / peer.times[-1])
-    for side in (ours, peer):
-        print(f"{side.name:8} median {statistics.median(side.times):.2f} s of {rounds}")
-        side.process.terminate()
-        side.process.wait()
-    print(
-        f"ratio    {statistics.median(ratios):.2f}  [{min(ratios):.2f} to {max(ratios):.2f}]  "
-        f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
-    )
+        for side in sides:
+            side.round()
+    for side in sides:
+        side.end()
+        print(
+            f"{side.name:8} median {statistics.median(side.times):.2f} s of {rounds}, "
+            f"{statistics.median(side.work):.2f} s of processor time"
+        )
+    for peer in peers:
+        for what, mine, theirs in (
+            ("clock", ours.times, peer.times),
+            ("processor", ours.work, peer.work),
+        ):
+            each = [a / b for a, b in zip(mine, theirs, strict=True)]
+            print(
+                f"{ours.name} / {peer.name} by {what:9} {statistics.median(each):.3f}  "
+                f"[{min(each):.3f} to {max(each):.3f}]"
+            )
+    print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
+    return {side.name: side.times for side in sides} | {
+        f"{side.name}, processor": side.work for side in sides
+    }
 
 
 def serve(work: object) -> None:
     """The loop of a side's process: run ``work`` once a line, print how long it took."""
     for _ in sys.stdin:
-        began = time.perf_counter()
+        began, before = time.perf_counter(), _processor()
         work()  # type: ignore[operator]
-        print(f"seconds {time.perf_counter() - began:.4f}", flush=True)
+        print(f"seconds {time.perf_counter() - began:.4f} {_processor() - before:.4f}", flush=True)
+
+
+def _processor() -> float:
+    """Seconds of processor time of this process and of those that it has ended."""
+    return sum(os.times()[:4])

@@ -1,10 +1,15 @@
-"""One unfrozen epoch, validation included: ours against plain fastai. Target: ratio <= 0.67.
+"""An epoch, validation included: ours against plain fastai, and against what the network alone takes.
 
-The peer is what fastai's documentation teaches: ``ImageDataLoaders.from_df`` with
-``Resize`` and ``aug_transforms``, ``vision_learner`` with its own head, ``fine_tune``'s second
-phase; the same weights, size, batch size and files.
+fastai is what its documentation teaches: ``ImageDataLoaders.from_df`` with ``Resize`` and
+``aug_transforms``, ``vision_learner`` with its own head; the same weights, size, batch size and
+files. bare is the ceiling: the same network in the same mode as ours, a loop over ready tensors in
+plain torch, no loader, no callbacks. Targets: ours / fastai at most 0.55, bare / ours at least 0.92.
 
     python benchmarks/bench_epoch.py --data ../shared/data/pictures/known --size 160 --rounds 5
+    python benchmarks/bench_epoch.py --data ../shared/data/pictures/known --size 160 --frozen
+
+With ``--frozen`` it is a frozen epoch, ours from the second one on: its features lie ready. Target:
+at most 1/8 of fastai's.
 """
 
 from __future__ import annotations
@@ -13,32 +18,52 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks._results import record
 from benchmarks._sides import Side, compare, serve
+
+BS = 32
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--data", default="demo:digits")
     parser.add_argument("--backbone", default="embedded")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--items", type=int, default=400, help="of the table, to keep it short")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precision", default="auto")
-    parser.add_argument("--side", choices=["ours", "fastai"])
+    parser.add_argument("--frozen", action="store_true")
+    parser.add_argument("--side", choices=["ours", "fastai", "bare"])
     settings = parser.parse_args()
+    sides: dict[str, Callable[[argparse.Namespace], Callable[[], object]]] = {
+        "ours": _frozen if settings.frozen else _ours,
+        "fastai": _fastai,
+        "bare": _bare,
+    }
     if settings.side:
-        serve(_ours(settings) if settings.side == "ours" else _fastai(settings))
+        serve(sides[settings.side](settings))
         return
-    words = [w for key in ("data", "backbone", "size", "items", "precision")
-             for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
-    ours = Side(__file__, "ours", *words, OMP_WAIT_POLICY="PASSIVE")  # as the command sets it
-    compare(ours, Side(__file__, "fastai", *words), settings.rounds)
+    names = ("data", "backbone", "size", "items", "precision")
+    words = [w for key in names for w in (f"--{key}", str(getattr(settings, key)))]
+    words += ["--frozen"] * settings.frozen
+    passive = {"OMP_WAIT_POLICY": "PASSIVE"}  # as the command sets it
+    ours = Side(__file__, "ours", *words, **passive)
+    peers = [Side(__file__, "fastai", *words)]
+    if not settings.frozen:
+        peers.append(Side(__file__, "bare", *words, **passive))
+    found = compare(ours, *peers, rounds=settings.rounds)
+    kept = {key: getattr(settings, key) for key in (*names, "frozen")}
+    record("epoch", kept | {"data": Path(settings.data).name}, **found)
 
 
-def _table(settings: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:
     from datasets.splits import assign_splits
     from datasets.table import load_table
 
@@ -47,7 +72,7 @@ def _table(settings: argparse.Namespace):  # type: ignore[no-untyped-def]
     return frame.sample(min(settings.items, len(frame)), random_state=0), table.classes
 
 
-def _network(settings: argparse.Namespace, n_classes: int):  # type: ignore[no-untyped-def]
+def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
     from learners.backbones import NetworkSpec, build
 
     spec = NetworkSpec(settings.backbone, n_classes, settings.size)
@@ -55,27 +80,112 @@ def _network(settings: argparse.Namespace, n_classes: int):  # type: ignore[no-u
     return network, preprocessing
 
 
-def _ours(settings: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
+    """As `learners.members` makes it."""
     from fastxtend.callback.channelslast import ChannelsLast
 
     from datasets.blocks import Augmentation, PictureBlock, dataloaders
+    from datasets.decoded import DecodedPictures
     from learners import callbacks
     from learners.config import TrainSettings
     from learners.learner import make_learner
+    from learners.speed import keep_memory
 
+    keep_memory()
     frame, classes = _table(settings)
     network, preprocessing = _network(settings, len(classes))
-    block = PictureBlock(preprocessing, Augmentation())
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    store = DecodedPictures(folder, max_bytes=2**32)
+    block = PictureBlock(preprocessing, Augmentation(), store)
     workers = max(1, len(os.sched_getaffinity(0)) - 1)
-    dls = dataloaders(frame, block, classes, workers=workers, path=tempfile.mkdtemp())
+    dls = dataloaders(frame, block, classes, bs=BS, workers=workers, path=str(folder))
     precision = callbacks.resolve_precision(settings.precision, "cpu")
     cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
-    learn = make_learner(dls, network, preprocessing, TrainSettings(), cbs=cbs)
+    return make_learner(dls, network, preprocessing, TrainSettings(), cbs=cbs)
+
+
+def _ours(settings: argparse.Namespace) -> Callable[[], None]:
+    learn = _learner(settings, ExitStack())
     learn.unfreeze()
     return lambda: _epoch(learn)
 
 
-def _fastai(settings: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
+    """One fit of very many frozen epochs; each round takes the next. The first one pays."""
+    import threading
+
+    from fastai.callback.core import Callback
+
+    from learners.frozen import frozen_features
+
+    learn = _learner(settings, ExitStack())
+    learn.freeze()
+    begin, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    class Turns(Callback):
+        def before_epoch(self) -> None:
+            begin.acquire()
+
+        def after_epoch(self) -> None:
+            done.release()
+
+    def train() -> None:
+        with learn.no_bar(), learn.no_logging(), frozen_features(learn, 2, 10_000):
+            learn.fit_one_cycle(10_000, 1e-3, cbs=[Turns()])
+
+    threading.Thread(target=train, daemon=True).start()
+
+    def epoch() -> None:
+        begin.release()
+        done.acquire()
+
+    return epoch
+
+
+def _bare(settings: argparse.Namespace) -> Callable[[], None]:
+    """Ready tensors of as many pictures through the same network, as ours runs it."""
+    import torch
+    from torch.nn import functional
+
+    from learners import callbacks
+    from learners.speed import keep_memory
+
+    keep_memory()
+    frame, classes = _table(settings)
+    network, _ = _network(settings, len(classes))
+    network.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, foreach=True)
+    train, valid = (int(frame["split"].eq(name).sum()) for name in ("train", "valid"))
+    shape = (2 * BS, 3, settings.size, settings.size)
+    x = torch.randn(shape).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(len(classes), (2 * BS,))
+    half = callbacks.resolve_precision(settings.precision, "cpu") == "bf16"
+
+    def forward(n: int) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return network(x[:n])
+
+    def sizes(n: int, bs: int, last: bool) -> Iterator[int]:
+        yield from [bs] * (n // bs)
+        if last and n % bs:
+            yield n % bs
+
+    def epoch() -> None:
+        network.train()
+        for n in sizes(train, BS, False):
+            functional.cross_entropy(forward(n).float(), y[:n]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        network.eval()
+        with torch.no_grad():
+            for n in sizes(valid, 2 * BS, True):
+                functional.cross_entropy(forward(n).float(), y[:n]).item()
+
+    return epoch
+
+
+def _fastai(settings: argparse.Namespace) -> Callable[[], None]:
+    from fastai.torch_core import params
     from fastai.vision.all import ImageDataLoaders, Resize, aug_transforms, vision_learner
     from fastai.vision.learner import model_meta
 
@@ -83,24 +193,23 @@ def _fastai(settings: argparse.Namespace):  # type: ignore[no-untyped-def]
     network, preprocessing = _network(settings, len(classes))
     frame = frame[frame.split.isin(["train", "valid"])].assign(valid=lambda f: f.split.eq("valid"))
     dls = ImageDataLoaders.from_df(
-        frame, path="/", fn_col="path", label_col="label", valid_col="valid", bs=32,
+        frame, path="/", fn_col="path", label_col="label", valid_col="valid", bs=BS,
         item_tfms=Resize(round(settings.size * 1.25)), batch_tfms=aug_transforms(size=settings.size),
     )  # fmt: skip
 
-    def arch(pretrained: bool = True):  # type: ignore[no-untyped-def]
+    def arch(pretrained: bool = True) -> Any:
         return network[0]
 
     stats = ([*preprocessing.mean], [*preprocessing.std])
-    from fastai.torch_core import params
-
     model_meta[arch] = {"cut": lambda body: body, "stats": stats,
                         "split": lambda model: [params(model[0]), params(model[1])]}  # fmt: skip
     learn = vision_learner(dls, arch)
-    learn.unfreeze()
+    if not settings.frozen:
+        learn.unfreeze()
     return lambda: _epoch(learn)
 
 
-def _epoch(learn) -> None:  # type: ignore[no-untyped-def]
+def _epoch(learn: Any) -> None:
     with learn.no_bar(), learn.no_logging():
         learn.fit_one_cycle(1, slice(1e-5, 1e-3))
 

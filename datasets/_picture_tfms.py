@@ -70,7 +70,7 @@ class Normalised(Transform):
             for values in (preprocessing.mean, preprocessing.std)
         )
 
-    def encodes(self, x: TensorImage) -> TensorImage:
+    def encodes(self, x: TensorImage) -> torch.Tensor:
+        # Not a TensorImage any more: each operation of the network would pay for its being one.
         mean, std = self.mean.to(x.device), self.std.to(x.device)
-        plain = x.as_subclass(torch.Tensor).float().div_(255).sub_(mean).div_(std)
-        return plain.as_subclass(TensorImage)
+        return x.as_subclass(torch.Tensor).float().div_(255).sub_(mean).div_(std)

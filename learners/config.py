@@ -200,15 +200,20 @@ class AugmentSettings:
 class SpeedSettings:
     """speed"""
 
+    speed: Literal["auto", "off"] | bool = option(  # YAML reads a bare off as False
+        "auto", "try what is left open below on the first batches; off takes what is usual, untried"
+    )
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     precision: Literal["auto", "fp32", "fp16", "bf16"] = option("auto", "of the forward pass")
-    compile: bool = option(False, "torch.compile the training step")
-    channels_last: bool = option(True, "memory format of feature maps; no effect on transformers")
+    compile: bool | None = option(None, "torch.compile the training step; tried in long runs")
+    channels_last: bool | None = option(
+        None, "memory format of feature maps; no effect on transformers"
+    )
     workers: int | None = option(
-        None, "processes that open files; one less than the cores by default"
+        None, "processes that open files; one less than the cores if untried"
     )
     threads: int | None = option(
-        None, "CPU threads of the training process; torch's own by default"
+        None, "CPU threads of the training process; torch's own if untried"
     )
     decoded_limit: float = option(
         4.0, "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time"

@@ -48,7 +48,7 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
         for item in dataclasses.fields(group):
             flag = "--" + item.name.replace("_", "-")
             keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
-            if hints[item.name] is bool:
+            if hints[item.name] in (bool, bool | None):
                 keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
             else:
                 keywords["type"] = hints[item.name]

@@ -26,6 +26,7 @@ from fastai.optimizer import OptimWrapper
 from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
+from datasets.errors import SecondhandError
 from learners import callbacks
 from learners.backbones import ConcatPool, Unit
 from learners.randomness import undisturbed_randomness
@@ -39,23 +40,28 @@ PASSIVE = (ConcatPool, Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
 
 @contextmanager
-def frozen_features(learn: Learner, views: int, epochs: int) -> Iterator[None]:
+def frozen_features(
+    learn: Learner, views: int, epochs: int, *, adapt: bool = True
+) -> Iterator[None]:
     """A fit within it passes the learner's body by: its loaders give features.
 
-    The body works in eval mode: its BatchNorms normalise by the statistics they came with, as they
-    will in prediction, and stay as they are. (A frozen phase without this, as fastai's, lets them
-    follow each batch and trains their weights, by a backward pass through the whole body.) Where a
-    phase with all weights follows, what comes out of that is as accurate.
+    An epoch takes one view of each file, the next epoch the next view, and then from the first
+    again. Features are drawn from a seed of their own, torch's: the same ones come again when a run
+    is resumed, and randomness outside is undisturbed.
 
-    Features are drawn from a seed of their own, torch's: the same ones come again when a run is
-    resumed, and randomness outside is undisturbed. An epoch takes one view of each file, the next
-    epoch the next view, and then from the first again.
+    The body is in eval mode but for its BatchNorms. Where a phase with all weights follows, in which
+    they normalise by each batch, they do so here too, or the head would learn features that it never
+    meets again; their averages become those of the training files, and validation uses them. That
+    is fastai's frozen phase, but that it also trains their weights and biases, by a backward pass
+    through the whole body: final accuracy is the same without. Where nothing follows (a linear
+    probe) they stay as they came.
 
     Parameters
     ----------
     learn : frozen; its network is ``Sequential(body, head)``.
     views : of each training file; 0 leaves the learner as it is.
     epochs : of the fit; there are never more views than these.
+    adapt : let the BatchNorms follow the training files.
     """
     views = min(views, epochs)
     if views and (why := _unsuitable(learn)) is not None:
@@ -64,7 +70,7 @@ def frozen_features(learn: Learner, views: int, epochs: int) -> Iterator[None]:
     if not views:
         yield
         return
-    features = FrozenFeatures(views)
+    features = FrozenFeatures(views, adapt=adapt)
     # Nothing of what is compiled is left to run.
     compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
     with learn.removed_cbs(compiled), learn.added_cbs([features]):
@@ -82,8 +88,8 @@ class FrozenFeatures(Callback):
 
     order = -4  # after what prepares the loaders for the fit, before what copies the model
 
-    def __init__(self, views: int) -> None:
-        self.views = views
+    def __init__(self, views: int, *, adapt: bool) -> None:
+        self.views, self.adapt = views, adapt
         self.stack = ExitStack()
 
     def before_fit(self) -> None:
@@ -92,9 +98,9 @@ class FrozenFeatures(Callback):
         folder = tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-")
         self.stack.enter_context(folder)
         with undisturbed_randomness(learn.dls):
-            loaders = _feature_loaders(learn, passed_by, self.views, Path(folder.name))
-        seconds, views = time.monotonic() - began, len(loaders.train.views)
-        shown = "1 view" if views == 1 else f"{views} views"
+            loaders = _feature_loaders(learn, passed_by, self.views, self.adapt, Path(folder.name))
+        seconds = time.monotonic() - began
+        shown = "1 view" if self.views == 1 else f"{self.views} views"
         log.info("features of %d files, %s each: %.1f s", loaders.train.n, shown, seconds)
         self.stack.enter_context(_passing_by(learn, passed_by))
         self.stack.callback(setattr, learn, "dls", learn.dls)
@@ -118,19 +124,21 @@ class FeatureLoader(DataLoader):
 
     Parameters
     ----------
-    views : each float32 [n, width]; ``view`` says which is given, counted round.
-    targets : [n].
+    views : each features [n, width] and targets [n], in an order of its own; ``view`` says which
+        is given, counted round.
     """
 
-    def __init__(self, views: Sequence[Tensor], targets: Tensor, **options: Any) -> None:
-        super().__init__(range(len(targets)), num_workers=0, **options)
-        self.views, self.targets, self.view = views, targets, 0
+    def __init__(self, views: Sequence[tuple[Tensor, Tensor]], **options: Any) -> None:
+        # A file that has become unreadable between two views is missing from one of them.
+        shortest = min(len(targets) for _, targets in views)
+        super().__init__(range(shortest), num_workers=0, **options)
+        self.views, self.view = views, 0
 
     def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        features = self.views[self.view % len(self.views)]
+        features, targets = self.views[self.view % len(self.views)]
         for chosen in self.chunkify(samps):
             rows = torch.tensor(list(chosen))
-            yield features[rows], self.targets[rows]
+            yield features[rows], targets[rows]
 
 
 def _unsuitable(learn: Learner) -> str | None:
@@ -153,54 +161,73 @@ def _passive(head: nn.Module) -> list[nn.Module]:
 
 
 def _feature_loaders(
-    learn: Learner, layers: list[nn.Module], views: int, folder: Path
+    learn: Learner, layers: list[nn.Module], views: int, adapt: bool, folder: Path
 ) -> DataLoaders:
     seed, device = torch.initial_seed() % 2**32, learn.dls.device
     train, valid = learn.dls.loaders[:2]
-    drawn: list[Tensor] = []
-    targets = torch.empty(0)
-    for view in range(views):
-        set_seed((seed + 7919 * view) % 2**32)
-        features, found = _computed(learn, layers, train, folder / str(view))
-        if drawn and not torch.equal(found, targets):
-            break  # a file has become unreadable meanwhile
-        drawn, targets = [*drawn, features], found
-    held, answers = _computed(learn, layers, valid, folder / "valid")
+    layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
+    learn.model.to(device=device, memory_format=layout).eval()
+    drawn = []
+    with _following(learn.model[0]) if adapt else nullcontext():
+        for view in range(views):
+            set_seed((seed + 7919 * view) % 2**32)
+            # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
+            fresh = train.new(shuffle=True, drop_last=False)
+            drawn.append(_computed(learn, layers, train, fresh, folder / str(view)))
+    fresh = valid.new(shuffle=False, drop_last=False)
+    held = _computed(learn, layers, valid, fresh, folder / "valid")
     # As where the files themselves are read: a training set smaller than a batch is one batch.
-    bs = max(1, min(train.bs, len(targets)))
+    bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     return DataLoaders(
-        FeatureLoader(drawn, targets, bs=bs, shuffle=True, drop_last=True, device=device),
-        FeatureLoader([held], answers, bs=8 * valid.bs, device=device),
+        FeatureLoader(drawn, bs=bs, shuffle=True, drop_last=True, device=device),
+        FeatureLoader([held], bs=8 * valid.bs, device=device),
         path=learn.dls.path,
         device=device,
     )
 
 
+@contextmanager
+def _following(body: nn.Module) -> Iterator[None]:
+    """BatchNorms normalise by the batch; their averages become the mean over all the batches."""
+    norms = [m for m in body.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()  # so that a resumed run comes to the same
+        norm.momentum = None
+        norm.train()
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+
+
 @torch.no_grad()
 def _computed(
-    learn: Learner, layers: list[nn.Module], loader: DataLoader, file: Path
+    learn: Learner, layers: list[nn.Module], usual: DataLoader, fresh: DataLoader, file: Path
 ) -> tuple[Tensor, Tensor]:
-    """What the layers make of all that a loader has, in its order; and the targets."""
-    layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
-    learn.model.to(device=learn.dls.device, memory_format=layout).eval()
+    """What the layers make of all that a loader has; and the targets."""
+    if "do_item" in vars(usual):  # a callback has put something before the items
+        fresh.do_item = usual.do_item
+        fresh.do_item.seed = torch.initial_seed()
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0
-    fresh = loader.new(shuffle=False, drop_last=False)
-    if "do_item" in vars(loader):  # a callback has put something before the items
-        fresh.do_item = loader.do_item
-        fresh.do_item.seed = torch.initial_seed()
     for batch in fresh:
         x, y = (part.as_subclass(Tensor) for part in batch)
         with _autocast(learn):
             for layer in layers:
                 x = layer(x)
         if features is None:
-            features = _room((loader.n, *x.shape[1:]), file)
+            features = _room((fresh.n, *x.shape[1:]), file)
         features[done : done + len(x)] = x
         targets.append(y.cpu())
         done += len(x)
-    assert features is not None
+    if features is None:
+        raise SecondhandError(
+            "no file of a part can be read any more: is their folder still there?"
+        )
     return features[:done], torch.cat(targets)
 
 

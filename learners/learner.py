@@ -93,7 +93,9 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
             if settings.probe
             else {"pct_start": 0.99}
         )
-        with frozen_features(learn, settings.frozen_views, settings.freeze_epochs):
+        with frozen_features(
+            learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
+        ):
             learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
         lr /= 2
     if settings.epochs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -41,6 +40,7 @@ from learners.config import (
 from learners.folder import check_room
 from learners.items import Loaded, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
+from learners.speed import Work, record, settle
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,11 @@ def train_members(
             last=train.keep == "last",
         )
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
+        work = _work(train, spec, signal, device, len(dls.train))
+        speed = settle(speed, one, dls, work)
+        record(folder, speed)
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
-        precision = callbacks.resolve_precision(speed.precision, device)
+        precision = str(speed.precision)
         learn = make_learner(
             dls,
             one,
@@ -163,16 +166,24 @@ def _batches(
     else:
         heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(signal)
         block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
-    workers = max(1, len(os.sched_getaffinity(0)) - 1) if speed.workers is None else speed.workers
     return dataloaders(
         loaded.rows,
         block,
         loaded.table.classes,
         bs=bs,
-        workers=workers,
+        workers=speed.workers or 0,  # settled later where it was left open
         path=str(folder),
         device=device,
     )
+
+
+def _work(
+    train: TrainSettings, spec: NetworkSpec, signal: SignalSettings, device: str, batches: int
+) -> Work:
+    """What the trial of speeds is for. Frozen epochs on kept features hardly count."""
+    frozen = 0 if train.frozen_views and not train.mixup else train.freeze_epochs
+    steps = (train.epochs + frozen) * batches * train.seeds
+    return Work(spec.backbone, spec.size, device, steps, signal.cache_dir or cache_root())
 
 
 def _decoded(

@@ -41,6 +41,7 @@ from learners.members import train_members
 from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
+from learners.speed import keep_memory
 from learners.suspects import near_duplicates
 from learners.views import views_for
 
@@ -81,6 +82,8 @@ def run(
         torch.set_num_threads(speed.threads)
     set_seed(train.seed, reproducible=True)
     device = pick_device(speed.device)
+    if device == "cpu":
+        keep_memory()
     callbacks.resolve_precision(speed.precision, device)
     loaded = load_items(data, signal, train.seed, folder)
     table, rows, recipe = loaded

@@ -56,7 +56,7 @@ def test_the_body_sees_each_file_once_a_view(folder, tmp_path, name):  # noqa: F
         lambda module, inputs: passed.append(len(inputs[0])) if inputs[0].ndim == 4 else None
     )
     before = _state(learn.model)
-    frozen_only(learn, epochs=5, views=2)
+    frozen_only(learn, epochs=5, views=2)  # nothing follows: a probe
     train, valid = learn.dls.train.n, learn.dls.valid.n
     assert sum(passed) == 2 * train + valid
     after = learn.model.state_dict()
@@ -101,7 +101,7 @@ def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
     network = copy.deepcopy(learn.model)
     with learn.no_bar(), learn.no_logging():
         learn.freeze()
-        with frozen.frozen_features(learn, 1, 1):
+        with frozen.frozen_features(learn, 1, 1, adapt=False):
             learn.fit(1, 1e-2)
     head = network[1].train()
     opt = torch.optim.AdamW(head.parameters(), lr=1e-2, weight_decay=0.01)
@@ -120,6 +120,39 @@ def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
     x = torch.cat([x for x, _ in learn.dls.valid]).as_subclass(torch.Tensor)
     given = torch.cat([x for training, _, x, _ in counts.batches if not training])
     torch.testing.assert_close(given, network[1][0](network[0].eval()(x)), rtol=1e-4, atol=1e-4)
+
+
+def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_trained(folder, tmp_path):  # noqa: F811
+    """The averages against the definition; what the head gets is normalised by the batch."""
+    learn = learner(folder, tmp_path, cbs=[counts := Counts()])
+    seen: list[torch.Tensor] = []
+    norm = next(m for m in learn.model[0].modules() if isinstance(m, torch.nn.BatchNorm2d))
+    norm.register_forward_pre_hook(
+        lambda module, inputs: seen.append(inputs[0].detach()) if module.training else None
+    )
+    before = _state(learn.model)
+    with learn.no_bar(), learn.no_logging():
+        learn.freeze()
+        with frozen.frozen_features(learn, 2, 3, adapt=True):
+            learn.fit(3, 1e-3)
+    assert len(seen) == 2 * -(-learn.dls.train.n // 8)
+    mean = torch.stack([x.mean((0, 2, 3)) for x in seen]).mean(0)
+    var = torch.stack([x.var((0, 2, 3)) for x in seen]).mean(0)
+    torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, var, rtol=1e-4, atol=1e-5)
+    assert norm.momentum is not None
+    # Weights of the body are as they were, its averages are not.
+    after = learn.model.state_dict()
+    weights = {f"0.{n}" for n, _ in learn.model[0].named_parameters()}
+    assert all(torch.equal(after[n], before[n]) for n in weights)
+    assert not torch.equal(after["0.bn1.running_mean"], before["0.bn1.running_mean"])
+    given = [(x, y) for training, at, x, y in counts.batches if not training and at == 2]
+    with learn.no_bar(), learn.no_logging():
+        anew = [float(v) for v in learn.validate()]
+    logits = learn.model[1].eval()[1:](torch.cat([x for x, _ in given]))
+    assert functional.cross_entropy(
+        logits, torch.cat([y for _, y in given])
+    ).item() == pytest.approx(anew[0], abs=1e-4)
 
 
 def test_the_seed_says_which_features(folder, tmp_path):  # noqa: F811
