@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
+
+
+#: Seconds that a request waits for as many as were answered together before it.
+PATIENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -135,11 +140,16 @@ class Served:
             future.cancel()
         self._thread.join(timeout=10)
 
+    def _has(self, count: int) -> bool:
+        return self._closed or len(self._waiting) >= count
+
     def _work(self) -> None:
+        count = 1
         while True:
             with self._ready:
-                while not self._waiting and not self._closed:
-                    self._ready.wait()
+                self._ready.wait_for(partial(self._has, 1))
+                # Programs that were answered together come back together, though not at once.
+                self._ready.wait_for(partial(self._has, count), PATIENCE)
                 if self._closed:
                     return
                 count = min(self.limits.batch, len(self._waiting))
