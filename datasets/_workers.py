@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections import deque
@@ -92,6 +93,7 @@ def _settle_in() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

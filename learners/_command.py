@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -23,8 +24,9 @@ def run(main: Callable[[], int]) -> None:
     """Run a command's ``main`` and leave with its exit status.
 
     2 for a wrong call or input that ends the run, 1 where the machine is at fault (disk full), 130
-    after Ctrl-C.
+    after Ctrl-C, 143 after SIGTERM: both end it in order, and leave nothing half written.
     """
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()
         sys.stdout.flush()
@@ -41,13 +43,18 @@ def run(main: Callable[[], int]) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         name = error.filename or "the run folder"
-        print(
-            f"error: {name}: {error.strerror}; free some room or choose another --out",
-            file=sys.stderr,
-        )
+        remedy = "free some room or choose another --out" if full else "choose another --out"
+        print(f"error: {name}: {os.strerror(error.errno)}; {remedy}", file=sys.stderr)
         status = 1
     sys.exit(status)
+
+
+def _terminated(number: int, frame: object) -> None:
+    # As Ctrl-C does, but at once: whoever sends it soon sends the signal that nobody survives.
+    print("terminated", file=sys.stderr)
+    sys.exit(128 + number)
 
 
 def add_threshold_flag(group: Any) -> None:

@@ -1,4 +1,4 @@
-"""A folder that is written beside its place and then put there: whole or not at all."""
+"""Files and folders that are written beside their place and then put there: whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+
+
+def write_beside(file: Path, content: bytes) -> None:
+    """Write a whole file or nothing: beside it, then renamed."""
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        beside.write_bytes(content)
+        put(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def put(beside: Path, file: Path) -> None:
+    """Give a written file its name, its content safely on the disk first: power may fail."""
+    with open(beside, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(beside, file)
 
 
 @contextmanager

@@ -10,15 +10,32 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from datasets.errors import BadFile
+from datasets.errors import BadFile, SecondhandError
+from learners._replace import put
 from learners.backbones import NetworkSpec
 
 
 def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = None) -> None:
+    """Write a state dict as safetensors, beside and renamed. Shared tensors are stored apart.
+
+    ``facts`` stand in the file itself, so that they are never those of other weights.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        save_file(plain(model.state_dict()), beside, metadata=facts)
+        put(beside, file)
+    except SafetensorError as error:
+        raise SecondhandError(f"{file}: cannot be written ({error}); free some room") from None
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

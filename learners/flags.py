@@ -67,6 +67,13 @@ def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> li
     ]
 
 
+def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
+    """The settings that were said, by flag, file or preset: without defaults."""
+    words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
+    namespace = parser.parse_args(words, defaults=False)
+    return {name: value for name, value in vars(namespace).items() if name != "config"}
+
+
 def check_keys(file: Path, groups: Sequence[type]) -> None:
     """Raise SecondhandError that names all keys of a YAML file that are no settings."""
     try:
@@ -94,7 +101,8 @@ def dump(settings: Sequence[Any]) -> str:
     content: dict[str, Any] = {}
     for group in settings:
         for key, value in dataclasses.asdict(group).items():
-            content[key] = str(value) if isinstance(value, Path) else value
+            if key != "resume":
+                content[key] = str(value) if isinstance(value, Path) else value
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
