@@ -1,4 +1,4 @@
-"""Work spread over processes, of which one may die without taking the rest with it."""
+"""Work spread over processes, of which one may die, or never end, without taking the rest with it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-CRASHED = "the process that read it died (a fault in the decoder, or out of memory)"
+CRASHED = (
+    "the process that read it died or did not end (a fault in the decoder, or out of memory)"
+)
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
+PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
+FORKS = sys.platform == "linux"
 
 
 def cores() -> int:
@@ -34,15 +38,17 @@ def in_parallel(
 ) -> Iterator[tuple[int, list[R]]]:
     """Apply `task` to each chunk: yields (number of the chunk, its answers) as they come.
 
+    Where processes are not forked one worker is none but this process: a fresh one costs seconds.
+
     Parameters
     ----------
     task : picklable; gives one answer an item.
     chunks : lists of items.
-    workers : processes; None for one a core, 1 for none but this one.
-    crashed : the answer for an item that kills its process.
+    workers : processes; None for one a core.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
     """
     count = min(cores() if workers is None else workers, len(chunks))
-    if count <= 1:
+    if count <= 1 and not FORKS:
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
@@ -55,7 +61,10 @@ def in_parallel(
                 while left and len(running) < AHEAD * count:
                     running[pool.submit(task, chunks[left[0]])] = left[0]
                     left.popleft()
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done = wait(running, PATIENCE, return_when=FIRST_COMPLETED).done
+                if not done:
+                    _kill(pool)
+                for future in done:
                     answers = future.result()
                     yield running.pop(future), answers
         except BrokenProcessPool:
@@ -66,16 +75,100 @@ def in_parallel(
         finally:
             pool.shutdown(cancel_futures=True)
         for number in suspects:
-            yield number, [_alone(task, item, crashed) for item in chunks[number]]
+            yield number, [_alone(_One(task), item, crashed) for item in chunks[number]]
 
 
-def _alone(task: Callable[[list[T]], list[R]], item: T, crashed: R) -> R:
+class Pending(NamedTuple, Generic[T, R]):
+    """A call that was handed to `Apart`."""
+
+    item: T
+    future: Future[R]
+    pool: ProcessPoolExecutor
+
+
+class Apart(Generic[T, R]):
+    """Calls of one function in processes that may die, or never end, without harm to this one.
+
+    Parameters
+    ----------
+    task : picklable, and what it gives too.
+    workers : processes, started at the first call.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    """
+
+    def __init__(self, task: Callable[[T], R], workers: int, crashed: R) -> None:
+        self.task, self.workers, self.crashed = task, workers, crashed
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, item: T) -> Pending[T, R]:
+        with self._lock:
+            for _ in range(2):
+                pool = self._pool = self._pool or _pool(self.workers)
+                try:
+                    return Pending(item, pool.submit(self.task, item), pool)
+                except BrokenProcessPool:
+                    self._pool = None
+        raise RuntimeError("no process can be started")
+
+    def result(self, pending: Pending[T, R]) -> R:
+        """The answer, waited for; of an item that was in a dead pool, asked for once more, alone."""
+        try:
+            return pending.future.result(PATIENCE)
+        except TimeoutError:
+            if pending.future.done():  # the task's own error
+                raise
+            _kill(pending.pool)
+        except BrokenProcessPool:
+            pass
+        with self._lock:
+            if self._pool is pending.pool:
+                log.warning("a worker died; what it may have read is tried one file at a time")
+                self._pool = None
+        pending.pool.shutdown(wait=False, cancel_futures=True)
+        return _alone(self.task, pending.item, self.crashed)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool = None
+
+
+def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
+    """One call in a process of its own; in this one where processes are not forked."""
+    return _alone(task, item, crashed) if FORKS else task(item)
+
+
+class _One(Generic[T, R]):
+    """A task for lists, for one item; a class, so that it can be pickled."""
+
+    def __init__(self, task: Callable[[list[T]], list[R]]) -> None:
+        self.task = task
+
+    def __call__(self, item: T) -> R:
+        return self.task([item])[0]
+
+
+def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
     with _pool(1) as pool:
+        future = pool.submit(task, item)
         try:
-            return pool.submit(task, [item]).result()[0]
+            return future.result(PATIENCE)
+        except TimeoutError:
+            if future.done():
+                raise
+            _kill(pool)
+            return crashed
         except BrokenProcessPool:
             return crashed
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End workers that do not end by themselves; what they had is then broken."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
 
 
 def _pool(count: int) -> ProcessPoolExecutor:
@@ -83,7 +176,7 @@ def _pool(count: int) -> ProcessPoolExecutor:
 
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context = multiprocessing.get_context("fork" if FORKS else "spawn")
     return ProcessPoolExecutor(count, mp_context=context, initializer=_settle_in)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
-from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 
 __all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
@@ -229,7 +229,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     if missing:
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, frame.columns)) or 'none'}. Name them path,label"
+            f"{', '.join(map(shown, frame.columns[:20])) or 'none'}. Name them path,label"
             "[,group][,split][,fold][,start][,end][,gps]"
         )
     frame = frame[[name for name in (*TEXT_COLUMNS, *TIME_COLUMNS) if name in frame]].copy()
@@ -254,7 +254,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(
-                f"{path}: split {wrong[0]!r} is none of train, valid, calibration, test, or empty"
+                f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
     for name in TIME_COLUMNS:
@@ -263,7 +263,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
             wrong_row = frame.index[numbers.isna() & frame[name].ne("")]
             if len(wrong_row):
                 raise SecondhandError(
-                    f"{path}: {name} {frame.at[wrong_row[0], name]!r} in row {wrong_row[0] + 2} is "
+                    f"{path}: {name} {shown(frame.at[wrong_row[0], name])} in row {wrong_row[0] + 2} is "
                     "not a number of seconds"
                 )
             frame[name] = numbers.astype(float)
