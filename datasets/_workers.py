@@ -18,9 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-CRASHED = (
-    "the process that read it died or did not end (a fault in the decoder, or out of memory)"
-)
+CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
 FORKS = sys.platform == "linux"

@@ -146,7 +146,8 @@ def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]
     lengths: dict[str, float | None] = {}
     rejected = []
     chunks = [paths[first : first + 32] for first in range(0, len(paths), 32)]
-    for number, found in in_parallel(_durations, chunks, None, CRASHED):
+    died: float | str = CRASHED
+    for number, found in in_parallel(_durations, chunks, None, died):
         for path, answer in zip(chunks[number], found, strict=True):
             if isinstance(answer, str):
                 rejected.append(Rejected(path, answer))

@@ -124,8 +124,9 @@ class StrainRecipe(Recipe):
         rates: Counter[float] = Counter()
         lengths: list[float] = []
         reason = "none were given"
-        looked_at = listed[:: ceil(len(listed) / 50) or 1]
-        for _, (found,) in in_parallel(_rates, [[path] for path in looked_at], 1, CRASHED):
+        looked_at = [[path] for path in listed[:: ceil(len(listed) / 50) or 1]]
+        died: tuple[float, float] | str = CRASHED
+        for _, (found,) in in_parallel(_rates, looked_at, 1, died):
             if isinstance(found, str):
                 reason = reason if rates or reason != "none were given" else found
             else:

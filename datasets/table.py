@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets._table_file import read_cells
 from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
-from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 
 __all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
@@ -204,24 +205,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
 
     ``label`` : of every row, whatever the file says or does not say.
     """
-    suffix = path.suffix.lower()
-    try:
-        if suffix in (".csv", ".tsv"):
-            frame = pd.read_csv(
-                path, sep="," if suffix == ".csv" else "\t", dtype=str, keep_default_na=False
-            )
-        elif suffix in (".parquet", ".pq"):
-            # Whole numbers with a gap come as floats: label 3 would read 3.0.
-            frame = pd.read_parquet(path).convert_dtypes()
-            frame = frame.astype(object).where(frame.notna(), "").astype(str)
-        else:
-            raise SecondhandError(
-                f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file"
-            )
-    except SecondhandError:
-        raise
-    except Exception as error:  # the parsers' own errors have no common root
-        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    frame = read_cells(path)
     frame.columns = [str(name).strip().lower() for name in frame.columns]
     if label:
         frame["label"] = label

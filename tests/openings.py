@@ -30,7 +30,9 @@ class Openings:
         # The table's pictures; one of its rows names a file that is not there.
         for label in ("cat", "dog"):
             for n in range(4):
-                noise = np.random.default_rng([n, len(label), ord(label[0])]).integers(0, 255, (9, 9, 3))
+                noise = np.random.default_rng([n, len(label), ord(label[0])]).integers(
+                    0, 255, (9, 9, 3)
+                )
                 Image.fromarray(noise.astype(np.uint8)).save(out / f"{label}{n}.jpg")
 
     def originals(self) -> dict[str, list[bytes]]:
@@ -152,4 +154,3 @@ class Openings:
         assert answer.label in (*classes, "unknown")
         assert answer.best in classes
         assert 0 <= answer.probability <= 1 or math.isnan(answer.probability)
-

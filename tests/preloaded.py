@@ -1,7 +1,6 @@
 """What every opening of a mutant needs, imported once before processes are forked."""
 
-import datasets.cache
-import datasets.strain_recipe
-import datasets.table
-import learners.flags
-import learners.predictor  # noqa: F401
+from importlib import import_module
+
+for name in ("datasets.table", "datasets.strain_recipe", "learners.flags", "learners.predictor"):
+    import_module(name)

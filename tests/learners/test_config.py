@@ -138,7 +138,7 @@ def test_a_wrong_value_ends_with_status_2_and_names_it(
         (f"epochs: {'[' * 3000}\n", "nested more than 50 deep"),
         (f"{'- ' * 3000}\n", "nested more than 50 deep"),
         ("views: &a [*a]\n", "'views' is neither a number, a word"),
-        ("out: \"\\x1b[2J\"\n", "'out' has characters that cannot be printed"),
+        ('out: "\\x1b[2J"\n', "'out' has characters that cannot be printed"),
         ("data: !!python/object/apply:os.system [id]\n", "cannot be read"),
         (f"views: [{', '.join(['1'] * 1001)}]\n", "'views' is neither"),
         (f"# {'x' * (1 << 20)}\n", "larger than 1024 kB"),
