@@ -5,11 +5,19 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from typing import Generic, NamedTuple, TypeVar
 
@@ -81,11 +89,13 @@ class Pending(NamedTuple, Generic[T, R]):
 
     item: T
     future: Future[R]
-    pool: ProcessPoolExecutor
+    pool: Executor
 
 
 class Apart(Generic[T, R]):
     """Calls of one function in processes that may die, or never end, without harm to this one.
+
+    Where processes are not forked, in threads: a fresh process would import the caller's script.
 
     Parameters
     ----------
@@ -96,18 +106,21 @@ class Apart(Generic[T, R]):
 
     def __init__(self, task: Callable[[T], R], workers: int, crashed: R) -> None:
         self.task, self.workers, self.crashed = task, workers, crashed
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._lock = threading.Lock()
 
     def submit(self, item: T) -> Pending[T, R]:
         with self._lock:
-            for _ in range(2):
-                pool = self._pool = self._pool or _pool(self.workers)
-                try:
-                    return Pending(item, pool.submit(self.task, item), pool)
-                except BrokenProcessPool:
-                    self._pool = None
-        raise RuntimeError("no process can be started")
+            if self._pool is None:
+                self._pool = self._start()
+            try:
+                return Pending(item, self._pool.submit(self.task, item), self._pool)
+            except BrokenProcessPool:  # it died while nothing was waited for
+                self._pool = self._start()
+                return Pending(item, self._pool.submit(self.task, item), self._pool)
+
+    def _start(self) -> Executor:
+        return _pool(self.workers, _settle_quietly) if FORKS else ThreadPoolExecutor(self.workers)
 
     def result(self, pending: Pending[T, R]) -> R:
         """The answer, waited for; of an item that was in a dead pool, asked for once more, alone."""
@@ -124,13 +137,7 @@ class Apart(Generic[T, R]):
                 log.warning("a worker died; what it may have read is tried one file at a time")
                 self._pool = None
         pending.pool.shutdown(wait=False, cancel_futures=True)
-        return _alone(self.task, pending.item, self.crashed)
-
-    def close(self) -> None:
-        with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
-                self._pool = None
+        return _alone(self.task, pending.item, self.crashed) if FORKS else self.crashed
 
 
 def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
@@ -163,19 +170,20 @@ def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
             return crashed
 
 
-def _kill(pool: ProcessPoolExecutor) -> None:
-    """End workers that do not end by themselves; what they had is then broken."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
+def _kill(pool: Executor) -> None:
+    """End processes that do not end by themselves; what they had is then broken."""
+    if isinstance(pool, ProcessPoolExecutor):
+        for process in list((pool._processes or {}).values()):
+            process.kill()
 
 
-def _pool(count: int) -> ProcessPoolExecutor:
+def _pool(count: int, initializer: Callable[[], None] | None = None) -> ProcessPoolExecutor:
     """Workers; on Linux forked, as torch's loaders are: they are at work at once.
 
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_settle_in)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=initializer or _settle_in)
 
 
 def _settle_in() -> None:
@@ -184,6 +192,12 @@ def _settle_in() -> None:
 
     threadpool_limits(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _settle_quietly() -> None:
+    """Ctrl-C is for the process that asks; it ends these."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _settle_in()
 
 
 def _end_with_parent() -> None:
