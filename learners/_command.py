@@ -71,7 +71,9 @@ def add_speed_flags(parser: Any) -> None:
     """Batch size, threads and device of the commands that ask a model."""
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
-    speed.add_argument("--workers", type=int | None, default=None, help="threads that decode files")
+    speed.add_argument(
+        "--workers", type=int | None, default=None, help="processes that decode files"
+    )
     speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
 
 

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
+from datasets.spectrogram import recipe_from_dict
 from learners._tensors import check_head, fill, plain, read_tensors, sha256
 from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
@@ -169,8 +170,11 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
         )
     recipe = config["recipe"]
-    if recipe is not None and not isinstance(recipe, dict):
-        raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
+    if recipe is not None:
+        try:
+            recipe_from_dict(recipe)
+        except SecondhandError as error:
+            raise BadFile(folder / CONFIG, str(error)) from None
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise BadFile(
