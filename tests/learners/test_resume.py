@@ -63,6 +63,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, stop: Stop | None, words: list[str]
     """The command, stopped there; the environment is as before."""
     real = members.make_learner
     with monkeypatch.context() as patch:
+
         def make(*given: Any, cbs: list[Callback], **named: Any) -> Any:
             return real(*given, cbs=[*cbs, *([stop] if stop else [])], **named)
 
