@@ -187,6 +187,7 @@ def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     load_bundle(out / "model")
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     tmp_path, monkeypatch, capsys
 ):
@@ -248,6 +249,7 @@ def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch)
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     """What it had in hand is drawn by another."""
     clips = tones(tmp_path, 100)
@@ -267,6 +269,7 @@ def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     assert PictureCache(tmp_path / "cache").verify() == (100, [])
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
     """Its worker is ended by the system, as where memory runs out; the others are drawn."""
     clips = tones(tmp_path, 60)
@@ -299,10 +302,10 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
 SIGNALLED = """
 import os, sys
 from learners import _command, bundle, finetune
-real, calls = bundle.save_file, []
+real, number = bundle.save_file, int(sys.argv.pop(1))
 def save_file(*given, **named):
     real(*given, **named)
-    os.kill(os.getpid(), int(sys.argv.pop(1)))
+    os.kill(os.getpid(), number)
 bundle.save_file = save_file
 _command.run(finetune.main)
 """

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
+from fastai.callback.fp16 import MixedPrecision
 from PIL import Image
 
 from datasets.errors import SecondhandError
@@ -65,6 +67,28 @@ def test_within_an_epoch_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch,
     same(tmp_path / "whole", out)
 
 
+class CpuScaler(MixedPrecision):
+    """fastai's loss scaling where there is no GPU: the first losses overflow, then the scale grows."""
+
+    def before_fit(self) -> None:
+        super().before_fit()
+        self.learn.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+        self.autocast = torch.autocast("cpu", enabled=False)
+
+
+@pytest.mark.slow
+def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
+    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "0", "--epochs", "1"]
+    monkeypatch.setattr(members.callbacks, "mixed_precision", lambda *given: [CpuScaler()])
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    stopped(monkeypatch, Stop(4), [*words, "--checkpoint-minutes", "0", "--out", str(out)])
+    scaler = json.loads(newest(out).read_text())["body"]["scaler"]
+    assert scaler["scale"] < 2.0**127, "it has overflowed"
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
 def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
@@ -84,6 +108,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     assert "going on" in (out / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     pictures, whole, tmp_path, monkeypatch, capsys
 ):
