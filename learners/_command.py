@@ -41,12 +41,12 @@ def run(main: Callable[[], int]) -> None:
         sys.stderr.close()
         status = 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not full and error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
             raise
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         name = error.filename or "the run folder"
         remedy = "free some room or choose another --out" if full else "choose another --out"
-        print(f"error: {name}: {os.strerror(error.errno)}; {remedy}", file=sys.stderr)
+        print(f"error: {name}: {os.strerror(error.errno or 0)}; {remedy}", file=sys.stderr)
         status = 1
     sys.exit(status)
 

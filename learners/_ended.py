@@ -27,7 +27,9 @@ def in_plain_words() -> Iterator[None]:
                 f"a process that opens files died ({_first(error)}), perhaps for want of memory: "
                 "try fewer --workers, or 0"
             ) from None
-        if "can't allocate memory" in text or "out of memory" in text:
+        if any(
+            words in text for words in ("can't allocate memory", "out of memory", "MemoryError")
+        ):
             raise SecondhandError(f"out of memory ({_first(error)}): {LESS}") from None
         raise
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +20,9 @@ def write_beside(file: Path, content: bytes) -> None:
     try:
         beside.write_bytes(content)
         put(beside, file)
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
     finally:
         beside.unlink(missing_ok=True)
 
@@ -27,6 +32,13 @@ def put(beside: Path, file: Path) -> None:
     with open(beside, "rb") as written:
         os.fsync(written.fileno())
     os.replace(beside, file)
+
+
+def disk_error(file: Path, error: Exception) -> OSError:
+    """What a library says of a failed write, as the error of the system that it was."""
+    number = re.search(r"(?:os error|code:) (\d+)", str(error))
+    code = int(number[1]) if number else errno.EIO
+    return OSError(code, os.strerror(code), str(file))
 
 
 @contextmanager

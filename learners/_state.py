@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from datasets.errors import BadFile, SecondhandError
-from learners._replace import put, write_beside
+from datasets.errors import BadFile
+from learners._replace import disk_error, put, write_beside
 from learners._tensors import plain, read_tensors, sha256
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> N
 
     Raises
     ------
-    SecondhandError : the tensors cannot be written.
+    OSError : the disk is full, or may not be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     there = numbers_of(folder)
@@ -132,7 +132,7 @@ def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> N
         body = {"format": FORMAT, "tensors": sha256(beside), **record}
         put(beside, file)
     except SafetensorError as error:
-        raise SecondhandError(f"{file}: cannot be written ({error}); free some room") from None
+        raise disk_error(file, error) from None
     finally:
         beside.unlink(missing_ok=True)
     text = json.dumps(body)

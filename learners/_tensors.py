@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from datasets.errors import BadFile, SecondhandError
-from learners._replace import put
+from datasets.errors import BadFile
+from learners._replace import disk_error, put
 from learners.backbones import NetworkSpec
 
 
@@ -33,7 +33,7 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
         save_file(plain(model.state_dict()), beside, metadata=facts)
         put(beside, file)
     except SafetensorError as error:
-        raise SecondhandError(f"{file}: cannot be written ({error}); free some room") from None
+        raise disk_error(file, error) from None
     finally:
         beside.unlink(missing_ok=True)
 

@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from datasets.spectrogram import recipe_from_dict
+from learners._replace import disk_error
 from learners._tensors import check_head, fill, plain, read_tensors, sha256
 from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
@@ -127,6 +129,8 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(beside, folder)
+    except SafetensorError as error:
+        raise disk_error(folder, error) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return folder

@@ -95,11 +95,12 @@ def is_empty(folder: Path) -> bool:
 
 def _sweep(folder: Path) -> None:
     """Remove what a killed process was about to write."""
-    for left in [*folder.rglob(".*.part"), *folder.glob(".model-*")]:
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+    for pattern in (".*.part", ".model-*", ".features-*", "models/tmp*"):
+        for left in folder.rglob(pattern):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def run_name(data: str) -> str:
@@ -148,10 +149,11 @@ def surroundings() -> dict[str, Any]:
 def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
     """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
 
-    ``members`` such networks are to be saved.
+    ``members`` such networks are to be saved. Of the one in training there are up to three states,
+    each of weights, two moments and perhaps their average.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    need, free = 4 * size * members + (16 << 20), shutil.disk_usage(folder).free
+    need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
         raise SecondhandError(
             f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "

@@ -78,6 +78,7 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
     """
     members: list[nn.Sequential] = []
+    interrupted = False
     for number in range(train.seeds):
         if train.seeds > 1:
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)

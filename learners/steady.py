@@ -59,7 +59,8 @@ class Seeds(Callback):
         loader.rng = random.Random(seed)
         # Else torch draws the workers' seed from the generator that dropout draws from.
         loader.fake_l.generator = torch.Generator().manual_seed(seed)
-        loader.do_item.seed = seed
+        if isinstance(loader.do_item, Door):
+            loader.do_item.seed = seed
 
     def before_batch(self) -> None:
         self.seen = True
