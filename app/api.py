@@ -60,7 +60,9 @@ def add_api(site: Site) -> None:
             for name, served in site.models.items()
         ]
 
-    several: dict[str, Any] = {"concurrency_limit": None}
+    # Not in Gradio's own queue, which takes longer over an answer than the network: the line in which
+    # requests wait, with its limit and its batches, is `app.serving`'s.
+    several: dict[str, Any] = {"concurrency_limit": None, "queue": False}
     button.click(
         ask, [file, model, at, threshold], out, api_name="ask",
         api_description="The answer for one file: a list with one object. `at` is a GPS time in "

@@ -8,7 +8,8 @@ folder for every subclass of one.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from functools import cache
 from typing import Any
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
@@ -77,4 +78,9 @@ def typed(component: Any, schema: dict[str, Any]) -> Any:
 
 def inside(path: str, folder: str) -> bool:
     """Whether a file truly lies in a folder, links followed."""
-    return Path(path).resolve().is_relative_to(Path(folder).resolve())
+    return os.path.realpath(path).startswith(os.path.join(_real(folder), ""))
+
+
+@cache
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)  # asked about the same few folders with every request

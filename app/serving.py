@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
+
+
+#: Seconds that a request waits for as many as were answered together before it.
+PATIENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ class Busy(SecondhandError):
 class Served:
     """A model by its name on the page, and the line of those who wait for it.
 
-    Two threads take up to ``batch`` waiting requests each: while one decodes files, the other keeps
-    the network at work.
+    One thread answers up to ``batch`` of them at a time, and whoever comes meanwhile waits for the
+    next: on two cores a network takes 29 ms over each of eight pictures, 61 over one alone, so two
+    threads with half of the line each would be slower than one.
 
     Parameters
     ----------
@@ -87,7 +93,6 @@ class Served:
         folder: Path | None = None,
         *,
         limits: Limits | None = None,
-        lanes: int = 2,
     ) -> None:
         self.name, self.predictor, self.folder = name, predictor, folder
         self.limits = limits or Limits()
@@ -95,12 +100,8 @@ class Served:
         self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{lane}", daemon=True)
-            for lane in range(lanes)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -137,14 +138,18 @@ class Served:
             self._ready.notify_all()
         for _, future in left:
             future.cancel()
-        for thread in self._threads:
-            thread.join(timeout=10)
+        self._thread.join(timeout=10)
+
+    def _has(self, count: int) -> bool:
+        return self._closed or len(self._waiting) >= count
 
     def _work(self) -> None:
+        count = 1
         while True:
             with self._ready:
-                while not self._waiting and not self._closed:
-                    self._ready.wait()
+                self._ready.wait_for(partial(self._has, 1))
+                # Programs that were answered together come back together, though not at once.
+                self._ready.wait_for(partial(self._has, count), PATIENCE)
                 if self._closed:
                     return
                 count = min(self.limits.batch, len(self._waiting))

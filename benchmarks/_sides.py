@@ -55,9 +55,11 @@ def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, list[float]]
     sides = (ours, *peers)
     for side in sides:
         side.go()
-    for _ in range(rounds):
+    for number in range(rounds):
         for side in sides:
             side.round()
+        shown = (f"{s.name} {s.times[-1]:.2f} s ({s.work[-1]:.2f} of processor)" for s in sides)
+        print(f"round {number + 1}: {', '.join(shown)}", flush=True)
     for side in sides:
         side.end()
         print(

@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import re
+import secrets
 import statistics
 import subprocess
 import sys
@@ -79,6 +80,7 @@ class Asker:
         import httpx
 
         self.http = httpx.Client(base_url=f"{url}/gradio_api", timeout=120)
+        self.session = secrets.token_hex(8)
 
     def upload(self, file: str) -> str:
         with open(file, "rb") as opened:
@@ -86,13 +88,13 @@ class Asker:
         return str(answer.json()[0])
 
     def ask(self, path: str) -> tuple[str, str]:
-        """The kind of the last event ("complete", "error") and what it says."""
+        """ "complete" with the answer as JSON, or "error" with what it says."""
         data = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        began = self.http.post("/call/ask", json={"data": [data, *MORE]})
-        if began.status_code != 200:
-            return "error", began.text
-        text = self.http.get(f"/call/ask/{began.json()['event_id']}").text
-        return re.findall(r"event: (\w+)\ndata: (.*)", text)[-1]
+        body = {"data": [data, *MORE], "session_hash": self.session}
+        answer = self.http.post("/run/ask", json=body)
+        if answer.status_code != 200:
+            return "error", answer.text
+        return "complete", json.dumps(answer.json()["data"])
 
 
 #: Which model, moment and threshold.

@@ -102,6 +102,10 @@ class Sources:
         where = os.path.abspath(path)
         self._known[where] = stamp, digest
         line = json.dumps([where, *stamp, digest])
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as stream:  # a line before as well: the last may be cut short
-            stream.write(f"\n{line}\n".encode())
+        # Where it cannot be written, the file is hashed again the next time: no more than that.
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(
+                self.path, "ab"
+            ) as stream:  # a line before as well: the last may be cut short
+                stream.write(f"\n{line}\n".encode())

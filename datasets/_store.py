@@ -77,15 +77,35 @@ def write_beside(root: Path, target: Path, data: bytes) -> None:
         _write(beside, data)
         os.replace(beside, target)
     except FileNotFoundError:  # the first of its folder
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CacheError(
+                f"the cache {root} cannot be written ({error.strerror}): choose another by "
+                "--cache-dir or $SECONDHAND_CACHE"
+            ) from None
         _write(beside, data)
         os.replace(beside, target)
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(data)
+    try:
+        with open(path, "wb") as stream:
+            stream.write(data)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()  # half a file takes room that is wanted
+        raise CacheError(
+            f"the cache {path.parents[1]} cannot be written ({error.strerror}): free some room there, "
+            "or choose another by --cache-dir or $SECONDHAND_CACHE"
+        ) from None
+
+
+class CacheError(SecondhandError):
+    """The cache itself fails, and not the file that is to be drawn."""
 
 
 class Outcome(NamedTuple):
@@ -144,11 +164,13 @@ def _draw_one(root: Path, recipe: Recipe, item: Item, digest: str | None) -> Out
         return Outcome(picture, added, "", stamp, digest)
     except BadFile as error:
         return Outcome(reason=error.reason, stamp=stamp, digest=digest or "")
+    except CacheError:
+        raise
     except SecondhandError as error:
         return Outcome(reason=str(error))
     except OSError as error:
         if error.filename and Path(error.filename).is_relative_to(root):
-            raise SecondhandError(f"the cache {root} cannot be written: {error}") from error
+            raise CacheError(f"the cache {root} cannot be written: {error}") from error
         return Outcome(reason=f"cannot be read: {error}")
     except Exception as error:
         log.exception("%s: unforeseen", item.path)
@@ -208,6 +230,6 @@ def evict(root: Path, limit: int, since: float) -> int:
 def sweep(root: Path, age: float) -> None:
     """Remove temporary files older than `age` s: what killed processes left."""
     for path in root.glob("tmp/*.part"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # gone already, or in a store that is only read
             if time.time() - path.stat().st_mtime >= age:
                 path.unlink()

@@ -1,25 +1,35 @@
-"""Work spread over processes, of which one may die without taking the rest with it."""
+"""Work spread over processes, of which one may die, or never end, without taking the rest with it."""
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-CRASHED = "the process that read it died (a fault in the decoder, or out of memory)"
+CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
+PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
+FORKS = sys.platform == "linux"
 
 
 def cores() -> int:
@@ -34,15 +44,17 @@ def in_parallel(
 ) -> Iterator[tuple[int, list[R]]]:
     """Apply `task` to each chunk: yields (number of the chunk, its answers) as they come.
 
+    Where processes are not forked one worker is none but this process: a fresh one costs seconds.
+
     Parameters
     ----------
     task : picklable; gives one answer an item.
     chunks : lists of items.
-    workers : processes; None for one a core, 1 for none but this one.
-    crashed : the answer for an item that kills its process.
+    workers : processes; None for one a core.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
     """
     count = min(cores() if workers is None else workers, len(chunks))
-    if count <= 1:
+    if count <= 1 and not FORKS:
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
@@ -55,7 +67,10 @@ def in_parallel(
                 while left and len(running) < AHEAD * count:
                     running[pool.submit(task, chunks[left[0]])] = left[0]
                     left.popleft()
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done = wait(running, PATIENCE, return_when=FIRST_COMPLETED).done
+                if not done:
+                    _kill(pool)
+                for future in done:
                     answers = future.result()
                     yield running.pop(future), answers
         except BrokenProcessPool:
@@ -66,25 +81,109 @@ def in_parallel(
         finally:
             pool.shutdown(cancel_futures=True)
         for number in suspects:
-            yield number, [_alone(task, item, crashed) for item in chunks[number]]
+            yield number, [_alone(_One(task), item, crashed) for item in chunks[number]]
 
 
-def _alone(task: Callable[[list[T]], list[R]], item: T, crashed: R) -> R:
+class Pending(NamedTuple, Generic[T, R]):
+    """A call that was handed to `Apart`."""
+
+    item: T
+    future: Future[R]
+    pool: Executor
+
+
+class Apart(Generic[T, R]):
+    """Calls of one function in processes that may die, or never end, without harm to this one.
+
+    Where processes are not forked, in threads: a fresh process would import the caller's script.
+
+    Parameters
+    ----------
+    task : picklable, and what it gives too.
+    workers : processes, started at the first call.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    """
+
+    def __init__(self, task: Callable[[T], R], workers: int, crashed: R) -> None:
+        self.task, self.workers, self.crashed = task, workers, crashed
+        self._pool: Executor | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, item: T) -> Pending[T, R]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._start()
+            try:
+                return Pending(item, self._pool.submit(self.task, item), self._pool)
+            except BrokenProcessPool:  # it died while nothing was waited for
+                self._pool = self._start()
+                return Pending(item, self._pool.submit(self.task, item), self._pool)
+
+    def _start(self) -> Executor:
+        return _pool(self.workers, _settle_quietly) if FORKS else ThreadPoolExecutor(self.workers)
+
+    def result(self, pending: Pending[T, R]) -> R:
+        """The answer, waited for; of an item that was in a dead pool, asked for once more, alone."""
+        try:
+            return pending.future.result(PATIENCE)
+        except TimeoutError:
+            if pending.future.done():  # the task's own error
+                raise
+            _kill(pending.pool)
+        except BrokenProcessPool:
+            pass
+        with self._lock:
+            if self._pool is pending.pool:
+                log.warning("a worker died; what it may have read is tried one file at a time")
+                self._pool = None
+        pending.pool.shutdown(wait=False, cancel_futures=True)
+        return _alone(self.task, pending.item, self.crashed) if FORKS else self.crashed
+
+
+def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
+    """One call in a process of its own; in this one where processes are not forked."""
+    return _alone(task, item, crashed) if FORKS else task(item)
+
+
+class _One(Generic[T, R]):
+    """A task for lists, for one item; a class, so that it can be pickled."""
+
+    def __init__(self, task: Callable[[list[T]], list[R]]) -> None:
+        self.task = task
+
+    def __call__(self, item: T) -> R:
+        return self.task([item])[0]
+
+
+def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
     with _pool(1) as pool:
+        future = pool.submit(task, item)
         try:
-            return pool.submit(task, [item]).result()[0]
+            return future.result(PATIENCE)
+        except TimeoutError:
+            if future.done():
+                raise
+            _kill(pool)
+            return crashed
         except BrokenProcessPool:
             return crashed
 
 
-def _pool(count: int) -> ProcessPoolExecutor:
+def _kill(pool: Executor) -> None:
+    """End processes that do not end by themselves; what they had is then broken."""
+    if isinstance(pool, ProcessPoolExecutor):
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+
+
+def _pool(count: int, initializer: Callable[[], None] | None = None) -> ProcessPoolExecutor:
     """Workers; on Linux forked, as torch's loaders are: they are at work at once.
 
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_settle_in)
+    context = multiprocessing.get_context("fork" if FORKS else "spawn")
+    return ProcessPoolExecutor(count, mp_context=context, initializer=initializer or _settle_in)
 
 
 def _settle_in() -> None:
@@ -92,7 +191,14 @@ def _settle_in() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _settle_quietly() -> None:
+    """Ctrl-C is for the process that asks; it ends these."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _settle_in()
 
 
 def _end_with_parent() -> None:

@@ -231,8 +231,8 @@ class PictureCache:
         try:
             if os.stat(picture).st_mtime < self._started:
                 os.utime(picture)
-        except FileNotFoundError:
-            return False
+        except OSError:  # it is not there, or in a store that may only be read
+            return picture.is_file()
         return True
 
     def _grow(self, added: int) -> None:

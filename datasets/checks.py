@@ -8,13 +8,16 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pandas as pd
 
-from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets._workers import CRASHED, in_parallel
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
 
 TIME_COLUMNS = ("start", "end", "gps")
 MAX_LABEL = 200
+_CHUNK = 32  # files that a worker looks at before it reports
 
 
 def usable(
@@ -25,24 +28,34 @@ def usable(
     workers: int,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Without the files that are missing, empty, of another kind or unreadable."""
-    if check is None:
-        check = {"picture": _check_picture, "sound": _check_sound}.get(kind, _check_exists)
-
-    def reason(path: str) -> str:
-        if not path.lower().endswith(endings):
-            return f"not a {kind} by its ending"
-        try:
-            check(path)
-        except BadFile as error:
-            return error.reason
-        return ""
-
-    paths = frame["path"].unique()
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        reasons = dict(zip(paths, pool.map(reason, paths, chunksize=32), strict=True))
+    paths = [str(path) for path in frame["path"].unique()]
+    named = [path for path in paths if path.lower().endswith(endings)]
+    reasons = dict.fromkeys(paths, f"not a {kind} by its ending")
+    if check is not None:
+        reasons |= zip(named, _reasons(check, named), strict=True)
+    elif kind not in _DECODED:
+        reasons |= zip(named, _reasons(_check_exists, named), strict=True)
+    else:
+        # A decoder is fed with whatever lies there: its death costs that file, not the run.
+        task = partial(_reasons, _DECODED[kind])
+        chunks = [named[first : first + _CHUNK] for first in range(0, len(named), _CHUNK)]
+        for number, answers in in_parallel(task, chunks, max(1, workers), CRASHED):
+            reasons |= zip(chunks[number], answers, strict=True)
     found = frame["path"].map(reasons)
     bad = [Rejected(path, why) for path, why in reasons.items() if why]
     return frame.loc[found.eq("")].reset_index(drop=True), bad
+
+
+def _reasons(check: Callable[[str], None], paths: list[str]) -> list[str]:
+    """What is wrong with each file, "" where nothing is."""
+    found = []
+    for path in paths:
+        try:
+            check(path)
+            found.append("")
+        except BadFile as error:
+            found.append(error.reason)
+    return found
 
 
 def _check_exists(path: str) -> None:
@@ -76,6 +89,9 @@ def _check_sound(path: str) -> None:
 
     _check_exists(path)
     audio.probe(path)
+
+
+_DECODED = {"picture": _check_picture, "sound": _check_sound}
 
 
 def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -145,12 +161,12 @@ def check_labels(
         alike.setdefault("".join(label.split()).casefold(), []).append(label)
         if len(label) > MAX_LABEL or not label.isprintable():
             raise SecondhandError(
-                f"label {label[:60]!r} is longer than {MAX_LABEL} characters or not printable: "
+                f"{source}: label {shown(label)} is longer than {MAX_LABEL} characters or not printable: "
                 "rename it"
             )
     twins = next((labels for labels in alike.values() if len(labels) > 1), None)
     if twins:
-        named = " and ".join(f"{label!r} ({counts[label]} files)" for label in sorted(twins))
+        named = " and ".join(f"{shown(label)} ({counts[label]} files)" for label in sorted(twins))
         raise SecondhandError(
             f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
         )
@@ -166,7 +182,7 @@ def check_labels(
     lonely = sorted(label for label, count in counts.items() if count < 2)
     if lonely:
         raise SecondhandError(
-            f"{source}: the class {lonely[0]!r} has one usable file"
+            f"{source}: the class {shown(lonely[0])} has one usable file"
             + (f" (and {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")
             + "; each class needs two at least, one to learn from and one to check: add files or "
             "take the class out"

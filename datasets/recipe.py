@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -129,7 +129,7 @@ def check_types(recipe: Any) -> None:
     for field in fields(recipe):
         value = getattr(recipe, field.name)
         if not _like(value, field.default):
-            wrong.append(f"{field.name}={value!r} (must be like {field.default!r})")
+            wrong.append(f"{field.name}={shown(value)} (must be like {field.default!r})")
         elif isinstance(field.default, float | tuple):
             object.__setattr__(recipe, field.name, type(field.default)(value))
     if wrong:
@@ -138,7 +138,7 @@ def check_types(recipe: Any) -> None:
 
 def check_values(recipe: Any, valid: Mapping[str, bool]) -> None:
     """Raise a SecondhandError that names all fields that are not `valid`."""
-    wrong = [f"{name}={getattr(recipe, name)!r}" for name, right in valid.items() if not right]
+    wrong = [f"{name}={shown(getattr(recipe, name))}" for name, right in valid.items() if not right]
     if wrong:
         raise SecondhandError(
             f"{recipe.kind} recipe: out of range: {', '.join(wrong)}; "
@@ -155,5 +155,6 @@ def _like(value: object, default: object) -> bool:
         )
     if isinstance(default, float):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and math.isfinite(value)  # type: ignore[arg-type]
+        # A whole number may be larger than any float.
+        return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
     return type(value) is type(default)

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from datasets._workers import CRASHED, in_parallel
+from datasets.config_file import config_action
 from datasets.errors import BadFile, Rejected, SecondhandError
 
 if TYPE_CHECKING:
@@ -141,16 +143,30 @@ def _names(paths: list[str]) -> dict[str, Path]:
 
 def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]:
     """Seconds of each sound file, and the files that cannot be opened."""
-    from datasets import audio
-
     lengths: dict[str, float | None] = {}
     rejected = []
+    chunks = [paths[first : first + 32] for first in range(0, len(paths), 32)]
+    died: float | str = CRASHED
+    for number, found in in_parallel(_durations, chunks, None, died):
+        for path, answer in zip(chunks[number], found, strict=True):
+            if isinstance(answer, str):
+                rejected.append(Rejected(path, answer))
+            else:
+                lengths[path] = answer
+    return {path: lengths[path] for path in paths if path in lengths}, rejected
+
+
+def _durations(paths: list[str]) -> list[float | str]:
+    """Seconds of each file, or what is wrong with it."""
+    from datasets import audio
+
+    found: list[float | str] = []
     for path in paths:
         try:
-            lengths[path] = audio.probe(path).duration
+            found.append(audio.probe(path).duration)
         except BadFile as error:
-            rejected.append(Rejected(path, error.reason))
-    return lengths, rejected
+            found.append(error.reason)
+    return found
 
 
 def _items(
@@ -180,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("files", nargs="+", help="sound or strain files, or folders of them")
     add("--out", required=True, help="folder for the pictures")
-    add("--config", action="config", help="YAML file with these settings")
+    add("--config", action=config_action(), help="YAML file with these settings")
     add("--kind", type=Literal["auto", "sound", "strain"], default="auto")
     add("--at", type=float | None, help="GPS time (strain) or seconds (sound) to draw around")
     add("--workers", type=int | None, help="processes; one a core unless given")

@@ -79,7 +79,7 @@ class AudioRecipe(Recipe):
     def __post_init__(self) -> None:
         check_types(self)
         settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
-        if self.rate > 0:
+        if RATES[0] <= self.rate <= RATES[1]:
             settle(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
             settle(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
             settle(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))

@@ -7,13 +7,14 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil, floor, isfinite
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import BadFile, SecondhandError
+from ._workers import CRASHED, in_parallel
+from .errors import BadFile, SecondhandError, shown
 from .qscan import highest_frequency, qtransform
 from .recipe import COLOUR_MAPS, Recipe, colour_table
 from .strain import SHORTEST_CONTEXT, Strain, open_strain, read_strain
@@ -123,13 +124,14 @@ class StrainRecipe(Recipe):
         rates: Counter[float] = Counter()
         lengths: list[float] = []
         reason = "none were given"
-        for path in listed[:: ceil(len(listed) / 50) or 1]:
-            try:
-                with open_strain(path) as source:
-                    rates[source.rate] += 1
-                    lengths.append(source.samples / source.rate)
-            except BadFile as error:
-                reason = reason if rates or reason != "none were given" else str(error)
+        looked_at = [[path] for path in listed[:: ceil(len(listed) / 50) or 1]]
+        died: tuple[float, float] | str = CRASHED
+        for _, (found,) in in_parallel(_rates, looked_at, 1, died):
+            if isinstance(found, str):
+                reason = reason if rates or reason != "none were given" else found
+            else:
+                rates[found[0]] += 1
+                lengths.append(found[1])
         if not rates:
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
         rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
@@ -235,14 +237,26 @@ class StrainRecipe(Recipe):
         return grey
 
 
+def _rates(paths: list[str | os.PathLike[str]]) -> list[tuple[float, float] | str]:
+    """Samples a second and seconds of each file, or what is wrong with it."""
+    found: list[tuple[float, float] | str] = []
+    for path in paths:
+        try:
+            with open_strain(path) as source:
+                found.append((source.rate, source.samples / source.rate))
+        except BadFile as error:
+            found.append(str(error))
+    return found
+
+
 def _wrong(name: str, value: object, wanted: str) -> SecondhandError:
-    return SecondhandError(f"strain recipe: {name} is {value!r:.60}; it must be {wanted}")
+    return SecondhandError(f"strain recipe: {name} is {shown(value)}; it must be {wanted}")
 
 
 def _number(name: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise _wrong(name, value, f"a number, {low:g} to {high:g}")
-    if not (isfinite(value) and low <= value <= high):
+    if not low <= value <= high:  # nor is NaN; a whole number may be too large for a float
         raise _wrong(name, value, f"{low:g} to {high:g}")
     return float(value)
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets._table_file import read_cells
 from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
-from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 
 __all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
@@ -204,24 +205,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
 
     ``label`` : of every row, whatever the file says or does not say.
     """
-    suffix = path.suffix.lower()
-    try:
-        if suffix in (".csv", ".tsv"):
-            frame = pd.read_csv(
-                path, sep="," if suffix == ".csv" else "\t", dtype=str, keep_default_na=False
-            )
-        elif suffix in (".parquet", ".pq"):
-            # Whole numbers with a gap come as floats: label 3 would read 3.0.
-            frame = pd.read_parquet(path).convert_dtypes()
-            frame = frame.astype(object).where(frame.notna(), "").astype(str)
-        else:
-            raise SecondhandError(
-                f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file"
-            )
-    except SecondhandError:
-        raise
-    except Exception as error:  # the parsers' own errors have no common root
-        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    frame = read_cells(path)
     frame.columns = [str(name).strip().lower() for name in frame.columns]
     if label:
         frame["label"] = label
@@ -229,7 +213,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     if missing:
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, frame.columns)) or 'none'}. Name them path,label"
+            f"{', '.join(map(shown, frame.columns[:20])) or 'none'}. Name them path,label"
             "[,group][,split][,fold][,start][,end][,gps]"
         )
     frame = frame[[name for name in (*TEXT_COLUMNS, *TIME_COLUMNS) if name in frame]].copy()
@@ -254,7 +238,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(
-                f"{path}: split {wrong[0]!r} is none of train, valid, calibration, test, or empty"
+                f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
     for name in TIME_COLUMNS:
@@ -263,7 +247,7 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
             wrong_row = frame.index[numbers.isna() & frame[name].ne("")]
             if len(wrong_row):
                 raise SecondhandError(
-                    f"{path}: {name} {frame.at[wrong_row[0], name]!r} in row {wrong_row[0] + 2} is "
+                    f"{path}: {name} {shown(frame.at[wrong_row[0], name])} in row {wrong_row[0] + 2} is "
                     "not a number of seconds"
                 )
             frame[name] = numbers.astype(float)

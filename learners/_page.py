@@ -96,7 +96,10 @@ def gallery(figures: Sequence[str]) -> str:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """Rows under their names: text to the left, numbers to the right with three decimals."""
+    """Rows under their names: text to the left, numbers to the right with three decimals.
+
+    ``frame.attrs["note"]``, where it is set, stands above them.
+    """
     left = [not pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns]
 
     def cell(tag: str, value: object, is_text: bool) -> str:
@@ -113,7 +116,8 @@ def table(frame: pd.DataFrame) -> str:
         "<tr>" + "".join(cell("td", number(v), t) for v, t in zip(row, left, strict=True)) + "</tr>"
         for row in frame.itertuples(index=False)
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    said = f'<p class="soft">{text(frame.attrs["note"])}</p>' if "note" in frame.attrs else ""
+    return f'{said}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def number(value: object) -> object:

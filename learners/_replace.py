@@ -1,8 +1,10 @@
-"""A folder that is written beside its place and then put there: whole or not at all."""
+"""Files and folders that are written beside their place and then put there: whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +12,33 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+
+
+def write_beside(file: Path, content: bytes) -> None:
+    """Write a whole file or nothing: beside it, then renamed."""
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        beside.write_bytes(content)
+        put(beside, file)
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def put(beside: Path, file: Path) -> None:
+    """Give a written file its name, its content safely on the disk first: power may fail."""
+    with open(beside, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(beside, file)
+
+
+def disk_error(file: Path, error: Exception) -> OSError:
+    """What a library says of a failed write, as the error of the system that it was."""
+    number = re.search(r"(?:os error|code:) (\d+)", str(error))
+    code = int(number[1]) if number else errno.EIO
+    return OSError(code, os.strerror(code), str(file))
 
 
 @contextmanager

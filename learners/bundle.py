@@ -25,11 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
+from datasets.spectrogram import recipe_from_dict
+from learners._replace import disk_error
 from learners._tensors import check_head, fill, plain, read_tensors, sha256
 from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
@@ -126,6 +129,8 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(beside, folder)
+    except SafetensorError as error:
+        raise disk_error(folder, error) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return folder
@@ -169,8 +174,11 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
         )
     recipe = config["recipe"]
-    if recipe is not None and not isinstance(recipe, dict):
-        raise BadFile(folder / CONFIG, "recipe is neither null nor an object")
+    if recipe is not None:
+        try:
+            recipe_from_dict(recipe)
+        except SecondhandError as error:
+            raise BadFile(folder / CONFIG, str(error)) from None
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise BadFile(

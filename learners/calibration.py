@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy  # scipy.sparse is loaded where it is first used
 from numpy.typing import ArrayLike
-from scipy import sparse
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats, Ints, check_labels
@@ -127,8 +127,8 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike, *, level: float = 0.95) -> tu
     k, m = np.broadcast_arrays(np.asarray(hits, float), np.asarray(n, float))
     tail = (1 - level) / 2
     with np.errstate(invalid="ignore"):
-        low = np.where(k > 0, beta.ppf(tail, k, m - k + 1), 0.0)
-        high = np.where(k < m, beta.ppf(1 - tail, k + 1, m - k), 1.0)
+        low = np.where(k > 0, betaincinv(k, m - k + 1, tail), 0.0)
+        high = np.where(k < m, betaincinv(k + 1, m - k, 1 - tail), 1.0)
     return low, high
 
 
@@ -160,7 +160,9 @@ def calibration_figures(
 
     cells, gaps = _class_cells(p, y, bins)
     order = np.repeat(np.arange(n), classes)
-    by_class = sparse.csr_matrix((gaps.ravel(), (cells.ravel(), order)), shape=(classes * bins, n))
+    by_class = scipy.sparse.csr_matrix(
+        (gaps.ravel(), (cells.ravel(), order)), shape=(classes * bins, n)
+    )
     class_draws = int(min(draws, max(50, CLASSWISE_WORK // p.size)))
 
     rng = np.random.default_rng(seed)

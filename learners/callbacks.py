@@ -6,6 +6,7 @@ Order of the hooks matters more than their code, so the orders stand beside each
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 import os
@@ -18,10 +19,13 @@ from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
 from fastxtend.callback.ema import EMACallback
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from datasets.errors import SecondhandError
+from datasets.errors import BadFile, SecondhandError
+from learners._replace import write_beside
+from learners._tensors import save_weights
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +189,7 @@ class WatchLoss(Callback):
 
 
 class History(Callback):
-    """``history.csv``: one row an epoch, over both phases, flushed as it is written.
+    """``history.csv``: one row an epoch, over both phases, written as the epoch ends.
 
     Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
     """
@@ -207,12 +211,15 @@ class History(Callback):
         row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1}
         row |= dict(zip(names, values, strict=True))
         row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
-        fresh = not self.file.exists()
-        with open(self.file, "a", newline="") as file:
-            writer = csv.DictWriter(file, row.keys())
-            if fresh:
-                writer.writeheader()
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        # The whole file anew, beside and renamed: nobody ever reads half a row.
+        lines = io.StringIO(
+            self.file.read_bytes().decode() if self.file.exists() else "", newline=""
+        )
+        writer = csv.DictWriter(lines, row.keys())
+        if not lines.seek(0, os.SEEK_END):
+            writer.writeheader()
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        write_beside(self.file, lines.getvalue().encode())
         shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
         log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
 
@@ -250,36 +257,32 @@ class KeepBest(Callback):
             self.best = value
             ema = getattr(self.learn, "ema", None)
             model = self.learn.model if ema is None else ema.ema_model
-            save_weights(model, self.folder / "best.safetensors")
             record = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1}
+            save_weights(model, self.folder / "best.safetensors", {"best": json.dumps(record)})
             write_beside(self.folder / "best.json", json.dumps(record).encode())
 
+    def go_on(self) -> None:
+        """Take the best epoch of an earlier process for the one to be surpassed.
+
+        Raises
+        ------
+        BadFile : its weights are damaged.
+        """
+        file = self.folder / "best.safetensors"
+        if file.exists():
+            try:
+                with safe_open(file, "pt") as opened:
+                    self.best = float(json.loads(opened.metadata()["best"])["value"])
+            except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+                raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+
     def restore(self, model: nn.Module) -> bool:
-        """Load the best weights. False where no epoch was finished."""
+        """Load the best weights. False where no epoch was finished; BadFile if they are damaged."""
         file = self.folder / "best.safetensors"
         if not file.exists():
             return False
-        model.load_state_dict(load_file(file))
+        try:
+            model.load_state_dict(load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
         return True
-
-
-def save_weights(model: nn.Module, file: Path) -> None:
-    """Write a state dict as safetensors, beside and renamed. Shared tensors are stored apart."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        save_file(state, beside)
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_beside(file: Path, content: bytes) -> None:
-    """Write a whole file or nothing: beside it, then renamed."""
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -241,8 +241,27 @@ class RunSettings:
 
     out: Path | None = option(None, "run folder; runs/NAME if not given")
     overwrite: bool = option(False, "replace the run folder if it is there")
+    resume: Path | None = option(
+        None, "run folder whose run goes on where it stopped, with its own settings"
+    )
+    checkpoint_minutes: float | None = option(
+        None,
+        "save as often within an epoch, too, for --resume; after each epoch it is saved anyway",
+    )
     track: Literal["none", "tensorboard", "wandb"] = option("none", "log to a tracker as well")
 
+
+#: Settings that may be others when a run goes on: they do not say what is learnt.
+FREE = (
+    "track",
+    "device",
+    "workers",
+    "threads",
+    "cache_dir",
+    "cache_limit",
+    "decoded_limit",
+    "checkpoint_minutes",
+)
 
 FINETUNE = (
     DataSettings,

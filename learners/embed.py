@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def embed(
     size : side of the input in pixels; the backbone's own if not given. Smaller is faster.
     recipe : how signals are drawn.
     bs : files in a forward pass.
-    workers : threads that open files; by default one for each core.
+    workers : processes that open files; by default one for each core.
 
     Returns
     -------
@@ -71,19 +71,18 @@ def embed(
     sources = [f if isinstance(f, Source) else Source(os.fspath(f)) for f in files]
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
-        for first in range(0, len(sources), bs):  # a batch at a time: pictures are large
-            some = sources[first : first + bs]
-            batch = []
-            for row, opened in enumerate(pool.map(predictor.open, some), start=first):
-                if isinstance(opened, np.ndarray):
-                    batch.append((row, opened))
-                else:
-                    reason = opened.reason if isinstance(opened, BadFile) else opened
-                    rejected.append(Rejected(sources[row].path, reason))
-            if batch:
-                _, values = predictor.forward(np.stack([opened for _, opened in batch]))
-                rows |= zip((row for row, _ in batch), values, strict=True)
+    opened_all = predictor.open_all(sources, workers=workers)
+    for first in range(0, len(sources), bs):  # a batch at a time: pictures are large
+        batch = []
+        for row, opened in enumerate(islice(opened_all, bs), start=first):
+            if isinstance(opened, np.ndarray):
+                batch.append((row, opened))
+            else:
+                reason = opened.reason if isinstance(opened, BadFile) else opened
+                rejected.append(Rejected(sources[row].path, reason))
+        if batch:
+            _, values = predictor.forward(np.stack([opened for _, opened in batch]))
+            rows |= zip((row for row, _ in batch), values, strict=True)
     width = len(next(iter(rows.values()))) if rows else 0
     out = np.full((len(sources), width), np.nan, np.float32)
     for row, value in rows.items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from datasets.config_file import config_action
 from learners import _command
 from learners.config import ScoreName
 
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "files were bad (they are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("--config", action=config_action(), help="YAML file of settings")
     data = parser.add_argument_group("data")
     data.add_argument(
         "--data", type=str, required=True, help="labelled files, named as for learners.finetune"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from learners import _command
@@ -30,26 +31,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         FINETUNE,
     )
     settings = parse(parser, argv, FINETUNE)
-    data, run_settings = settings[0], settings[-1]
-
     _command.log_to_terminal()
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
+    if (folder := settings[-1].resume) is not None:
+        from learners.resume import command_of, is_finished, settings_of
+
+        settings = settings_of(folder, parser, argv)
+        command = command_of(folder) or command
+        if is_finished(folder):
+            print(f"{folder}: its run is finished\n{_where(folder)}")
+            return 0
+    data, run_settings = settings[0], settings[-1]
     if data.cv is not None and data.fold is None:
         return _cross_validate(settings, command)
-    from learners.folder import run_folder
+    from learners.folder import go_on, run_folder
+    from learners.resume import write_config
     from learners.run import run
 
     with run_folder(data.data, run_settings) as folder:
+        write_config(folder, settings, command)
         _command.log_to_terminal(folder / "log.txt")
         result = run(folder, *settings, command=command)
     print()
     for name, value in result.metrics.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):34} {value:.3f}")
-    print(f"\nmodel   {result.folder}/model\nreport  {result.folder}/report/index.html")
-    print(f"answers python -m learners.predict {result.folder}/model FILE...")
+    print(f"\n{_where(folder)}")
+    if result.interrupted:
+        print(f"go on   {go_on(folder)}")
     return 130 if result.interrupted else 0
+
+
+def _where(folder: Path) -> str:
+    return (
+        f"model   {folder}/model\nreport  {folder}/report/index.html\n"
+        f"answers python -m learners.predict {folder}/model FILE..."
+    )
 
 
 def _cross_validate(settings: Sequence[Any], command: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from datasets.config_file import check_names, config_action, read_settings
 from datasets.errors import SecondhandError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -25,17 +25,8 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
     """A jsonargparse parser with one group of flags for each dataclass."""
     import jsonargparse
 
-    class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
-        """Names every wrong key of a file at once."""
-
-        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
-            check_keys(Path(values), groups)
-            if yaml.safe_load(Path(values).read_text()) is None:
-                return  # nothing but comments
-            super().__call__(parser, cfg, values, option_string)
-
     parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
-    parser.add_argument("--config", action=ConfigFile, help="YAML file of settings")
+    parser.add_argument("--config", action=config_action(), help="YAML file of settings")
     if len(groups) > 1:
         names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
         # For the help alone: what it stands for is read as a file, and printed as its values.
@@ -67,26 +58,17 @@ def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> li
     ]
 
 
+def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
+    """The settings that were said, by flag, file or preset: without defaults."""
+    words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
+    namespace = parser.parse_args(words, defaults=False)
+    return {name: value for name, value in vars(namespace).items() if name != "config"}
+
+
 def check_keys(file: Path, groups: Sequence[type]) -> None:
     """Raise SecondhandError that names all keys of a YAML file that are no settings."""
-    try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SecondhandError(
-            f"--config {file}: cannot be read ({str(error).splitlines()[0]})"
-        ) from None
-    if content is None:
-        return
-    if not isinstance(content, dict):
-        raise SecondhandError(f"--config {file}: not a list of 'name: value' lines")
     known = [item.name for group in groups for item in dataclasses.fields(group)]
-    wrong = [str(key) for key in content if key not in known]
-    if wrong:
-        named = []
-        for key in wrong:
-            near = difflib.get_close_matches(key, known, n=1)
-            named.append(f"{key!r}" + (f" (meant {near[0]!r}?)" if near else ""))
-        raise SecondhandError(f"--config {file}: unknown {', '.join(named)}")
+    check_names(file, read_settings(file), known)
 
 
 def dump(settings: Sequence[Any]) -> str:
@@ -94,7 +76,8 @@ def dump(settings: Sequence[Any]) -> str:
     content: dict[str, Any] = {}
     for group in settings:
         for key, value in dataclasses.asdict(group).items():
-            content[key] = str(value) if isinstance(value, Path) else value
+            if key != "resume":
+                content[key] = str(value) if isinstance(value, Path) else value
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 

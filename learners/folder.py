@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
+import logging
 import os
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -20,23 +23,32 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.table import ItemTable
+from learners._replace import write_beside
 from learners.config import RunSettings
+from learners.lock import NAME as LOCK
+from learners.lock import locked
+from learners.resume import has_progress
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
 def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
-    """The run folder, made; for ``--overwrite`` the old one is set aside until the new is whole.
+    """The run folder, made and locked; for ``--overwrite`` the old one is set aside until the new
+    is whole; for ``--resume`` it is the one that is there.
 
     A run that ends in an error before its first checkpoint leaves nothing, and what was set aside
-    goes back to its place.
+    goes back to its place. Of one that ends later it is said how it goes on.
 
     Raises
     ------
-    SecondhandError : it exists and ``--overwrite`` was not given, or it is no run.
+    SecondhandError : it exists and ``--overwrite`` was not given; it is no run; or another process
+        is at work in it.
     """
     folder = settings.out or _unused_name(data)
-    old = folder.with_name(f"{folder.name}.old")
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    old = folder.with_name(f".{folder.name}.old")
+    going_on = settings.resume is not None
+    if not going_on and folder.exists() and not (folder.is_dir() and is_empty(folder)):
         if not settings.overwrite:
             raise SecondhandError(
                 f"--out {folder}: is there already; choose another, or give --overwrite"
@@ -46,18 +58,49 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
                 f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; "
                 "choose another"
             )
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(folder, old)
+        with locked(folder):
+            if old.exists() and not (folder / "report/index.html").exists():
+                # The user's last whole run is the one that an earlier start has set aside.
+                shutil.rmtree(folder)
+            else:
+                shutil.rmtree(old, ignore_errors=True)
+                os.replace(folder, old)
+        (old / LOCK).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    except BaseException:
-        if not (folder / "checkpoint").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            if old.exists():
-                os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    with locked(folder):
+        if going_on:
+            _sweep(folder)
+        try:
+            yield folder
+        except BaseException:
+            if has_progress(folder):
+                log.warning("go on with: %s", go_on(folder))
+            elif not going_on:
+                shutil.rmtree(folder, ignore_errors=True)
+                if old.exists():
+                    os.replace(old, folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def go_on(folder: Path) -> str:
+    """The command that goes on with a run."""
+    return shlex.join(["python", "-m", "learners.finetune", "--resume", str(folder)])
+
+
+def is_empty(folder: Path) -> bool:
+    """But for what a process leaves that was killed before it wrote anything."""
+    return all(file.name == LOCK or file.suffix == ".part" for file in folder.iterdir())
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process was about to write."""
+    for pattern in (".*.part", ".model-*", ".features-*", "models/tmp*"):
+        for left in folder.rglob(pattern):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def run_name(data: str) -> str:
@@ -106,10 +149,11 @@ def surroundings() -> dict[str, Any]:
 def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
     """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
 
-    ``members`` such networks are to be saved.
+    ``members`` such networks are to be saved. Of the one in training there are up to three states,
+    each of weights, two moments and perhaps their average.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    need, free = 4 * size * members + (16 << 20), shutil.disk_usage(folder).free
+    need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
         raise SecondhandError(
             f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
@@ -118,9 +162,11 @@ def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
 
 
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
-    """A table, or rows under a line of field names."""
+    """A table, or rows under a line of field names; whole or not at all."""
     if isinstance(rows, pd.DataFrame):
-        rows.to_csv(file, index=False, float_format="%.6f")
-        return
-    with open(file, "w", newline="", encoding="utf-8") as opened:
-        csv.writer(opened).writerows([fields, *rows])
+        text = rows.to_csv(index=False, float_format="%.6f")
+    else:
+        lines = io.StringIO(newline="")
+        csv.writer(lines).writerows([fields, *rows])
+        text = lines.getvalue()
+    write_beside(file, text.encode())

@@ -21,31 +21,22 @@ import yaml
 
 from datasets.errors import SecondhandError
 from datasets.folds import assign_folds, fold_names
-from learners import _page as parts
+from learners._folds_page import folds_page
+from learners._replace import write_beside
 from learners.bundle import load_bundle
-from learners.callbacks import write_beside
-from learners.config import DataSettings, RunSettings, SignalSettings, TrainSettings
+from learners.config import FREE, DataSettings, RunSettings, SignalSettings, TrainSettings
 from learners.flags import dump
-from learners.folder import run_folder, run_name
+from learners.folder import is_empty, run_folder, run_name
 from learners.items import load_grouped, split
+from learners.lock import NAME as LOCK
+from learners.lock import locked
+from learners.resume import has_progress, write_config
 from learners.run import run
 
 log = logging.getLogger(__name__)
 
 DONE = "fold.json"
 MARK = "folds.json"
-#: Settings that change nothing of what a fold reaches.
-FREE = (
-    "out",
-    "overwrite",
-    "track",
-    "device",
-    "workers",
-    "threads",
-    "cache_dir",
-    "cache_limit",
-    "decoded_limit",
-)
 
 
 @dataclass
@@ -70,7 +61,7 @@ def cross_validate(
     """Train and test a network for each fold of ``--cv``, but for those that are finished.
 
     Every fold is checked to be possible before the first is trained. Ctrl-C ends the fold in
-    training and leaves the finished ones; the same settings go on from there.
+    training; the same settings go on from there.
 
     Parameters
     ----------
@@ -88,9 +79,24 @@ def cross_validate(
     folder = wanted.out or Path("runs") / f"{run_name(data.data)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
     every = {name: _of_fold(settings, name, each[name]) for name in names}
-    done = _prepare(folder, each, settings, items)
-    (folder / "config.yaml").write_text(dump(settings))
-    items.to_csv(folder / "items.csv", index=False)
+    _check_place(folder, overwrite=wanted.overwrite)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        done = _prepare(folder, each, settings, items)
+        write_config(folder, settings, command)
+        write_beside(folder / "items.csv", items.to_csv(index=False).encode())
+        return _train(folder, every, done, command, log_to)
+
+
+def _train(
+    folder: Path,
+    every: Mapping[str, list[Any]],
+    done: dict[str, dict[str, float]],
+    command: str,
+    log_to: Callable[[Path], object],
+) -> Folds:
+    """Train the folds that are not done."""
+    names, each = list(every), {name: settings[-1].out for name, settings in every.items()}
     result = _write(folder, names, each, done)
     try:
         for name in names:
@@ -99,11 +105,15 @@ def cross_validate(
                 log.info("fold %s is finished: kept", name)
                 continue
             log.info("fold %s, %d of %d", name, names.index(name) + 1, len(names))
-            # What an earlier start left of it has no finish.
-            shutil.rmtree(each[name], ignore_errors=True)
-            with run_folder(data.data, every[name][-1]) as inside:
+            data, *others, last = every[name]
+            if has_progress(each[name]):
+                last = replace(last, resume=each[name])
+            else:
+                shutil.rmtree(each[name], ignore_errors=True)
+            with run_folder(data.data, last) as inside:
+                write_config(inside, every[name], command)
                 log_to(inside / "log.txt")
-                reached = run(inside, *every[name], command=command)
+                reached = run(inside, *[data, *others, last], command=command)
             if reached.interrupted:
                 raise KeyboardInterrupt
             done[name] = _figures(inside, reached.metrics)
@@ -115,7 +125,7 @@ def cross_validate(
         log.warning("interrupted in fold %s; finished: %s; the same command goes on", name, kept)
     finally:
         log_to(folder / "log.txt")
-        if not done:
+        if not done and not any(map(has_progress, each.values())):
             shutil.rmtree(folder, ignore_errors=True)
     return result
 
@@ -171,6 +181,22 @@ def _of_fold(settings: Sequence[Any], name: str, folder: Path) -> list[Any]:
     return [replace(data, fold=name), *others, replace(last, out=folder, overwrite=False)]
 
 
+def _check_place(folder: Path, *, overwrite: bool) -> None:
+    """Raise SecondhandError where the folder is there and is none of ours."""
+    if not folder.exists() or (folder.is_dir() and is_empty(folder)):
+        return
+    if overwrite and not (folder / "config.yaml").is_file():
+        raise SecondhandError(
+            f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; choose "
+            "another"
+        )
+    if not overwrite and not (folder / MARK).is_file():
+        raise SecondhandError(
+            f"--out {folder}: is there already, and is no cross-validation that could go on; choose "
+            "another, or give --overwrite"
+        )
+
+
 def _prepare(
     folder: Path,
     each: Mapping[str, Path],
@@ -178,20 +204,9 @@ def _prepare(
     items: pd.DataFrame,
 ) -> dict[str, dict[str, float]]:
     """The folder, made or taken up again. Returns the figures of the folds that are finished."""
-    overwrite = settings[-1].overwrite
-    there = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    if there and overwrite and not (folder / "config.yaml").is_file():
-        raise SecondhandError(
-            f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; choose "
-            "another"
-        )
-    if there and not overwrite and not (folder / MARK).is_file():
-        raise SecondhandError(
-            f"--out {folder}: is there already, and is no cross-validation that could go on; choose "
-            "another, or give --overwrite"
-        )
+    begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, each.values()))
     done: dict[str, dict[str, float]] = {}
-    if there and not overwrite and any(folder.glob(f"fold-*/{DONE}")):
+    if begun and not settings[-1].overwrite:
         _check_same(folder, settings, items)
         for name, inside in each.items():
             if (inside / DONE).is_file():
@@ -200,9 +215,13 @@ def _prepare(
                     done[name] = json.loads((inside / DONE).read_text())["metrics"]
                 except (SecondhandError, ValueError, KeyError) as error:
                     log.warning("fold %s is trained again: %s", name, error)
-    elif there:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    else:
+        for left in folder.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            elif left.name != LOCK:
+                left.unlink()
+        write_beside(folder / MARK, b"{}")
     return done
 
 
@@ -214,7 +233,7 @@ def _check_same(folder: Path, settings: Sequence[Any], items: pd.DataFrame) -> N
     other = [
         f"{key} {then.get(key)!r} there, {value!r} now"
         for key, value in now.items()
-        if key not in FREE and then.get(key) != value
+        if key not in (*FREE, "out", "overwrite") and then.get(key) != value
     ]
     if other:
         raise SecondhandError(
@@ -262,25 +281,6 @@ def _write(
     (folder / "report").mkdir(exist_ok=True)
     links = {name: f"../{each[name].name}/report/index.html" for name in order}
     write_beside(
-        folder / "report/index.html", _summary(folder.name, table, links, missing).encode()
+        folder / "report/index.html", folds_page(folder.name, table, links, missing).encode()
     )
     return Folds(folder, table, missing)
-
-
-def _summary(title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]) -> str:
-    """The table as a page of its own, each fold with a link to its report."""
-    head = (
-        "<p>Each fold was tested by a network that has not seen it. Spread is the standard "
-        "deviation over the folds.</p>"
-    )
-    if missing:
-        head += parts.notices([f"Still to be trained: {', '.join(missing)}."])
-    counts = [name for name in table if str(name).endswith("_items")]
-    figures = table.drop(columns=counts).set_index("fold").T
-    figures.insert(0, "figure", [str(name).replace("_", " ") for name in figures.index])
-    reports = "".join(
-        f'<li><a href="{parts.text(link)}">fold {parts.text(name)}</a></li>'
-        for name, link in links.items()
-    )
-    sections = [("Figures", parts.table(figures)), ("Reports", f"<ul>{reports}</ul>")]
-    return parts.document(f"{title}: folds", head, sections)

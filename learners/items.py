@@ -19,6 +19,7 @@ from datasets.strangers import load_strangers
 from datasets.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
 from learners.folder import write_csv
+from learners.resume import begin
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
 
     Raises
     ------
-    SecondhandError : a setting that the data do not have, or nothing to learn from.
+    SecondhandError : a setting that the data do not have, or nothing to learn from; other data than
+        those that a run which goes on began with.
     """
     table = load_grouped(data, signal)
     given = signal.of(table.kind)
@@ -62,9 +64,7 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         recipe = RECIPES[table.kind].infer(trained["path"], **given)
         rows = _draw(table, recipe, signal)
     _tell(data.data, table, rows)
-    pd.concat([table.frame, table.unknowns.assign(split="unknown")]).to_csv(
-        folder / "items.csv", index=False
-    )
+    begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return Loaded(table, rows, recipe)
 

@@ -81,10 +81,11 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
     """The essay's two phases: the head alone, then everything, both by the one-cycle policy.
 
     What fastai's ``fine_tune`` does, with ``div_final`` open and no frozen phase where it would
-    have no epoch.
+    have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
     """
     mult = settings.lr_mult or 100.0
     shared: dict[str, Any] = {"div_final": settings.div_final}
+    done = learn.checkpoints.position.phase if hasattr(learn, "checkpoints") else 0
     if settings.freeze_epochs:
         learn.freeze()
         # A probe ends there, and so does its cycle.
@@ -93,12 +94,13 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
             if settings.probe
             else {"pct_start": 0.99}
         )
-        with frozen_features(
-            learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
-        ):
-            learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
+        if done == 0:
+            with frozen_features(
+                learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
+            ):
+                learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
         lr /= 2
-    if settings.epochs:
+    if settings.epochs and done <= 1:
         learn.unfreeze()
         learn.fit_one_cycle(
             settings.epochs,

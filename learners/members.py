@@ -28,7 +28,9 @@ from datasets.cache import cache_root
 from datasets.decoded import DecodedPictures, Prepared
 from datasets.images import Preprocessing
 from learners import callbacks
+from learners._ended import in_plain_words
 from learners.backbones import Ensemble, Network, NetworkSpec, build, first_member, native_size
+from learners.checkpoints import Checkpoints
 from learners.config import (
     AugmentSettings,
     NetworkSettings,
@@ -41,6 +43,7 @@ from learners.folder import check_room
 from learners.items import Loaded, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
 from learners.speed import Work, record, settle
+from learners.steady import Seeds
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ def train_members(
 
     The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
     ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
-    in training and those before it.
+    in training and those before it. What an earlier process has trained here is taken up.
 
     Raises
     ------
@@ -77,20 +80,23 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
     """
     members: list[nn.Sequential] = []
+    interrupted = False
     for number in range(train.seeds):
         if train.seeds > 1:
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
         if number:
             set_seed(train.seed + number, reproducible=True)
         one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
-        dls = _batches(folder, loaded, preprocessing, signal, train.bs, augment, speed, device)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
-        best = callbacks.KeepBest(
-            folder / "checkpoint" if number == 0 else here,
-            train.monitor,
-            last=train.keep == "last",
-        )
+        saved = folder / "checkpoint" if number == 0 else here
+        best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
+        checkpoints = Checkpoints(saved, history, settings.checkpoint_minutes)
+        if checkpoints.trained and best.restore(one):
+            log.info("trained already: kept")
+            members.append(one.eval())
+            continue
+        dls = _batches(folder, loaded, preprocessing, signal, train.bs, augment, speed, device)
         work = _work(train, spec, signal, device, len(dls.train))
         speed = settle(speed, one, dls, work)
         record(folder, speed)
@@ -106,6 +112,8 @@ def train_members(
                 callbacks.WatchLoss(),
                 callbacks.History(history),
                 best,
+                Seeds(train.seed + number),
+                checkpoints,
                 *callbacks.mixed_precision(precision, device),
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
@@ -118,9 +126,13 @@ def train_members(
             size = sum(p.numel() for p in one.parameters()) / 1e6
             where = f"{spec.size} px, {device}, {precision}"
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
+        if (at := checkpoints.take_up(learn, best)) is not None:
+            log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
         if best.restore(learn.model):
             members.append(learn.model.eval())
+        if not interrupted:
+            checkpoints.finish()
         if interrupted:
             break
     if not members:
@@ -208,13 +220,15 @@ def _decoded(
 
 def _train(learn: Learner, train: TrainSettings) -> bool:
     """Fine-tune. True where Ctrl-C ended it."""
-    with nullcontext() if sys.stderr.isatty() else learn.no_bar(), learn.no_logging():
+    quiet = nullcontext() if sys.stderr.isatty() else learn.no_bar()
+    with quiet, learn.no_logging(), in_plain_words():
         try:
-            lr = train.lr
+            lr = learn.checkpoints.rate or train.lr
             if lr == "auto":
                 lr, suggestions = find_lr(learn)
                 named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
                 log.info("learning rate %.2g (%s)", lr, named)
+                learn.checkpoints.rate = lr
             fine_tune(learn, train, float(lr))
         except KeyboardInterrupt:
             log.warning("interrupted: the best epoch so far is kept")

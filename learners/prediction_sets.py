@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats, Ints, check_labels
@@ -63,7 +63,8 @@ class PredictionSets:
         left_out = int(np.floor(round((self.n + 1) * (1 - self.coverage), 9)))
         if left_out == 0:
             return 1.0, 1.0
-        low, high = beta.interval(level, self.n + 1 - left_out, left_out)
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        low, high = betaincinv(self.n + 1 - left_out, left_out, tails)
         return float(low), float(high)
 
     def to_dict(self) -> dict[str, object]:

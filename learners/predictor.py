@@ -1,6 +1,7 @@
 """A model folder and files -> predictions. The training half (fastai) is not imported.
 
-Pictures are decoded in threads while the network works on the batch before.
+Files are decoded in processes of their own while the network works on the batch before. A decoder
+that dies of a file, or never ends, costs that file and nothing else.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 
@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from datasets._workers import CRASHED, Apart, Pending
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
-from datasets.images import open_picture, pixels
-from datasets.spectrogram import recipe_from_dict
+from datasets.spectrogram import AudioRecipe, recipe_from_dict
 from datasets.table import UNKNOWN
 from learners.answers import (
-    NO_SIGNAL,
     Answer,
     Floats,
     Prediction,
@@ -34,16 +33,19 @@ from learners.answers import (
     unheard,
 )
 from learners.bundle import Bundle, load_bundle, read_confidence
+from learners.opening import Cutter, Opened, Opener
 from learners.views import PLAIN, look_and_average
 
 __all__ = ["Prediction", "Predictor", "pick_device"]
 
 Asked = str | os.PathLike[str] | Source
-Opened = npt.NDArray[np.uint8] | BadFile | str
 #: What was asked, with its number, and the whole or a window of it.
 Part = tuple[tuple[int, Source], Source]
 
 log = logging.getLogger(__name__)
+
+_AHEAD = 64  # files of sound looked into before they are cut
+_DIED = BadFile("", CRASHED)
 
 
 class Predictor:
@@ -92,6 +94,9 @@ class Predictor:
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
+        self._opener = Opener(preprocessing, self.recipe)
+        self._openers: Apart[Source, Opened] | None = None
+        self._cutters: Apart[Source, list[Source]] | None = None
 
     def predict(
         self,
@@ -111,7 +116,7 @@ class Predictor:
         paths : files, or sources with a span or a moment in a file of a signal.
         at : GPS time in seconds that a strain file is asked about; without it, its loudest moment.
         bs : items in a forward pass.
-        workers : threads that decode; by default one for each core.
+        workers : processes that decode; by default one for each core.
         """
         for answer in self.answers(paths, at=at, bs=bs, workers=workers):
             yield answer.prediction
@@ -128,8 +133,9 @@ class Predictor:
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
         asked = enumerate(_source(path, at) for path in paths)  # a file may be asked about twice
-        parts = ((one, part) for one in asked for part in self._parts(one[1]))
-        for (_, source), group in groupby(self._judged(parts, bs, workers), key=itemgetter(0)):
+        for (_, source), group in groupby(
+            self._judged(self._parts(asked), bs, workers), key=itemgetter(0)
+        ):
             judged = [answer for _, answer in group]
             yield judged[0] if len(judged) == 1 else self._together(source, judged)
 
@@ -142,21 +148,18 @@ class Predictor:
 
     def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
-        path, start, end, at = _source(source)
-        preprocessing = self.bundle.preprocessing
-        try:
-            if self.recipe is None:
-                picture = open_picture(path, at_least=preprocessing.needs)
-            else:
-                signal = self.recipe.read(path, start=start, end=end, at=at)
-                if self.recipe.no_signal(signal):
-                    return NO_SIGNAL
-                picture = self.recipe.image(signal).convert("RGB")
-            return pixels(preprocessing.fit(picture))
-        except BadFile as error:
-            return error
-        except SecondhandError as error:  # the file is fine, the moment asked for is not
-            return BadFile(path, str(error))
+        return self._opener(_source(source))
+
+    def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
+        """As `open`, each where its decoder may die; some are opened ahead."""
+        apart = self._apart(workers)
+        waiting: deque[Pending[Source, Opened]] = deque()
+        for source in sources:
+            waiting.append(apart.submit(_source(source)))
+            if len(waiting) > 8 * apart.workers:
+                yield apart.result(waiting.popleft())
+        while waiting:
+            yield apart.result(waiting.popleft())
 
     @torch.inference_mode()
     def forward(
@@ -170,16 +173,34 @@ class Predictor:
         logits, features = look_and_average(self.network, x, self.views)
         return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
-    def _parts(self, source: Source) -> list[Source]:
-        """The windows of a long recording; else what was asked."""
-        if self.recipe is None or source.at is not None:
-            return [source]
-        path, start, end, _ = source
-        try:
-            spans = self.recipe.spans(path, start=start, end=end, overlap=self.bundle.overlap)
-        except BadFile:  # it is opened once more, and answered with what is wrong
-            return [source]
-        return [Source(path, *span) for span in spans]
+    def _parts(self, asked: Iterable[tuple[int, Source]]) -> Iterator[Part]:
+        """What was asked, or its windows; files are looked into a little ahead."""
+        if not isinstance(self.recipe, AudioRecipe):
+            yield from ((one, one[1]) for one in asked)
+            return
+        cutter = Cutter(self.recipe, self.bundle.overlap)
+        ahead: deque[tuple[tuple[int, Source], Pending[Source, list[Source]] | None]] = deque()
+        if self._cutters is None:
+            self._cutters = Apart(cutter, 1, [])
+        for one in asked:
+            ahead.append((one, self._cutters.submit(one[1]) if one[1].at is None else None))
+            if len(ahead) > _AHEAD:
+                yield from self._cut(*ahead.popleft())
+        while ahead:
+            yield from self._cut(*ahead.popleft())
+
+    def _cut(
+        self, one: tuple[int, Source], pending: Pending[Source, list[Source]] | None
+    ) -> Iterator[Part]:
+        found = self._cutters.result(pending) if self._cutters and pending else []
+        for part in found or [one[1]]:
+            yield one, part
+
+    def _apart(self, workers: int | None) -> Apart[Source, Opened]:
+        count = max(1, workers or len(os.sched_getaffinity(0)))
+        if self._openers is None or self._openers.workers != count:
+            self._openers = Apart(self._opener, count, _DIED)
+        return self._openers
 
     def _judged(
         self, parts: Iterator[Part], bs: int, workers: int | None
@@ -237,24 +258,23 @@ class Predictor:
         self, parts: Iterator[Part], bs: int, workers: int | None
     ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
         """Batches of opened parts, two batches ahead of the network."""
-        workers = max(1, workers or len(os.sched_getaffinity(0)))
-        waiting: deque[tuple[tuple[int, Source], Source, Future[Opened]]] = deque()
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                exhausted = False
-                while waiting or not exhausted:
-                    while not exhausted and len(waiting) < 3 * bs:
-                        part = next(parts, None)
-                        if part is None:
-                            exhausted = True
-                        else:
-                            waiting.append((*part, pool.submit(self.open, part[1])))
-                    taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
-                    if taken:
-                        yield [(one, part, future.result()) for one, part, future in taken]
-            finally:
-                for _, _, future in waiting:
-                    future.cancel()
+        apart = self._apart(workers)
+        waiting: deque[tuple[tuple[int, Source], Pending[Source, Opened]]] = deque()
+        try:
+            exhausted = False
+            while waiting or not exhausted:
+                while not exhausted and len(waiting) < 3 * bs:
+                    found = next(parts, None)
+                    if found is None:
+                        exhausted = True
+                    else:
+                        waiting.append((found[0], apart.submit(found[1])))
+                taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
+                if taken:
+                    yield [(one, pending.item, apart.result(pending)) for one, pending in taken]
+        finally:
+            for _, pending in waiting:
+                pending.future.cancel()
 
 
 def _source(asked: Asked, at: float | None = None) -> Source:

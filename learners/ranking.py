@@ -1,7 +1,7 @@
 """Which score tells known items from strangers best: the tables of a report.
 
 With strangers given, each score is measured on them. Besides, each class in turn plays the stranger
-(`leave_one_class_out`), which is a weaker thing, and the table's title says so.
+(`leave_one_class_out`), which is a weaker thing, and a note above the table says so.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from learners.heldout import Evaluation
 LEFT_OUT_SCORES = tuple(name for name in SCORES if name not in ("vim", "mahalanobis"))
 #: Classes left out at most, those with the most items.
 LEFT_OUT_CLASSES = 20
-LEFT_OUT = (
-    "Scores by leaving each class out in turn. The network was not trained anew and knows the "
-    "class: only its logit and its training items are taken away, so AUROC is too high and favours "
-    "scores of logits. Strangers (--unknown) give a fair order"
+LEFT_OUT = "Scores by leaving each class out in turn"
+LEFT_OUT_EACH = "AUROC of each class left out"
+#: Stands in ``attrs["note"]`` of both tables, which the report prints above a table.
+LEFT_OUT_NOTE = (
+    "The network was not trained anew and knows the class: only its logit and its training items "
+    "are taken away, so AUROC is too high and favours scores of logits. Strangers (--unknown) give "
+    "a fair order."
 )
-LEFT_OUT_EACH = "AUROC of each class left out (likewise)"
 
 
 def score_tables(
@@ -146,4 +148,5 @@ def left_out_tables(
     each.loc["mean"] = means
     each = each.rename_axis("class left out").reset_index()
     each.columns.name = None
+    scores.attrs["note"] = each.attrs["note"] = LEFT_OUT_NOTE
     return {LEFT_OUT: scores, LEFT_OUT_EACH: each}

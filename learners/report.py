@@ -14,6 +14,7 @@ import pandas as pd
 from datasets.table import UNKNOWN, ItemTable
 from learners import _page, _plots
 from learners._galleries import Pictures
+from learners._replace import write_beside
 from learners._sections import (
     calibration,
     classes,
@@ -100,7 +101,7 @@ def write_report(
         "evaluated": made,
     }
     text = json.dumps(plain(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False)
-    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    write_beside(folder / "report.json", f"{text}\n".encode())
 
     mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)
     sections = [
@@ -122,7 +123,7 @@ def write_report(
     note = f'<p class="soft">{_page.text(table.note)}</p>' if table.note else ""
     head = note + _page.notices(notices) + _page.tiles(headline(found))
     page = folder / "index.html"
-    page.write_text(_page.document(title, head, sections), encoding="utf-8")
+    write_beside(page, _page.document(title, head, sections).encode())
     return page
 
 

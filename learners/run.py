@@ -20,6 +20,7 @@ from fastai.torch_core import set_seed
 from datasets.errors import SecondhandError
 from learners import callbacks
 from learners._galleries import Pictures
+from learners._replace import write_beside
 from learners.backbones import MAX_MEMBERS
 from learners.bundle import MAX_OVERLAP, Bundle, read_confidence, save_bundle
 from learners.config import (
@@ -32,7 +33,6 @@ from learners.config import (
     SpeedSettings,
     TrainSettings,
 )
-from learners.flags import dump
 from learners.folder import provenance, write_csv
 from learners.heldout import answer, calibrate, reference_rows
 from learners.items import load_items
@@ -41,6 +41,7 @@ from learners.members import train_members
 from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
+from learners.resume import FINISHED, write_config
 from learners.speed import keep_memory
 from learners.suspects import near_duplicates
 from learners.views import views_for
@@ -88,9 +89,8 @@ def run(
     loaded = load_items(data, signal, train.seed, folder)
     table, rows, recipe = loaded
     train = train.of(table.kind)
-    (folder / "config.yaml").write_text(
-        dump((data, signal, network, train, augment, speed, confidence, settings))
-    )
+    resolved = (data, signal, network, train, augment, speed, confidence, settings)
+    write_config(folder, resolved, command)
     views = views_for(
         table.kind,
         augment.tta,
@@ -128,6 +128,8 @@ def run(
         tables=tables,
         twins=near_duplicates(evaluation, bundle, judged, trained, pictures.draw),
     )
+    if not made.interrupted:
+        write_beside(folder / FINISHED, b"{}")
     return Result(folder, bundle.metrics, made.interrupted)
 
 

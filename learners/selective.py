@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import scipy  # scipy.stats is loaded where it is first used: it takes longer than a model
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
-from scipy.stats import beta, binom, norm, rankdata
+from scipy.special import betaincinv, expit, logit, ndtri
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats
@@ -103,7 +103,7 @@ def threshold_for_accuracy(
     values, taken, errors = _accepted(s, right)
     low = np.zeros(len(values))
     some = errors < taken
-    low[some] = 1 - beta.ppf(1 - share, errors[some] + 1, taken[some] - errors[some])
+    low[some] = 1 - betaincinv(errors[some] + 1, taken[some] - errors[some], 1 - share)
     holds = np.flatnonzero(low >= target)
     best = int(holds[-1] if len(holds) else np.argmax(low))
     return Threshold(
@@ -122,7 +122,7 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
     Follows the number of errors among the first m items, each wrong with ``1 - target``, and adds
     up the chance of ever meeting few enough errors for the limit to pass.
     """
-    m = np.arange(1, n + 1)
+    m, binom = np.arange(1, n + 1), scipy.stats.binom
 
     def chance(each: float) -> float:
         few = binom.ppf(each, m, 1 - target).astype(np.int64) - 1  # errors that still pass
@@ -233,14 +233,14 @@ def auroc_interval(
     value = _wins(a, b)
     if min(len(a), len(b)) < 2:
         return 0.0, 1.0
-    pooled = rankdata(np.r_[a, b])
-    above = (pooled[: len(a)] - rankdata(a)) / len(b)
-    below = (pooled[len(a) :] - rankdata(b)) / len(a)
+    pooled = scipy.stats.rankdata(np.r_[a, b])
+    above = (pooled[: len(a)] - scipy.stats.rankdata(a)) / len(b)
+    below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
     error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
     if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
         limit = float(((1 - level) / 2) ** (1 / min(len(a), len(b))))
         return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
-    half = norm.ppf((1 + level) / 2) * error / (value * (1 - value))
+    half = ndtri((1 + level) / 2) * error / (value * (1 - value))
     return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
@@ -270,7 +270,7 @@ def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
 def _wins(a: Floats, b: Floats) -> float:
     if not (len(a) and len(b)):
         return float("nan")
-    ranks = rankdata(np.r_[a, b])[: len(a)].sum()
+    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
     return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import scipy  # scipy.optimize is loaded where it is first used
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.special import logsumexp, ndtri
 
 from learners._arrays import Floats, Ints, check_labels, check_logits, softmax
 from learners._checked import Checked
@@ -76,7 +75,7 @@ def _minimise(centred: Floats, labels: Ints) -> float:
         return TEMPERATURES[0]
     if slope(high) >= 0:
         return TEMPERATURES[1]
-    return float(np.exp(brentq(slope, low, high, xtol=1e-6)))
+    return float(np.exp(scipy.optimize.brentq(slope, low, high, xtol=1e-6)))
 
 
 def _all_right(centred: Floats) -> float:
@@ -89,7 +88,7 @@ def _all_right(centred: Floats) -> float:
     low = float(np.log(TEMPERATURES[0]))
     if excess(0.0) >= 0 or excess(low) <= 0:
         return 1.0
-    return float(np.exp(brentq(excess, low, 0.0, xtol=1e-6)))
+    return float(np.exp(scipy.optimize.brentq(excess, low, 0.0, xtol=1e-6)))
 
 
 def _helps(centred: Floats, labels: Ints) -> bool:
@@ -160,5 +159,5 @@ def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]
     error = float(np.sqrt((first**2).sum())) / curvature * best
     if error > np.log(TEMPERATURES[1]):
         return TEMPERATURES
-    factor = float(np.exp(norm.ppf(0.975) * error))
+    factor = float(np.exp(ndtri(0.975) * error))
     return max(best / factor, TEMPERATURES[0]), min(best * factor, TEMPERATURES[1])

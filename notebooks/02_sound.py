@@ -115,7 +115,7 @@ for axes, level in zip(grid, ("clip", "pcen"), strict=True):
     levels = replace(recipe, level=level).levels(noisy.astype(np.float32))
     axes.imshow(levels, origin="lower", aspect="auto", cmap="magma", vmin=0, vmax=1,
                 extent=(0, 2, 0, 128))  # fmt: skip
-    axes.set(xlabel="time (s)", ylabel="mel band",
+    axes.set(xlabel="time (s)", ylabel="mel band", xticks=[0, 0.5, 1, 1.5, 2],
              title={"clip": "Decibels", "pcen": "PCEN"}[level])  # fmt: skip
     contrast[level] = float(levels[:20, 20:].mean())  # the hum, after PCEN has got used to it
 figure.suptitle("A bird over a hum of 100 Hz and its harmonics")
@@ -128,7 +128,8 @@ assert contrast["pcen"] < 0.5 * contrast["clip"]
 #
 # A short frame tells *when*, a long one *which pitch*; $\Delta t\, \Delta f \ge 1 / 4\pi$ forbids both.
 # A picture has three channels and a grey spectrogram wastes two, so `colour="windows"` draws short,
-# usual and long frames as red, green and blue: clicks are reddish, tones bluish.
+# usual and long frames as red, green and blue. What all three agree on is grey; a click, which long
+# frames smear in time, has a blue fringe, and a tone, which short frames smear in pitch, a red one.
 
 # %%
 mixture = simulate("Struck_Bar_sim", rng=1, rate=RATE, duration=2.0)

@@ -40,7 +40,7 @@ def files(tmp_path):
 @pytest.fixture
 def slow():
     predictor = Slow()
-    served = Served("slow", predictor, limits=Limits(queue=6, batch=4), lanes=1)
+    served = Served("slow", predictor, limits=Limits(queue=6, batch=4))
     yield served
     predictor.go.set()
     served.close()

@@ -271,3 +271,25 @@ def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) ->
     assert found["empty.gwf"] == "empty file"
     assert found["missing.txt.gz"] == "there is no such file"
     assert found["b.hdf5"].startswith("a copy of ")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("path,label\na.jpg,cat,x\nb.jpg,dog,x\n", "rows have more cells than its first line"),
+        ("path,label\na.jpg,cat\nb.jpg,dog,x\n", "Expected 2 fields in line 3, saw 3"),
+        (f"path,label{',x' * 2000}\na.jpg,cat\n", "2002 columns are more than 1000"),
+        (f"path,label,gps\na.jpg,cat,{'9' * 5000}z\n", "gps '999.* in row 2 is not a number"),
+        ('path,label\n"a.jpg,cat\n', "EOF inside string"),
+        ("path,label\na.jpg,\0\nb.jpg,\0\n", "not printable|no row has both"),
+    ],
+)
+def test_a_table_that_is_damaged_is_one_short_error(tmp_path, text, match):
+    file = write(tmp_path / "items.csv", text)
+    for name in ("a.jpg", "b.jpg"):
+        picture(tmp_path / name)
+    with pytest.raises(SecondhandError, match=match) as caught:
+        load_table(file)
+    assert str(file) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400

@@ -123,14 +123,46 @@ def test_a_wrong_value_ends_with_status_2_and_names_it(
     assert argv[-1].lstrip("-") in said.err
 
 
-def test_a_wrong_value_in_a_file_ends_with_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("epochs: many\n", "epochs.*many"),
+        ("epochs:\n", "'epochs' has no value"),
+        ("views: [0.5, [1]]\n", "'views' is neither a number, a word"),
+        ("cv: {a: 1}\n", "'cv' is neither a number, a word"),
+        ("out: 2024-01-01\n", "'out' is neither a number, a word"),
+        ("out: 2024-99-99\n", "cannot be read .month must be in 1..12"),
+        (f"epochs: {'9' * 5000}\n", "cannot be read .Exceeds the limit"),
+        ("epochs: !!int ''\n", "cannot be read .string index out of range"),
+        ("epochs: !!timestamp x\n", "cannot be read"),
+        (f"epochs: {'[' * 3000}\n", "nested more than 50 deep"),
+        (f"{'- ' * 3000}\n", "nested more than 50 deep"),
+        ("views: &a [*a]\n", "'views' is neither a number, a word"),
+        ('out: "\\x1b[2J"\n', "'out' has characters that cannot be printed"),
+        ("data: !!python/object/apply:os.system [id]\n", "cannot be read"),
+        (f"views: [{', '.join(['1'] * 1001)}]\n", "'views' is neither"),
+        (f"# {'x' * (1 << 20)}\n", "larger than 1024 kB"),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_one_error_that_names_it(
+    tmp_path: Path, text: str, match: str
 ) -> None:
-    (tmp_path / "wrong.yaml").write_text("epochs: many\n")
-    with pytest.raises(SystemExit) as end:
+    (tmp_path / "wrong.yaml").write_text(text)
+    with pytest.raises(SecondhandError, match=match) as error:
         read("--config", str(tmp_path / "wrong.yaml"))
-    assert end.value.code == 2
-    assert "many" in capsys.readouterr().err
+    assert str(error.value).startswith(f"--config {tmp_path / 'wrong.yaml'}: ")
+    assert str(error.value).isprintable()
+
+
+def test_a_file_that_unfolds_is_not_unfolded(tmp_path: Path) -> None:
+    """Nine to the eighth power words, were it written out."""
+    lines = ["data: &a [x, x, x, x, x, x, x, x, x]"]
+    names = ("unknown", "kind", "fold", "cv", "valid", "rate", "window", "level")
+    for before, after, name in zip("abcdefgh", "bcdefghi", names, strict=True):
+        lines.append(f"{name}: &{after} [{', '.join([f'*{before}'] * 9)}]")
+    (tmp_path / "laughs.yaml").write_text("\n".join(lines))
+    with pytest.raises(SecondhandError, match="'unknown' is neither a number, a word"):
+        read("--config", str(tmp_path / "laughs.yaml"))
 
 
 def test_dump_is_read_back_by_config(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""A run folder that one process at a time works in."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+
+log = logging.getLogger(__name__)
+
+NAME = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder.
+
+    By a POSIX record lock: it ends with its process, however that dies, and workers that outlive it
+    do not hold it, for a fork does not inherit it.
+
+    Raises
+    ------
+    SecondhandError : another process is at work in there.
+    """
+    file = folder / NAME
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise SecondhandError(
+                    f"--out {folder}: {owner or 'another process'} is at work in it; wait for its "
+                    "end, or choose another folder"
+                ) from None
+            # Some network file systems have no locks.
+            log.warning("%s: cannot be locked (%s): begin no second run in it", folder, error)
+            yield
+            return
+        if _is_still(descriptor, file):
+            break
+        os.close(descriptor)  # its owner has just removed it
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        yield
+    finally:
+        if _is_still(descriptor, file):
+            file.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, file: Path) -> bool:
+    """Whether the open file is what lies under this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(file))
+    except FileNotFoundError:
+        return False

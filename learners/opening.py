@@ -1,0 +1,56 @@
+"""A file -> a network's input: what prediction hands to processes that a decoder may end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from datasets.cache import Item as Source
+from datasets.errors import BadFile, SecondhandError
+from datasets.images import Preprocessing, open_picture, pixels
+from datasets.recipe import Recipe
+from learners.answers import NO_SIGNAL
+
+Opened = npt.NDArray[np.uint8] | BadFile | str
+
+
+@dataclass(frozen=True)
+class Opener:
+    """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
+
+    preprocessing: Preprocessing
+    recipe: Recipe | None
+
+    def __call__(self, source: Source) -> Opened:
+        path, start, end, at = source
+        try:
+            if self.recipe is None:
+                picture = open_picture(path, at_least=self.preprocessing.needs)
+            else:
+                signal = self.recipe.read(path, start=start, end=end, at=at)
+                if self.recipe.no_signal(signal):
+                    return NO_SIGNAL
+                picture = self.recipe.image(signal).convert("RGB")
+            return pixels(self.preprocessing.fit(picture))
+        except BadFile as error:
+            return error
+        except SecondhandError as error:  # the file is fine, the moment asked for is not
+            return BadFile(path, str(error))
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """The windows of a long recording; else what was asked."""
+
+    recipe: Recipe
+    overlap: float
+
+    def __call__(self, source: Source) -> list[Source]:
+        path, start, end, _ = source
+        try:
+            spans = self.recipe.spans(path, start=start, end=end, overlap=self.overlap)
+        except BadFile:  # it is opened once more, and answered with what is wrong
+            return [source]
+        return [Source(path, *span) for span in spans]

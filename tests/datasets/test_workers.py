@@ -1,0 +1,102 @@
+"""Work in processes of which one dies, or never ends: it costs its own file and no other."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from datasets import _workers, images
+from datasets._workers import CRASHED, Apart, apart, in_parallel
+from datasets.errors import BadFile
+from datasets.table import load_table
+from tests.datasets.files import picture, reasons
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="processes are forked on Linux alone"
+)
+
+
+def length(word: str) -> int:
+    """Longer words take longer; some end the process, one never ends."""
+    if word == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if word == "abort":
+        os.abort()
+    if word == "exit":
+        os._exit(3)
+    if word == "endless":
+        time.sleep(600)
+    if word == "bad":
+        raise BadFile("a.wav", "damaged")
+    return len(word)
+
+
+def lengths(words: list[str]) -> list[int]:
+    return [length(word) for word in words]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("deadly", ["segfault", "abort", "exit"])
+def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
+    chunks = [["a", "bb"], ["ccc", deadly, "dddd"], ["eeeee"], ["ffffff"]]
+    answers = dict(in_parallel(lengths, chunks, workers, -1))
+    assert [answers[n] for n in range(4)] == [[1, 2], [3, -1, 4], [5], [6]]
+    calls: Apart[str, int] = Apart(length, workers, -1)
+    pending = [calls.submit(word) for word in ("a", deadly, "bb", "ccc")]
+    assert [calls.result(one) for one in pending] == [1, -1, 2, 3]
+    assert calls.result(calls.submit("dddd")) == 4, "and it goes on"
+    assert apart(length, deadly, -1) == -1
+    assert apart(length, "a", -1) == 1
+
+
+def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_workers, "PATIENCE", 1.0)
+    began = time.monotonic()
+    assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
+    calls: Apart[str, int] = Apart(length, 1, -1)
+    pending = [calls.submit(word) for word in ("endless", "a")]
+    assert [calls.result(one) for one in pending] == [-1, 1]
+    assert time.monotonic() - began < 30
+
+
+def test_the_tasks_own_errors_come_back_whole() -> None:
+    calls: Apart[str, int] = Apart(length, 1, -1)
+    with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as caught:
+        calls.result(calls.submit("bad"))
+    assert (caught.value.path, caught.value.reason) == ("a.wav", "damaged")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.path, again.reason, str(again)) == ("a.wav", "damaged", "a.wav: damaged")
+
+
+def test_a_reason_is_one_printable_line() -> None:
+    error = BadFile("a.csv", "damaged\n in \x1b[2Jline\u202e 3 " + "x" * 10_000)
+    assert error.reason.isprintable()
+    assert error.reason.startswith("damaged  in  [2Jline  3 xx")
+    assert len(error.reason) == 1000
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_picture_whose_decoder_dies_is_listed(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(count):
+        for label in ("cat", "dog"):
+            picture(tmp_path / label / f"{n}.jpg")
+    picture(tmp_path / "cat" / "deadly.jpg")
+    whole = images.open_picture
+
+    def fragile(source, **options):
+        if "deadly" in str(source):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return whole(source, **options)
+
+    monkeypatch.setattr(images, "open_picture", fragile)
+    table = load_table(tmp_path)
+    assert reasons(table) == {"deadly.jpg": CRASHED}
+    assert len(table.frame) == 2 * count

@@ -1,0 +1,258 @@
+"""Mutants opened by the readers of the program, each in a process that may die or hang.
+
+Allowed is a right answer, or one SecondhandError that names the file. Everything else is a fault:
+another exception, a death, more than `DEADLINE` seconds or `MEGABYTES` of memory, a file changed
+outside the output folder, a process or a connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests import mutants, openings
+
+DEADLINE = 10.0  # seconds
+MEGABYTES = 1000
+#: More than is allowed, so that what asks for too much is seen to do so before it gets it all.
+ADDRESS_SPACE = 3 << 30
+OURS = ("builtins", "collections", "concurrent", "datasets", "learners", "numpy", "pathlib")
+SUFFIX = {"png": ".png", "jpeg": ".jpg", "wav": ".wav", "flac": ".flac", "hdf5": ".hdf5",
+          "csv": ".csv", "config": "", "safetensors": "", "yaml": ".yaml"}  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What became of one mutant; ``fault`` is empty where that is allowed."""
+
+    kind: str
+    number: int
+    verdict: str  # "answer", "refused", or "fault"
+    detail: str
+    seconds: float
+    megabytes: float
+
+
+def fuzz(
+    count: int,
+    seed: int,
+    *,
+    kinds: Sequence[str] = mutants.KINDS,
+    workers: int = 2,
+    only: int | None = None,
+    tell: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Open `count` mutants, spread evenly over `kinds`; or number `only` of each kind alone."""
+    numbers = range((count + len(kinds) - 1) // len(kinds))
+    tasks = [(kind, n) for n in (numbers if only is None else [only]) for kind in kinds]
+    tasks = tasks[:count] if only is None else tasks
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        root = Path(name)
+        (root / "elsewhere").mkdir()
+        mutants.write_models(root / "models")
+        outcomes = _hand_out(tasks, seed, root, workers, tell)
+        strays = sorted(str(p.relative_to(root)) for p in (root / "elsewhere").rglob("*"))
+        if strays:
+            outcomes.append(Outcome("all", -1, "fault", f"left behind: {strays[:5]}", 0.0, 0.0))
+    return outcomes
+
+
+class Worker:
+    """One process that opens mutants, and the one it is at work on."""
+
+    def __init__(self, seed: int, root: Path, number: int) -> None:
+        # A fresh interpreter forks them: not this one, which may have threads and open files.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.fuzzing", "tests.preloaded"])
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, seed, root, number))
+        self.process.start()
+        theirs.close()
+        self.task: tuple[str, int] | None = None
+        self.began = time.monotonic()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _hand_out(
+    tasks: list[tuple[str, int]],
+    seed: int,
+    root: Path,
+    count: int,
+    tell: Callable[[Outcome], None],
+) -> list[Outcome]:
+    left, outcomes = tasks[::-1], []
+    crew = [Worker(seed, root, number) for number in range(min(count, len(tasks)))]
+    try:
+        while left or any(worker.task for worker in crew):
+            for worker in crew:
+                if worker.task is None and left:
+                    worker.task, worker.began = left.pop(), time.monotonic()
+                    worker.pipe.send(worker.task)
+            ready = wait([worker.pipe for worker in crew if worker.task], timeout=1.0)
+            for n, worker in enumerate(crew):
+                if worker.task is None:
+                    continue
+                waited = time.monotonic() - worker.began
+                found = None
+                if worker.pipe in ready:
+                    try:
+                        found = worker.pipe.recv()
+                    except (EOFError, ConnectionError):
+                        worker.process.join()
+                        died = f"the process died with {worker.process.exitcode}"
+                        found = Outcome(*worker.task, "fault", died, waited, 0.0)
+                # The first task of a worker also waits for the models to be loaded.
+                elif waited > 6 * DEADLINE:
+                    found = Outcome(*worker.task, "fault", "hangs", waited, 0.0)
+                if found:
+                    outcomes.append(found)
+                    tell(found)
+                    worker.task = None
+                    if found.detail == "hangs" or not worker.process.is_alive():
+                        worker.end()
+                        crew[n] = Worker(seed, root, n)
+    finally:
+        for worker in crew:
+            worker.end()
+    return outcomes
+
+
+# --- in the worker --------------------------------------------------------------------------------
+
+
+def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
+    out = root / f"out{number}"
+    out.mkdir(exist_ok=True)
+    elsewhere = str(root / "elsewhere")
+    os.chdir(elsewhere)
+    os.environ |= {"HOME": elsewhere, "TMPDIR": elsewhere, "SECONDHAND_CACHE": str(out / "cache")}
+    tempfile.tempdir = None
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    reader = openings.Openings(root / "models", out)
+    seen = watch(out)
+    sources = mutants.originals() | reader.originals()
+    limit = _status("VmSize") * 1024 + ADDRESS_SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    while True:
+        try:
+            kind, n = pipe.recv()
+        except EOFError:
+            return
+        rng = np.random.default_rng([seed, mutants.KINDS.index(kind), n])
+        data = mutants.mutate(kind, sources[kind], rng)
+        path = out / f"{kind}-{n}{SUFFIX[kind]}"
+        pipe.send(_judge(reader, kind, n, path, data, rng, seen))
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _judge(
+    reader: openings.Openings,
+    kind: str,
+    number: int,
+    path: Path,
+    data: bytes,
+    rng: Any,
+    seen: list[str],
+) -> Outcome:
+    way = reader.prepare(kind, path, data, rng)
+    before = _forget_peak()
+    seen.clear()
+    verdict, detail, began = "answer", "", time.monotonic()
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            way()
+        except openings.SecondhandError as error:
+            verdict, detail = "refused", str(error)
+            if wrong := message_fault(detail, path):
+                verdict, detail = "fault", f"{wrong}: {detail[:300]}"
+            elif "MemoryError" in (causes := _causes(error)):
+                verdict, detail = "fault", f"asked for too much memory: {causes} {detail[:300]}"
+        except BaseException as error:
+            last = "".join(traceback.format_tb(error.__traceback__)[-3:])
+            verdict = "fault"
+            detail = f"{type(error).__name__}: {str(error)[:300]}\n{last}{said.getvalue()[-300:]}"
+    seconds, megabytes = time.monotonic() - began, (_status("VmHWM") - before) / 1024
+    if seconds > DEADLINE:
+        verdict, detail = "fault", f"took {seconds:.1f} s: {detail}"
+    elif megabytes > MEGABYTES:
+        verdict, detail = "fault", f"took {megabytes:.0f} MB: {detail}"
+    elif seen:
+        verdict, detail = "fault", f"did {seen[:3]}: {detail}"
+    return Outcome(kind, number, verdict, detail, seconds, megabytes)
+
+
+def message_fault(message: str, path: Path) -> str:
+    """What is wrong with an error's message; empty if nothing is."""
+    if str(path) not in message:
+        return "does not name the file"
+    if len(message) > 4000:
+        return f"a message of {len(message)} characters"
+    if not message.isprintable():
+        odd = re.sub(r"[ -~]", "", message)[:10]
+        return f"an unprintable message ({odd!r})"
+    return ""
+
+
+def _causes(error: BaseException | None) -> str:
+    names = []
+    while error is not None:
+        names.append(type(error).__name__)
+        error = error.__cause__ or error.__context__
+    return " ".join(names)
+
+
+def watch(out: Path) -> list[str]:
+    """From now on, what this process changes outside `out`, starts or calls."""
+    seen: list[str] = []
+    changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    writes = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
+              "os.truncate", "os.chmod", "os.chown", "shutil.rmtree"}  # fmt: skip
+    never = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.forkpty",
+             "socket.connect", "socket.bind", "socket.getaddrinfo"}  # fmt: skip
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        # Decoders run in forked processes, and their answers come back pickled.
+        foreign = event == "pickle.find_class" and arguments[0].split(".")[0] not in OURS
+        if event in never or foreign:
+            seen.append(f"{event} {str(arguments)[:200]}")
+        elif event in writes or (event == "open" and (arguments[2] or 0) & changing):
+            name = arguments[0]
+            if isinstance(name, int) or str(name) == os.devnull:
+                return
+            if not Path(os.path.abspath(os.fsdecode(name))).is_relative_to(out):
+                seen.append(f"{event} {name}")
+
+    sys.addaudithook(note)
+    return seen
+
+
+def _forget_peak() -> int:
+    """Begin to measure the largest memory anew; what is held now, in kB."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1])

@@ -1,0 +1,96 @@
+"""Runs that are stopped: where, and what two runs must have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fastai.callback.core import Callback
+
+from learners import members
+from learners.finetune import main
+
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+         "--lr", "1e-2", "--workers", "0", "--precision", "fp32"]  # fmt: skip
+
+
+class Stopped(BaseException):
+    """A kill, as far as a test in one process can have it."""
+
+
+class Stop(Callback):
+    """Does something at the so-manyth training batch, or as that epoch ends: stops, if not told."""
+
+    order = 90
+
+    def __init__(self, count: int, where: str = "after_batch", what: Any = Stopped) -> None:
+        self.left, self.where, self.what = count, where, what
+
+    def _count(self) -> None:
+        if hasattr(self.learn, "lr_finder"):
+            return
+        self.left -= 1
+        if self.left == 0:
+            if isinstance(self.what, type):
+                raise self.what
+            self.what()
+
+    def after_batch(self) -> None:
+        if self.where == "after_batch" and self.learn.training:
+            self._count()
+
+    def after_epoch(self) -> None:
+        if self.where == "after_epoch":
+            self._count()
+
+
+def with_callback(monkeypatch: pytest.MonkeyPatch, callback: Callback, words: list[str]) -> int:
+    """The command with one callback more; the next command is without."""
+    real = members.make_learner
+
+    def make(*given: Any, cbs: list[Callback], **named: Any) -> Any:
+        return real(*given, cbs=[*cbs, callback], **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(members, "make_learner", make)
+        return main(words)
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, stop: Stop, words: list[str]) -> None:
+    with pytest.raises(Stopped):
+        with_callback(monkeypatch, stop, words)
+
+
+def stopped_in(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, words: list[str], *, of: str = ""
+) -> None:
+    """Stopped as this function is called (after it has worked for others than ``of``)."""
+    real = getattr(owner, name)
+
+    def called(first: Any, *others: Any) -> None:
+        if of and first.name != of:
+            real(first, *others)
+        else:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, called)
+        with pytest.raises(Stopped):
+            main(words)
+
+
+def newest(run: Path) -> Path:
+    """The newest checkpoint's JSON file."""
+    return sorted(run.glob("checkpoint/state-*.json"))[-1]
+
+
+def same(first: Path, second: Path) -> None:
+    """Two runs gave the same model, answers and history, but for the time they took."""
+    models = [(run / "model/model.safetensors").read_bytes() for run in (first, second)]
+    assert models[0] == models[1]
+    answers = [pd.read_csv(run / "predictions.csv") for run in (first, second)]
+    pd.testing.assert_frame_equal(*answers)
+    epochs = [pd.read_csv(run / "history.csv").drop(columns="seconds") for run in (first, second)]
+    pd.testing.assert_frame_equal(*epochs)

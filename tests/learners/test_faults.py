@@ -1,0 +1,404 @@
+"""What may go wrong around a run: disks, files, processes, clocks, signals, a second run.
+
+Each ends in a right result or in one message that names the file or folder and the remedy; nothing
+that was there is lost, and the run goes on from where it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+from torch.utils.data import get_worker_info
+
+from datasets._workers import CRASHED
+from datasets.cache import PictureCache
+from datasets.errors import SecondhandError
+from datasets.spectrogram import AudioRecipe
+from learners import _command, steady
+from learners.bundle import load_bundle
+from learners.config import RunSettings
+from learners.finetune import main
+from learners.folder import run_folder
+from learners.lock import NAME, locked
+from learners.predictor import Predictor
+from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
+from tests.pictures import write_pictures
+
+RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbs."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here: needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path, leave: int = 0) -> Path:
+    """Fill the file system, but for so many bytes."""
+    ballast = place / "ballast"
+    free = shutil.disk_usage(place).free
+    with open(ballast, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, free - leave))
+    return ballast
+
+
+def tones(folder: Path, count: int) -> list[Path]:
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        soundfile.write(folder / f"{number}.wav", 0.1 * rng.standard_normal(4000), 8000)
+    return sorted(folder.glob("*.wav"))
+
+
+@pytest.mark.parametrize("leave", [0, 3 << 20], ids=["nothing", "half a checkpoint"])
+def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, capsys, leave):
+    out = disk / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out)]
+    full = Stop(7, what=lambda: fill(disk, leave))
+    with pytest.raises(SystemExit) as end:
+        _command.run(lambda: with_callback(monkeypatch, full, words))
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert f"go on with: python -m learners.finetune --resume {out}" in said
+    last = said.strip().splitlines()[-1]
+    assert last.startswith(f"error: {out}")
+    assert "No space left on device; free some room" in last
+    assert not list(out.rglob("*.part"))
+    (disk / "ballast").unlink()
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
+    from learners import run
+
+    out = disk / "run"
+    real = run.save_bundle
+    monkeypatch.setattr(run, "save_bundle", lambda *given: fill(disk, 1 << 20) and real(*given))
+    with pytest.raises(SystemExit) as end:
+        _command.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
+    assert end.value.code == 1
+    assert f"error: {out}/model: No space left on device" in capsys.readouterr().err
+    assert not list(out.glob(".model*"))
+    assert not (out / "model").exists()
+    monkeypatch.undo()
+    (disk / "ballast").unlink()
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
+    clips = tones(tmp_path, 60)
+    store = PictureCache(disk / "cache")
+    store.get(clips[0], RECIPE)
+    ballast = fill(disk, 64 << 10)
+    for workers in (1, 2):
+        with pytest.raises(SecondhandError, match=r"the cache .*No space left.*--cache-dir"):
+            PictureCache(disk / "cache").render_all(clips, RECIPE, workers=workers)
+    assert not list((disk / "cache/tmp").iterdir())
+    assert PictureCache(disk / "cache").verify()[1] == []
+    ballast.unlink()
+    found, bad = PictureCache(disk / "cache").render_all(clips, RECIPE, workers=1)
+    assert (len(set(found)), bad) == (60, [])
+
+
+def test_an_output_that_may_not_be_written(pictures, disk, capsys):
+    (disk / "mine").write_text("years of work")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(SystemExit) as end:
+        _command.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(disk / "run")]))
+    assert end.value.code == 1
+    assert (
+        f"error: {disk}/run: Read-only file system; choose another --out" in capsys.readouterr().err
+    )
+    assert (disk / "mine").read_text() == "years of work"
+
+
+def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
+    clips = tones(tmp_path, 3)
+    for clip in clips:
+        os.utime(clip, (1e9, 1e9))
+    first, _ = PictureCache(disk / "cache").render_all(clips[:2], RECIPE)
+    for picture in first:
+        assert picture
+        os.utime(picture, (1e9, 1e9))
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert PictureCache(disk / "cache").render_all(clips[:2], RECIPE) == (first, [])
+    with pytest.raises(SecondhandError, match=r"the cache .*Read-only file system"):
+        PictureCache(disk / "cache").render_all(clips, RECIPE)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
+    tmp_path, monkeypatch, workers
+):
+    data, out = write_pictures(tmp_path / "data"), tmp_path / "run"
+    words = ["--data", str(data), *QUICK, "--workers", workers, "--out", str(out)]
+    split: dict[str, list[Path]] = {}
+
+    def disturb() -> None:
+        items = pd.read_csv(out / "items.csv")
+        for name, rows in items.groupby("split"):
+            split[str(name)] = [Path(path) for path in rows["path"]]
+        for files in split.values():
+            files[0].unlink()
+            files[1].write_bytes(b"\xff\xd8\xff\xe0 cut short")
+
+    assert with_callback(monkeypatch, Stop(1, "after_epoch", disturb), words) == 0
+    said = (out / "log.txt").read_text()
+    assert f"{split['train'][0]}: left out of this epoch, there is no such file" in said
+    assert f"{split['valid'][1]}: left out of this epoch, damaged" in said
+    answers = pd.read_csv(out / "predictions.csv").set_index("path")
+    for name in ("valid", "calibration"):
+        assert answers.loc[str(split[name][0]), "reason"] == "bad file: there is no such file"
+        assert answers.loc[str(split[name][2]), "best"] in ("red", "green", "blue")
+    assert (out / "report/index.html").exists()
+    load_bundle(out / "model")
+
+
+@pytest.mark.slow
+def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
+    tmp_path, monkeypatch, capsys
+):
+    data = write_pictures(tmp_path / "data")
+    assert main(["--data", str(data), *QUICK, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    words = ["--data", str(data), *QUICK, "--out", str(out)]
+    gone = Stop(1, "after_epoch", lambda: data.rename(tmp_path / "away"))
+    with pytest.raises(
+        SecondhandError, match=r"^no file of the training part can be read any more"
+    ):
+        with_callback(monkeypatch, gone, words)
+    assert f"go on with: python -m learners.finetune --resume {out}" in capsys.readouterr().err
+    with pytest.raises(SecondhandError, match="there is no such folder"):
+        main(["--resume", str(out)])
+    assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
+    (tmp_path / "away").rename(data)
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
+def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
+
+    def kill() -> None:
+        worker = _worker_of(os.getpid())
+        os.kill(worker, signal.SIGKILL)
+        time.sleep(0.3)
+
+    with pytest.raises(SecondhandError, match=r"a process that opens files died.*--workers"):
+        with_callback(monkeypatch, Stop(6, what=kill), words)
+    assert main(["--resume", str(out), "--workers", "0"]) == 0
+    same(whole, out)
+
+
+def _worker_of(parent: int) -> int:
+    """A child of this process that loads pictures."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return int(children[-1])
+
+
+def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
+    """It allocates more than the machine has."""
+    out = tmp_path / "run"
+    real = steady.Door.__call__
+
+    def opened(self, number):
+        if get_worker_info() is not None and (out / "checkpoint/best.json").exists():
+            np.empty(1 << 50, dtype=np.uint8)
+        return real(self, number)
+
+    monkeypatch.setattr(steady.Door, "__call__", opened)
+    words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
+    with pytest.raises(SecondhandError, match=r"^out of memory \(.*--bs"):
+        main(words)
+    monkeypatch.undo()
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+@pytest.mark.slow
+def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
+    """What it had in hand is drawn by another."""
+    clips = tones(tmp_path, 100)
+    killed: list[int] = []
+
+    def progress(done: int, all_: int) -> None:
+        if done and not killed:
+            killed.append(_worker_of(os.getpid()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    found, bad = PictureCache(tmp_path / "cache").render_all(
+        clips, RECIPE, workers=2, progress=progress
+    )
+    assert killed
+    assert bad == []
+    assert len(set(found)) == 100
+    assert PictureCache(tmp_path / "cache").verify() == (100, [])
+
+
+@pytest.mark.slow
+def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
+    """Its worker is ended by the system, as where memory runs out; the others are drawn."""
+    clips = tones(tmp_path, 60)
+    real = AudioRecipe.read
+
+    def read(self, path, **span):
+        if str(path) == str(clips[7]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(self, path, **span)
+
+    monkeypatch.setattr(AudioRecipe, "read", read)
+    found, bad = PictureCache(tmp_path / "cache").render_all(clips, RECIPE, workers=2)
+    assert [(item.path, item.reason) for item in bad] == [(str(clips[7]), CRASHED)]
+    assert sum(picture is not None for picture in found) == 59
+
+
+def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
+    """By a day, to and fro; also while it saves every so many minutes, and over a stop."""
+    rng, real = random.Random(0), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + rng.choice([-86400, 0, 86400]))
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out), "--checkpoint-minutes", "60"]
+    stopped(monkeypatch, Stop(8), words)
+    assert len(list(out.glob("checkpoint/state-*.json"))) == 1, "an hour has not passed"
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+    assert pd.read_csv(out / "history.csv")["seconds"].between(0, 120).all()
+
+
+SIGNALLED = """
+import os, sys
+from learners import _command, bundle, finetune
+real, number = bundle.save_file, int(sys.argv.pop(1))
+def save_file(*given, **named):
+    real(*given, **named)
+    os.kill(os.getpid(), number)
+bundle.save_file = save_file
+_command.run(finetune.main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, status):
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out)]
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(number)), *words],
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == status, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert f"go on with: python -m learners.finetune --resume {out}" in ended.stderr
+    assert not (out / "model").exists()
+    assert not list(out.glob(".*")), "nothing half-written is left"
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+HOLDS = """
+import os, sys, time
+from pathlib import Path
+from learners.lock import locked
+with locked(Path(sys.argv[1])):
+    if not os.fork():
+        time.sleep(60)  # a worker that outlives its parent
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path):
+    """By a lock that dies with its owner, though a child of it lives on."""
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    (run / "checkpoint/finished.json").unlink()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(run)], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert owner.stdout
+        assert owner.stdout.readline() == b"locked\n"
+        before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
+        said = rf"{run}: process {owner.pid} on .* is at work in it; wait"
+        words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
+        with pytest.raises(SecondhandError, match=said):
+            main(words)
+        with pytest.raises(SecondhandError, match=said):
+            main(["--resume", str(run)])
+        assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
+        owner.kill()
+        owner.wait()
+        assert main(["--resume", str(run)]) == 0
+        same(whole, run)
+        assert not (run / NAME).exists()
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)
+        owner.wait()
+        owner.stdout.close()
+
+
+def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):
+    def none(*given: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("learners.lock.fcntl.lockf", none)
+    with caplog.at_level("WARNING"), locked(tmp_path):
+        assert f"{tmp_path}: cannot be locked" in caplog.text
+
+
+def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
+    """An old run, overwritten by one that was killed, overwritten by one that fails."""
+    out = tmp_path / "run"
+    (out / "report").mkdir(parents=True)
+    (out / "config.yaml").write_text("mine: 1")
+    (out / "report/index.html").write_text("<html></html>")
+    os.rename(out, tmp_path / ".run.old")
+    out.mkdir()
+    (out / "config.yaml").write_text("killed: 1")
+    with pytest.raises(ZeroDivisionError), run_folder("x", RunSettings(out=out, overwrite=True)):
+        _ = 1 / 0
+    assert (out / "config.yaml").read_text() == "mine: 1"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    for name in (NAME, ".config.yaml.part"):
+        (out / name).write_text("killed before it wrote anything")
+    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
+    same(whole, out)
+    assert len(list(Predictor(out / "model").predict(pictures.rglob("red_000.jpg")))) == 1

@@ -1,0 +1,289 @@
+"""Files that are nearly right: valid ones of every kind that is read, and seeded damage to them.
+
+The same seed and number give the same mutant, so that what was found once can be found again.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.mutated_text import mutate_csv, mutate_json, mutate_yaml
+
+Rng = np.random.Generator
+KINDS = ("png", "jpeg", "wav", "flac", "hdf5", "csv", "config", "safetensors", "yaml")
+#: Numbers at which a length, a count or a size goes wrong.
+EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+
+
+# --- valid files ----------------------------------------------------------------------------------
+
+
+def originals() -> dict[str, list[bytes]]:
+    """Valid files of each kind that need no model: pictures, sounds, strain, tables, settings."""
+    rng = np.random.default_rng(0)
+    return {
+        "png": [*_pngs(rng)],
+        "jpeg": [*_jpegs(rng)],
+        "wav": [*_sounds(rng, "WAV", ("PCM_16", "PCM_24", "FLOAT", "IMA_ADPCM"))],
+        "flac": [*_sounds(rng, "FLAC", ("PCM_16", "PCM_24"))],
+        "hdf5": [strain_file(rng), strain_file(rng, chunks=True)],
+        "csv": [CSV.encode()],
+        "yaml": [YAML.encode()],
+    }
+
+
+CSV = "path,label,group,split,fold,start,end,gps\n" + "".join(
+    f"{label}{n}.jpg,{label},g{n % 2},{split},{n},,,\n"
+    for label in ("cat", "dog")
+    for n, split in enumerate(("train", "valid", "test", ""))
+)
+YAML = """# settings
+data: photos
+kind: picture
+backbone: resnet18
+size: 96
+epochs: 3
+lr: 6.0e-3
+lr_mult: 100
+flip: false
+views: [0.5, 1, 4]
+picture: [224, 224]
+threshold: 0.9
+cv: 5
+out: runs/mine
+"""
+
+
+def _noise(rng: Rng, *shape: int) -> Any:
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+def _pngs(rng: Rng) -> Iterator[bytes]:
+    from PIL import Image, PngImagePlugin
+
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("note", "a text", zip=True)
+    texts.add_itxt("title", "ein Titel")
+    pictures = [
+        Image.fromarray(_noise(rng, 24, 32, 3)),
+        Image.fromarray(_noise(rng, 24, 32, 4)),
+        Image.fromarray(_noise(rng, 24, 32)).convert("P"),
+        Image.fromarray(_noise(rng, 24, 32).astype(np.uint16) * 257),
+    ]
+    for picture in pictures:
+        out = io.BytesIO()
+        picture.save(out, "PNG", pnginfo=texts)
+        yield out.getvalue()
+    out = io.BytesIO()
+    pictures[0].save(out, "PNG", save_all=True, append_images=pictures[:1])
+    yield out.getvalue()
+
+
+def _jpegs(rng: Rng) -> Iterator[bytes]:
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    exif[0x010E] = "described"
+    rgb = Image.fromarray(_noise(rng, 6, 8, 3)).resize((64, 48))
+    for picture, options in (
+        (rgb, {"exif": exif}),
+        (rgb, {"progressive": True, "subsampling": 2}),
+        (rgb.convert("L"), {"quality": 30}),
+        (rgb.convert("CMYK"), {"optimize": True}),
+    ):
+        out = io.BytesIO()
+        picture.save(out, "JPEG", **options)
+        yield out.getvalue()
+
+
+def _sounds(rng: Rng, container: str, subtypes: tuple[str, ...]) -> Iterator[bytes]:
+    import soundfile
+
+    for n, subtype in enumerate(subtypes):
+        out = io.BytesIO()
+        noise = rng.uniform(-0.5, 0.5, (4000, 1 + n % 2))
+        soundfile.write(out, noise, 8000, format=container, subtype=subtype)
+        yield out.getvalue()
+
+
+def strain_file(rng: Rng, *, chunks: bool = False, rate: int = 256, seconds: int = 24) -> bytes:
+    """Strain in GWOSC's layout."""
+    import h5py
+
+    out = io.BytesIO()
+    with h5py.File(out, "w") as file:
+        values = rng.standard_normal(rate * seconds) * 1e-21
+        packed = {"chunks": (1024,), "compression": "gzip", "shuffle": True} if chunks else {}
+        strain = file.create_dataset("strain/Strain", data=values, **packed)
+        strain.attrs["Xspacing"], strain.attrs["Xstart"] = 1 / rate, 1126259446.0
+        mask = file.create_dataset("quality/simple/DQmask", data=np.ones(seconds, np.uint32))
+        mask.attrs["Xspacing"], mask.attrs["Xstart"] = 1.0, 1126259446.0
+        file["quality/simple/DQShortnames"] = np.array([b"DATA"])
+        file["meta/Detector"] = "H1"
+    return out.getvalue()
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def mutate(kind: str, sources: list[bytes], rng: Rng) -> bytes:
+    """One damaged file of a kind: one or a few changes to one of `sources`."""
+    data = sources[rng.integers(len(sources))]
+    changes: list[Callable[[bytes, Rng], bytes]] = [flip, cut, splice, number, repeat, drop, insert]
+    if text := {"csv": mutate_csv, "config": mutate_json, "yaml": mutate_yaml}.get(kind):
+        changes = [text] * 20 + changes
+    if kind == "png":
+        changes += [png_chunk] * 7
+    if kind == "safetensors":
+        changes += [header_of_tensors] * 14
+    for _ in range(min(int(rng.geometric(0.6)), 6)):
+        data = changes[rng.integers(len(changes))](data, rng)
+    return data
+
+
+def flip(data: bytes, rng: Rng) -> bytes:
+    """Some bits turned, mostly near the beginning, where headers are."""
+    changed = bytearray(data)
+    end = _reach(data, rng)
+    for _ in range(2 ** rng.integers(0, 6) if end else 0):
+        changed[rng.integers(end)] ^= 1 << int(rng.integers(8))
+    return bytes(changed)
+
+
+def _reach(data: bytes, rng: Rng) -> int:
+    return min(len(data), (48, 96, 512, len(data))[rng.integers(4)])
+
+
+def cut(data: bytes, rng: Rng) -> bytes:
+    return data[: rng.integers(len(data) + 1)]
+
+
+def splice(data: bytes, rng: Rng) -> bytes:
+    """The beginning of the file and some end of it."""
+    return data[: rng.integers(len(data) + 1)] + data[rng.integers(len(data) + 1) :]
+
+
+def number(data: bytes, rng: Rng) -> bytes:
+    """A number of 1, 2, 4 or 8 bytes overwritten with one at which things go wrong."""
+    size = 2 ** int(rng.integers(4))
+    if len(data) < size:
+        return data
+    end = _reach(data, rng)
+    place = int(rng.integers(max(end - size, 0) + 1))
+    value = EDGES[rng.integers(len(EDGES))] if rng.random() < 0.8 else int(rng.integers(2**62))
+    value = -value if rng.random() < 0.2 else value
+    order = ("little", "big")[rng.integers(2)]
+    raw = (value % 2 ** (8 * size)).to_bytes(size, order)  # type: ignore[arg-type]
+    return data[:place] + raw + data[place + size :]
+
+
+def repeat(data: bytes, rng: Rng) -> bytes:
+    first, last = sorted(rng.integers(len(data) + 1, size=2).tolist())
+    times = 2 ** int(rng.integers(1, 8))
+    return data[:first] + data[first:last][: 1 << 16] * times + data[last:]
+
+
+def drop(data: bytes, rng: Rng) -> bytes:
+    first = int(rng.integers(len(data) + 1))
+    return data[:first] + data[first + 2 ** int(rng.integers(12)) :]
+
+
+def insert(data: bytes, rng: Rng) -> bytes:
+    place, size = int(rng.integers(len(data) + 1)), 2 ** int(rng.integers(10))
+    return data[:place] + (bytes(size) if rng.random() < 0.3 else rng.bytes(size)) + data[place:]
+
+
+def png_chunk(data: bytes, rng: Rng) -> bytes:
+    """One chunk damaged, doubled, emptied or moved, with the checksum that belongs to it.
+
+    Without that a reader stops at the checksum and never sees the damage.
+    """
+    chunks, at = [], 8
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    if not chunks:
+        return data
+    which = int(rng.integers(len(chunks)))
+    name, body = chunks[which]
+    way = int(rng.integers(6))
+    if way == 0 and len(body) >= 13:  # width, height, depth, colour of IHDR; numbers of the others
+        body = number(body[:13], rng) + body[13:]
+    elif way == 1:
+        chunks.insert(int(rng.integers(len(chunks) + 1)), chunks[which])
+    elif way == 2:
+        chunks.insert(int(rng.integers(len(chunks))), chunks.pop(which))
+        name, body = chunks[which]
+    elif way == 3:
+        body = (zlib.compress(bytes(1 << 26)), b"", b"\0" * 4096)[rng.integers(3)]
+    elif way == 4:
+        names = (b"IDAT", b"PLTE", b"tRNS", b"iCCP", b"zTXt", b"acTL", b"fdAT", b"eXIf", b"gAMA")
+        name = names[rng.integers(len(names))]
+    else:
+        body = flip(body, rng)
+    chunks[which] = (name, body)
+    packed = (
+        struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in chunks
+    )
+    return data[:8] + b"".join(packed)
+
+
+def header_of_tensors(data: bytes, rng: Rng) -> bytes:
+    """Names, shapes, types and offsets of a safetensors file changed, its length made to fit."""
+    (length,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
+    header = mutate_json(data[8 : 8 + min(length, len(data))], rng)
+    return struct.pack("<Q", len(header)) + header + data[8 + min(length, len(data)) :]
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def write_models(folder: Path) -> None:
+    """Model folders of a tiny network, one for each kind of file, each with a calibration."""
+    import torch
+
+    from datasets.spectrogram import AudioRecipe
+    from datasets.strain_recipe import StrainRecipe
+    from learners.backbones import NetworkSpec, build
+    from learners.bundle import Bundle, save_bundle
+    from learners.confidence import Confidence
+    from learners.views import View
+
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(40, 3))
+    spec = NetworkSpec("scratch/digits_cnn", 3, size=32, hidden=8)
+    recipes = {
+        "picture": None,
+        "sound": AudioRecipe(rate=8000, window=0.5, size=(32, 32)).to_dict(),
+        "strain": StrainRecipe(context=16.0, fmax=100.0, size=(32, 32)).to_dict(),
+    }
+    views = {"picture": View(mirror=True), "sound": View(shift=0.1)}
+    for kind, recipe in recipes.items():
+        network, built, preprocessing = build(spec, pretrained=False)
+        with torch.inference_mode():
+            width = network[0](torch.zeros(1, 3, 32, 32)).shape[1]  # type: ignore[union-attr,operator,index]
+        features, reference = rng.normal(size=(40, width)), rng.normal(size=(50, width))
+        confidence = Confidence.fit(logits, logits.argmax(1), features, reference, coverage=0.9)
+        bundle = Bundle(
+            network=network.eval(),
+            spec=built,
+            classes=["cat", "dog", "Vögel, groß"],
+            preprocessing=preprocessing,
+            recipe=recipe,
+            views=(View(), views[kind]) if kind in views else (View(),),
+            confidence=confidence.to_dict(),
+            reference={n: torch.as_tensor(a.copy()) for n, a in confidence.arrays().items()},
+            provenance={"data": "photos/", "seed": 3},
+            metrics={"valid_accuracy": 0.75},
+        )
+        save_bundle(bundle, folder / kind)
