@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast quality bench notebooks app clean
+.PHONY: demo test test-fast quality bench bench-fuzz notebooks app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,gw,cluster]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,gw,cluster,onnx]'
 	@touch $@
 
 demo: $(READY)
@@ -32,6 +32,10 @@ quality: $(READY)
 
 bench: $(READY)
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+
+# Five thousand damaged files: none may do more than be refused.
+bench-fuzz: $(READY)
+	$(BIN)/python benchmarks/bench_fuzz.py --count 5000
 
 # Runs them from clean kernels and writes down what they print and draw.
 notebooks: $(READY)

@@ -67,14 +67,15 @@ def add_threshold_flag(group: Any) -> None:
     )
 
 
-def add_speed_flags(parser: Any) -> None:
-    """Batch size, threads and device of the commands that ask a model."""
+def add_speed_flags(parser: Any) -> Any:
+    """Batch size, threads and device of the commands that ask a model; the group they are in."""
     speed = parser.add_argument_group("speed")
     speed.add_argument("--bs", type=int, default=32, help="batch size in items")
     speed.add_argument(
         "--workers", type=int | None, default=None, help="processes that decode files"
     )
     speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    return speed
 
 
 def log_to_terminal(file: Path | None = None) -> None:

@@ -29,11 +29,21 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from datasets.checks import MAX_LABEL
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from datasets.spectrogram import recipe_from_dict
 from learners._replace import disk_error
-from learners._tensors import check_head, fill, plain, read_tensors, sha256
+from learners._tensors import (
+    check_file,
+    check_head,
+    fill,
+    no_larger_than,
+    once_each,
+    plain,
+    read_tensors,
+    sha256,
+)
 from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
 from learners.confidence import Confidence
@@ -148,7 +158,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     config = _read_config(folder)
     hashes = _mapping(config, "hashes", folder)
     for name in (WEIGHTS, REFERENCE):
-        _check_file(folder / name)
+        check_file(folder / name)
         if hashes.get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
@@ -158,15 +168,16 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
-        and all(isinstance(name, str) and 0 < len(name) <= 200 for name in classes)
+        and all(
+            isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_LABEL
+            for name in classes
+        )
         and len(set(classes)) == len(classes)
     ):
-        raise BadFile(folder / CONFIG, "classes is not a list of two or more different names")
+        raise BadFile(folder / CONFIG, "classes are not two or more different names that print")
     spec = _typed(NetworkSpec, config, "network", folder)
     if spec.n_classes != len(classes):
-        raise BadFile(
-            folder / CONFIG, f"{len(classes)} classes for a network with {spec.n_classes} outputs"
-        )
+        raise BadFile(folder / CONFIG, f"{len(classes)} classes but {spec.n_classes} outputs")
     preprocessing = _typed(Preprocessing, config, "preprocessing", folder)
     if preprocessing.size != spec.size:
         raise BadFile(
@@ -181,9 +192,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             raise BadFile(folder / CONFIG, str(error)) from None
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
-        raise BadFile(
-            folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to {MAX_OVERLAP}"
-        )
+        raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
     try:
         views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     except SecondhandError as error:
@@ -197,7 +206,8 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     try:
-        network, built, _ = build(spec, pretrained=False)
+        with no_larger_than(tensors):
+            network, built, _ = build(spec, pretrained=False)
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     fill(network, tensors, folder / WEIGHTS)
@@ -241,11 +251,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise SecondhandError(
             f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
         )
-    _check_file(folder / CONFIG)
+    check_file(folder / CONFIG)
     if (folder / CONFIG).stat().st_size > _MAX_JSON:
         raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        text = (folder / CONFIG).read_text(encoding="utf-8")
+        config = json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError, OSError) as error:
         raise BadFile(folder / CONFIG, f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None
@@ -267,12 +278,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
             folder / CONFIG, f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed"
         )
     return dict(config)
-
-
-def _check_file(file: Path) -> None:
-    """A file of the folder's own: a link could point anywhere."""
-    if file.is_symlink() or not file.is_file():
-        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
 
 
 def _mapping(config: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:

@@ -59,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
-    _command.add_speed_flags(parser)
+    speed = _command.add_speed_flags(parser)
+    speed.add_argument(
+        "--engine",
+        type=Literal["torch", "onnx"],
+        default="torch",
+        help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU",
+    )
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
@@ -78,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         top=settings.top,
         device=settings.device,
         tta=not settings.no_tta,
+        engine=settings.engine,
     )
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(

@@ -33,6 +33,7 @@ from learners.answers import (
     unheard,
 )
 from learners.bundle import Bundle, load_bundle, read_confidence
+from learners.engine import asking, pick_device
 from learners.opening import Cutter, Opened, Opener
 from learners.views import PLAIN, look_and_average
 
@@ -58,6 +59,7 @@ class Predictor:
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
+    engine : what does the arithmetic, "torch" or "onnx" (`OnnxNetwork`, on the CPU).
     """
 
     def __init__(
@@ -68,12 +70,15 @@ class Predictor:
         top: int = 3,
         device: str = "auto",
         tta: bool = True,
+        engine: str = "torch",
     ) -> None:
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
         self.classes = self.bundle.classes
-        self.device = torch.device(pick_device(device))
+        self.engine = engine
+        self.device = torch.device(pick_device(device, engine))
         # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
         self.network = self.bundle.network.to(self.device).to(memory_format=torch.channels_last)
+        self.ask = asking(self.network, self.bundle.spec, engine)
         preprocessing = self.bundle.preprocessing
         self.mean = torch.tensor(preprocessing.mean, device=self.device).view(1, 3, 1, 1)
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
@@ -169,8 +174,9 @@ class Predictor:
         x = torch.from_numpy(batch).to(self.device)
         # The arithmetic of the validation DataLoader, to the last bit.
         x = x.float().div_(255).sub_(self.mean).div_(self.std)
-        x = x.contiguous(memory_format=torch.channels_last)
-        logits, features = look_and_average(self.network, x, self.views)
+        if self.engine == "torch":
+            x = x.contiguous(memory_format=torch.channels_last)
+        logits, features = look_and_average(self.ask, x, self.views)
         return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     def _parts(self, asked: Iterable[tuple[int, Source]]) -> Iterator[Part]:
@@ -283,16 +289,3 @@ def _source(asked: Asked, at: float | None = None) -> Source:
         times = (None if t is None or t != t else t for t in asked[1:])
         return Source(asked.path, *times)
     return Source(os.fspath(asked), at=at)
-
-
-def pick_device(wanted: str) -> str:
-    """ "auto" is the first CUDA GPU where there is one, else the CPU."""
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(wanted).type
-    except RuntimeError:
-        raise SecondhandError(f"--device {wanted!r} is none of auto, cpu, cuda, cuda:N") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise SecondhandError(f"--device {wanted}: no CUDA GPU is here; use cpu or auto")
-    return wanted

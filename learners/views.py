@@ -7,7 +7,7 @@ model folder: the calibration, a prediction and the page all look in the same wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from datasets.errors import SecondhandError
 from learners._checked import Checked
-from learners.backbones import Network, averaged, logits_and_features
+from learners.backbones import averaged
 
 MAX_VIEWS = 32
 #: Side of the whole input, over that of a closer look.
@@ -107,15 +107,17 @@ def look(x: Tensor, view: View) -> Tensor:
 
 
 def look_and_average(
-    network: Network, x: Tensor, views: Sequence[View] = (PLAIN,)
+    ask: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, views: Sequence[View] = (PLAIN,)
 ) -> tuple[Tensor, Tensor]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
+
+    ``ask`` gives them for one view, as `backbones.logits_and_features` of a network does.
 
     The logits' softmax is the mean of the views' probabilities, as that of an ensemble is of its
     members': averaged so, and with the temperature fitted to the average, views improve the
     likelihood of held-out data (arXiv:2002.06470). The features are the views' mean.
     """
-    seen = [logits_and_features(network, look(x, view)) for view in views]
+    seen = [ask(look(x, view)) for view in views]
     features = [each for _, each in seen]
     mean = features[0] if len(features) == 1 else torch.stack(features).mean(0)
     return averaged([logits for logits, _ in seen]), mean

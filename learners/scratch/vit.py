@@ -92,7 +92,7 @@ class ViT(nn.Module):
         x = self.patches(x)  # [batch, n, width]
         # Attention does not know one place from another: the positions tell it.
         has_place = self.positions.shape[1] > x.shape[1]
-        token = self.class_token.expand(len(x), -1, -1)  # [batch, 1, width]
+        token = self.class_token.expand(x.shape[0], -1, -1)  # [batch, 1, width]
         if has_place:
             x = torch.cat((token, x), dim=1) + self.positions  # [batch, 1 + n, width]
         else:

@@ -85,7 +85,9 @@ def test_libraries_work_beside_our_datasets(name: str) -> None:
     assert python(first + work + last).splitlines()[-1] == str(ROOT / "datasets")
 
 
-@pytest.mark.parametrize("command", ["learners.finetune", "learners.predict", "learners.evaluate"])
+@pytest.mark.parametrize(
+    "command", ["learners.finetune", "learners.predict", "learners.evaluate", "learners.export"]
+)
 def test_help_loads_nothing_heavy(
     command: str, record_property: Callable[[str, object], None]
 ) -> None:

@@ -1,0 +1,64 @@
+"""``python -m learners.export MODEL``: a model as one file that other programs run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+from learners import _command
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, write, check, print the names of the files. Returns 0."""
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(
+        prog="python -m learners.export",
+        description="A model as one file with its preprocessing's arithmetic and its temperature "
+        "inside: uint8 pixels [n, 3, size, size] in; calibrated probabilities, logits and features "
+        "out. It is checked against the predictor before it gets its name. Exit status 0, 2 for a "
+        "wrong call or a model that cannot be exported.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument(
+        "--onnx", action="store_true", help="for ONNX Runtime and its like; so if neither is named"
+    )
+    parser.add_argument("--torch", action="store_true", help="for torch.export.load")
+    parser.add_argument(
+        "--out",
+        type=Path | None,
+        default=None,
+        help="the file without its ending; MODEL itself if not given: RUN/model.onnx, RUN/model.pt2",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    settings = parser.parse_args(argv)
+
+    _command.log_to_terminal()
+    model = Path(settings.model)
+    stem = settings.out or model.resolve()
+    endings = [".onnx"] if settings.onnx or not settings.torch else []
+    endings += [".pt2"] if settings.torch else []
+    files = [stem.with_name(stem.name + ending) for ending in endings]
+    there = [str(file) for file in files if file.exists()]
+    if there and not settings.overwrite:
+        raise SecondhandError(
+            f"{', '.join(there)}: there already; give --overwrite, or another --out"
+        )
+    from learners.bundle import load_bundle
+    from learners.portable import export_onnx, export_torch, notes
+
+    bundle = load_bundle(model)
+    for note in notes(bundle):
+        log.info("%s", note)
+    for file in files:
+        (export_onnx if file.suffix == ".onnx" else export_torch)(bundle, file)
+        print(file)
+    return 0
+
+
+if __name__ == "__main__":
+    _command.run(main)

@@ -1,0 +1,68 @@
+"""Small models of every make, for the tests of what does their arithmetic elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from learners.backbones import NetworkSpec, build
+from learners.bundle import Bundle
+from learners.views import View
+from tests.learners.confidences import settings
+
+CLASSES = ["a", "b", "ü", "d"]
+TEMPERATURE = 1.7
+SIZE = 32
+
+VIEWS = (View(), View(mirror=True), View(zoom=1.15, x=-1, y=1))
+
+#: backbone, head, members. All timm's or torchvision's own, with weights drawn at random.
+NETWORKS = {
+    "embedded": ("embedded", "auto", 1),
+    "resnet18": ("resnet18", "auto", 1),
+    "vit_tiny": ("vit_tiny_patch16_224", "auto", 1),
+    "scratch": ("scratch/vit_b_16", "auto", 1),
+    "cosine": ("test_resnet", "cosine", 1),
+    "ensemble": ("test_resnet", "auto", 3),
+    "ensemble of cosine transformers": ("test_vit", "cosine", 2),
+}
+
+
+def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) -> Bundle:
+    torch.manual_seed(0)
+    spec = NetworkSpec(backbone, len(CLASSES), size=SIZE, head=head, members=members)
+    network, spec, preprocessing = build(spec, pretrained=False)
+    for module in network.modules():  # averages as after some training: not those of a fresh norm
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=CLASSES,
+        preprocessing=replace(preprocessing, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)),
+        confidence=settings(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
+    )
+
+
+def plain_bundle() -> Bundle:
+    """It takes pictures of its own size as they are."""
+    model = bundle()
+    return replace(model, preprocessing=replace(model.preprocessing, crop=1.0, squish=True))
+
+
+def noise(n: int, seed: int = 0) -> np.ndarray:
+    coarse = np.random.default_rng(seed).integers(0, 256, (n, 3, 4, 4), dtype=np.uint8)
+    return np.kron(coarse, np.ones((1, 1, SIZE // 4, SIZE // 4), dtype=np.uint8))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def close(found: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * max(1, np.abs(wanted).max()))

@@ -1,0 +1,232 @@
+"""Exported models: asked by their own runtimes, from arrays made here, against the predictor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+import learners.engine
+import learners.portable
+from datasets.errors import SecondhandError
+from datasets.spectrogram import AudioRecipe, recipe_from_dict
+from datasets.strain_recipe import StrainRecipe
+from learners.bundle import Bundle, save_bundle
+from learners.confidence import Confidence
+from learners.export import main as export
+from learners.portable import export_onnx, export_torch, metadata, notes
+from learners.predictor import Predictor
+from tests.learners.exports import (
+    CLASSES,
+    NETWORKS,
+    SIZE,
+    TEMPERATURE,
+    VIEWS,
+    bundle,
+    close,
+    noise,
+    plain_bundle,
+    softmax,
+)
+
+
+@pytest.fixture(scope="module")
+def small() -> Bundle:
+    return plain_bundle()
+
+
+@pytest.fixture(scope="module")
+def onnx_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_onnx(small, tmp_path_factory.mktemp("onnx") / "it.onnx")
+
+
+@pytest.fixture(scope="module")
+def torch_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_torch(small, tmp_path_factory.mktemp("torch") / "it.pt2")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_both_files_answer_as_the_predictor(name: str, tmp_path: Path) -> None:
+    model = bundle(*NETWORKS[name])
+    session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
+    program = torch.export.load(export_torch(model, tmp_path / "it.pt2")).module()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["it.onnx", "it.pt2"]
+    predictor = Predictor(model, device="cpu")
+    for n in (1, 3, 32):
+        pixels = noise(n, seed=n)
+        logits, features = predictor.forward(pixels)
+        for answers in (
+            session.run(["probabilities", "logits", "features"], {"pixels": pixels}),
+            [out.detach().numpy() for out in program(torch.from_numpy(pixels))],
+        ):
+            close(answers[0], softmax(logits / TEMPERATURE))
+            close(answers[1], logits)
+            close(answers[2], features)
+    assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
+
+
+def test_pictures_on_disk_are_answered_the_same(
+    small: Bundle, onnx_file: Path, tmp_path: Path
+) -> None:
+    """The whole way by other means: Pillow and NumPy open the picture, ONNX Runtime does the rest."""
+    file = tmp_path / "picture.png"
+    Image.fromarray(noise(1)[0].transpose(1, 2, 0)).save(file)
+    (answer,) = Predictor(small, device="cpu", top=4).predict([file])
+    pixels = np.asarray(Image.open(file)).transpose(2, 0, 1)[None]
+    session = onnxruntime.InferenceSession(onnx_file)
+    (row,) = session.run(["probabilities"], {"pixels": pixels})[0]
+    told = json.loads(session.get_modelmeta().custom_metadata_map["secondhand.classes"])
+    assert dict(answer.top) == pytest.approx(dict(zip(told, row, strict=True)), abs=1e-4)
+    assert row.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path) -> None:
+    session = onnxruntime.InferenceSession(onnx_file)
+    program = torch.export.load(torch_file).module()
+    for n in (1, 2, 33):
+        pixels = noise(n, seed=n)
+        logits, features = Predictor(small, device="cpu").forward(pixels)
+        wanted = softmax(logits / TEMPERATURE), logits, features
+        for found in (
+            session.run(["probabilities", "logits", "features"], {"pixels": pixels}),
+            [out.detach().numpy() for out in program(torch.from_numpy(pixels))],
+        ):
+            for ours, theirs in zip(found, wanted, strict=True):
+                close(ours, theirs)
+
+
+def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) -> None:
+    model = onnx.load(onnx_file)
+    onnx.checker.check_model(model)
+    every = {p.key: p.value for p in model.metadata_props}
+    told = {key.removeprefix("secondhand."): value for key, value in every.items()}
+    assert json.loads(told["format"]) == 1
+    assert json.loads(told["classes"]) == CLASSES
+    assert json.loads(told["temperature"]) == TEMPERATURE
+    assert json.loads(told["threshold"]) == 0.5
+    assert told["threshold_on"] == "probability"
+    assert json.loads(told["recipe"]) is None
+    assert json.loads(told["preprocessing"])["mean"] == [0.4, 0.5, 0.6]
+    (pixels,) = model.graph.input
+    assert pixels.name == "pixels"
+    assert pixels.type.tensor_type.elem_type == onnx.TensorProto.UINT8
+    sizes = [d.dim_value for d in pixels.type.tensor_type.shape.dim]
+    assert sizes == [0, 3, SIZE, SIZE]  # 0: any number of pictures
+    assert not any(t.data_location for t in model.graph.initializer), "weights outside the file"
+
+    extra = {"secondhand.json": ""}
+    torch.export.load(torch_file, extra_files=extra)
+    assert json.loads(extra["secondhand.json"]) == every
+
+
+@pytest.mark.parametrize("recipe", [AudioRecipe(rate=8000, window=1.0), StrainRecipe()])
+def test_models_of_signals_carry_their_recipe(recipe: Any, small: Bundle) -> None:
+    heard = replace(small, recipe=recipe.to_dict())
+    told = json.loads(metadata(heard)["secondhand.recipe"])
+    assert recipe_from_dict(told).fingerprint() == recipe.fingerprint()
+    assert "drawn by the recipe" in notes(heard)[0]
+    assert notes(small) == []
+
+
+def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(60, 5))
+    fitted = Confidence.fit(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features, features)
+    arrays = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+    model = replace(small, views=VIEWS, confidence=dict(fitted.to_dict()), reference=arrays)
+    once, near = notes(model)
+    assert "mean of 3 views" in once
+    assert "no distance" in near
+
+
+class Forgetful(learners.portable.Portable):
+    """Leaves the temperature out."""
+
+    def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        _, logits, features = super().forward(pixels)
+        return logits.softmax(1), logits, features
+
+
+class OfTwo(learners.portable.Portable):
+    """Right for two pictures alone."""
+
+    def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        p, logits, features = super().forward(pixels)
+        return p.reshape(2, -1), logits.reshape(2, -1), features.reshape(2, -1)
+
+
+class Branching(learners.portable.Portable):
+    """Depends on the values of its input, which no exporter follows."""
+
+    def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        p, logits, features = super().forward(pixels)
+        return (p, logits, features) if logits.sum() > 0 else (p, -logits, features)
+
+
+@pytest.mark.parametrize(
+    ("write", "wrong", "words"),
+    [
+        (export_onnx, Forgetful, "ONNX: probabilities of 1 pictures are"),
+        (export_torch, Forgetful, "torch.export: probabilities of 1 pictures are"),
+        (export_torch, OfTwo, "torch.export cannot follow this network|asked for 1 pictures"),
+        (export_torch, Branching, "torch.export cannot follow this network"),
+    ],
+)
+def test_what_answers_differently_is_thrown_away(
+    write: Callable[[Bundle, Path], Path],
+    wrong: type,
+    words: str,
+    small: Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learners.portable, "Portable", wrong)
+    kept = tmp_path / "it"
+    kept.write_bytes(b"what was there")
+    with pytest.raises(SecondhandError, match=words):
+        write(small, kept)
+    assert kept.read_bytes() == b"what was there"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command(small: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save_bundle(small, tmp_path / "run" / "model")
+    assert export([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}.onnx\n"
+    with pytest.raises(SecondhandError, match=r"model\.onnx: there already; give --overwrite"):
+        export([str(folder), "--onnx", "--torch"])
+    assert export([str(folder), "--torch", "--out", str(tmp_path / "new" / "v1.2")]) == 0
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["v1.2.pt2"]
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["model", "model.onnx"]
+    Predictor(folder)  # nothing in it was touched
+
+
+def test_a_missing_package_is_named(
+    small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learners._onnx.find_spec", lambda name: None if "script" in name else 1)
+    for work in (
+        lambda: export_onnx(small, tmp_path / "x.onnx"),
+        lambda: Predictor(small, engine="onnx"),
+    ):
+        with pytest.raises(
+            SecondhandError, match=r"onnxscript not installed: .*secondhand\[onnx\]"
+        ):
+            work()
+    assert not list(tmp_path.iterdir())
