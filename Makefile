@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast quality bench notebooks app clean
+.PHONY: demo test test-fast quality bench bench-fuzz notebooks app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -32,6 +32,10 @@ quality: $(READY)
 
 bench: $(READY)
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+
+# Five thousand damaged files: none may do more than be refused.
+bench-fuzz: $(READY)
+	$(BIN)/python benchmarks/bench_fuzz.py --count 5000
 
 # Runs them from clean kernels and writes down what they print and draw.
 notebooks: $(READY)

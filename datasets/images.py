@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from datasets.errors import BadFile, SecondhandError
+from datasets.errors import BadFile, SecondhandError, shown
 
 #: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -32,6 +32,10 @@ _RESAMPLING = {
 }
 
 
+#: What published weights ask for lies well within; beyond it a network's sums overflow.
+_RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """How a picture becomes a backbone's input. The backbone decides, nobody else.
@@ -41,7 +45,7 @@ class Preprocessing:
     size : side of the square input, pixels, 8 to 4096.
     mean, std : per channel (R, G, B), in the range [0, 1] of the picture divided by 255.
     interpolation : "nearest", "bilinear", "bicubic" or "lanczos".
-    crop : part of the short side that the centred square keeps, in (0, 1].
+    crop : part of the short side that the centred square keeps, 0.01 to 1.
     squish : bring the whole picture to the square instead of cropping it (spectrograms, whose
         edges are data).
     """
@@ -55,17 +59,24 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         problems = []
-        if not (isinstance(self.size, int) and 8 <= self.size <= 4096):
-            problems.append(f"size {self.size!r} is not a whole number from 8 to 4096")
-        if self.interpolation not in _RESAMPLING:
-            problems.append(f"interpolation {self.interpolation!r} is none of {[*_RESAMPLING]}")
-        if not 0 < self.crop <= 1:
-            problems.append(f"crop {self.crop!r} is not in (0, 1]")
+        if not (type(self.size) is int and 8 <= self.size <= 4096):
+            problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
+        if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
+            problems.append(
+                f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
+            )
+        if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
+            problems.append(f"crop {shown(self.crop)} is not in [0.01, 1]")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != 3 or not all(np.isfinite(values)):
-                problems.append(f"{name} {values!r} is not three finite numbers")
-        if any(value <= 0 for value in self.std):
-            problems.append(f"std {self.std!r} must be above 0")
+            low, high = _RANGES[name]
+            if (
+                not isinstance(values, tuple)
+                or len(values) != 3
+                or not all(type(value) in (int, float) and low <= value <= high for value in values)
+            ):
+                problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
+        if type(self.squish) is not bool:
+            problems.append(f"squish {shown(self.squish)} is neither true nor false")
         if problems:
             raise SecondhandError("preprocessing: " + "; ".join(problems))
 

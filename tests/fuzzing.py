@@ -28,9 +28,12 @@ import numpy as np
 from tests import mutants, openings
 
 DEADLINE = 10.0  # seconds
+#: After so many seconds nothing more is awaited: what took longer than `DEADLINE` has been told apart.
+HANGS = 30.0
 MEGABYTES = 1000
 #: More than is allowed, so that what asks for too much is seen to do so before it gets it all.
 ADDRESS_SPACE = 3 << 30
+METHOD = "forkserver"
 OURS = ("builtins", "collections", "concurrent", "datasets", "learners", "numpy", "pathlib")
 SUFFIX = {"png": ".png", "jpeg": ".jpg", "wav": ".wav", "flac": ".flac", "hdf5": ".hdf5",
           "csv": ".csv", "config": "", "safetensors": "", "yaml": ".yaml"}  # fmt: skip
@@ -64,7 +67,7 @@ def fuzz(
         root = Path(name)
         (root / "elsewhere").mkdir()
         mutants.write_models(root / "models")
-        outcomes = _hand_out(tasks, seed, root, workers, tell)
+        outcomes = hand_out(tasks, seed, root, workers, tell)
         strays = sorted(str(p.relative_to(root)) for p in (root / "elsewhere").rglob("*"))
         if strays:
             outcomes.append(Outcome("all", -1, "fault", f"left behind: {strays[:5]}", 0.0, 0.0))
@@ -76,14 +79,22 @@ class Worker:
 
     def __init__(self, seed: int, root: Path, number: int) -> None:
         # A fresh interpreter forks them: not this one, which may have threads and open files.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.fuzzing", "tests.preloaded"])
+        context: Any = multiprocessing.get_context(METHOD)
+        if METHOD == "forkserver":
+            context.set_forkserver_preload(["tests.fuzzing", "tests.preloaded"])
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, seed, root, number))
         self.process.start()
         theirs.close()
         self.task: tuple[str, int] | None = None
-        self.began = time.monotonic()
+        self.began = 0.0
+
+    def take(self, task: tuple[str, int]) -> None:
+        """Give it a task, once its models are loaded: that is no part of the task's time."""
+        if not self.began and self.pipe.poll(20 * DEADLINE):
+            self.pipe.recv()
+        self.task, self.began = task, time.monotonic()
+        self.pipe.send(task)
 
     def end(self) -> None:
         self.process.kill()
@@ -91,7 +102,7 @@ class Worker:
         self.pipe.close()
 
 
-def _hand_out(
+def hand_out(
     tasks: list[tuple[str, int]],
     seed: int,
     root: Path,
@@ -104,8 +115,7 @@ def _hand_out(
         while left or any(worker.task for worker in crew):
             for worker in crew:
                 if worker.task is None and left:
-                    worker.task, worker.began = left.pop(), time.monotonic()
-                    worker.pipe.send(worker.task)
+                    worker.take(left.pop())
             ready = wait([worker.pipe for worker in crew if worker.task], timeout=1.0)
             for n, worker in enumerate(crew):
                 if worker.task is None:
@@ -119,8 +129,7 @@ def _hand_out(
                         worker.process.join()
                         died = f"the process died with {worker.process.exitcode}"
                         found = Outcome(*worker.task, "fault", died, waited, 0.0)
-                # The first task of a worker also waits for the models to be loaded.
-                elif waited > 6 * DEADLINE:
+                elif waited > HANGS:
                     found = Outcome(*worker.task, "fault", "hangs", waited, 0.0)
                 if found:
                     outcomes.append(found)
@@ -152,6 +161,7 @@ def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
     sources = mutants.originals() | reader.originals()
     limit = _status("VmSize") * 1024 + ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    pipe.send("ready")
     while True:
         try:
             kind, n = pipe.recv()

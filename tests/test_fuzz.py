@@ -1,0 +1,143 @@
+"""300 damaged files through the readers: each a right answer, or one error that names the file.
+
+``make bench-fuzz`` opens 5 000.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import fuzzing, mutants, openings
+from tests.fuzzing import DEADLINE, Outcome, fuzz
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory and limits are read from /proc"
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mutants.write_models(folder := tmp_path_factory.mktemp("models"))
+    return folder
+
+
+@pytest.mark.slow
+def test_no_mutant_does_harm() -> None:
+    outcomes = fuzz(300, seed=20)
+    assert [outcome for outcome in outcomes if outcome.verdict == "fault"] == []
+    assert len(outcomes) == 300
+    verdicts = {(outcome.kind, outcome.verdict) for outcome in outcomes}
+    # Damage that is always seen, or never, would show nothing.
+    assert {kind for kind, verdict in verdicts if verdict == "refused"} == {*mutants.KINDS}
+    assert len({kind for kind, verdict in verdicts if verdict == "answer"}) >= 6
+
+
+def test_what_the_mutants_come_from_is_right(models: Path, tmp_path: Path) -> None:
+    reader = openings.Openings(models, tmp_path)
+    sources = mutants.originals() | reader.originals()
+    assert set(sources) == {*mutants.KINDS}
+    for kind, files in sources.items():
+        for number, data in enumerate(files):
+            if kind in ("config", "safetensors"):
+                continue  # of one folder and in it alone: below
+            for way in range(3):
+                path = tmp_path / f"{kind}{number}{way}{fuzzing.SUFFIX[kind]}"
+                reader.prepare(kind, path, data, Always(way))()
+    for folder in models.iterdir():
+        reader.model(folder)
+
+
+class Always(np.random.Generator):
+    """Chooses the same way of opening each time."""
+
+    def __init__(self, way: int) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.way = way
+
+    def integers(self, *limits, **options):
+        return self.way
+
+
+def test_equal_seeds_make_equal_mutants() -> None:
+    sources = mutants.originals()
+    for number, kind in enumerate(sources):
+        first, again, other = (
+            mutants.mutate(kind, sources[kind], np.random.default_rng([seed, number]))
+            for seed in (3, 3, 4)
+        )
+        assert first == again
+        assert other != first
+
+
+@pytest.mark.parametrize(
+    ("deed", "found"),
+    [
+        (lambda path: os.kill(os.getpid(), signal.SIGSEGV), "the process died with -11"),
+        (lambda path: time.sleep(600), "hangs"),
+        (lambda path: bytearray(1 << 30), "MB"),
+        (lambda path: (path.parents[1] / "stray").write_text("x"), "did ['open"),
+        (lambda path: os.system("true"), "os.system"),
+        (lambda path: 1 / 0, "ZeroDivisionError"),
+        (lambda path: deny("damaged"), "does not name the file: damaged"),
+        (lambda path: deny(f"{path}: \x1b[2J"), "an unprintable message"),
+        (lambda path: deny(f"{path}: {'x' * 5000}"), "a message of 5"),
+    ],
+    ids=[
+        "death",
+        "hang",
+        "memory",
+        "stray file",
+        "process",
+        "other error",
+        "unnamed",
+        "control",
+        "long",
+    ],
+)
+def test_each_kind_of_harm_is_seen(
+    deed, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The harness, with a reader that does what no reader may."""
+    monkeypatch.setattr(fuzzing, "HANGS", 3.0)
+    (outcome,) = run_with(deed, tmp_path)
+    assert outcome.verdict == "fault"
+    assert found in outcome.detail
+    assert outcome.seconds < 2 * DEADLINE
+
+
+def test_a_refusal_that_names_the_file_is_none(tmp_path: Path) -> None:
+    (outcome,) = run_with(lambda path: deny(f"{path}: damaged"), tmp_path)
+    assert outcome.verdict == "refused"
+    (outcome,) = run_with(lambda path: None, tmp_path)
+    assert outcome.verdict == "answer"
+
+
+def deny(message: str) -> None:
+    raise openings.SecondhandError(message)
+
+
+def run_with(deed, root: Path) -> list[Outcome]:
+    """One mutant opened by `deed`, in a forked worker: a function of a test cannot be sent."""
+
+    class Reader:
+        def __init__(self, models: Path, out: Path) -> None: ...
+
+        def originals(self) -> dict[str, list[bytes]]:
+            return {}
+
+        def prepare(self, kind, path, data, rng):
+            return lambda: deed(path)
+
+    (root / "elsewhere").mkdir(exist_ok=True)
+    patch = pytest.MonkeyPatch()
+    with patch.context() as context:
+        context.setattr(openings, "Openings", Reader)
+        context.setattr(fuzzing, "METHOD", "fork")
+        return fuzzing.hand_out([("png", 0)], 0, root, 1, lambda outcome: None)
