@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from datasets.errors import BadFile
+from datasets.errors import BadFile, SecondhandError
 from learners._replace import disk_error, put
 from learners.backbones import NetworkSpec
+
+_SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
 
 
 def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -80,6 +85,32 @@ def check_head(file: Path, spec: NetworkSpec) -> None:
             )
 
 
+@contextmanager
+def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Refuse to build a network with far more parameters than the file has tensors for.
+
+    A few letters of JSON name a network of gigabytes. Its parameters are counted as they are made,
+    before they are filled; some builders make a classifier first, and drop it, or build twice.
+    """
+    allowed = 4 * sum(value.numel() for value in tensors.values()) + _SPARE
+    made, thread = 0, get_ident()
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal made
+        if get_ident() == thread and parameter is not None:
+            made += parameter.numel()
+            if made > allowed:
+                raise SecondhandError(
+                    "network: its backbone has far more parameters than the weights beside it"
+                )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
     own = network.state_dict()
     strange = sorted(set(own) ^ set(tensors))
@@ -96,6 +127,14 @@ def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
                 f"{value.dtype} {list(value.shape)}",
             )
     network.load_state_dict(tensors)
+
+
+def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; a key that is there twice means one thing to us and another to others."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def sha256(file: Path) -> str:

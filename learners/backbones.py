@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
 from datasets.images import Preprocessing
 from learners._bodies import (
     EMBEDDED,
@@ -64,8 +64,8 @@ class NetworkSpec:
 
     def __post_init__(self) -> None:
         problems = []
-        if type(self.backbone) is not str:
-            problems.append(f"backbone {self.backbone!r} is not a name")
+        if type(self.backbone) is not str or len(self.backbone) > 200:
+            problems.append(f"backbone {shown(self.backbone)} is not a name")
         for name, low, high in (
             ("n_classes", 2, 100_000),
             ("size", 8, 2048),
@@ -74,11 +74,11 @@ class NetworkSpec:
         ):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                problems.append(f"{name} {value!r} is not a whole number from {low} to {high}")
-        if self.head not in ("auto", *HEADS):
-            problems.append(f"head {self.head!r} is none of auto, {', '.join(HEADS)}")
-        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
-            problems.append(f"dropout {self.dropout!r} is not in [0, 1)")
+                problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+        if type(self.head) is not str or self.head not in ("auto", *HEADS):
+            problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
         if problems:
             raise SecondhandError("network: " + "; ".join(problems))
 

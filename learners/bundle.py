@@ -29,11 +29,20 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from datasets.checks import MAX_LABEL
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from datasets.spectrogram import recipe_from_dict
 from learners._replace import disk_error
-from learners._tensors import check_head, fill, plain, read_tensors, sha256
+from learners._tensors import (
+    check_head,
+    fill,
+    no_larger_than,
+    once_each,
+    plain,
+    read_tensors,
+    sha256,
+)
 from learners.backbones import Network, NetworkSpec, build
 from learners.card import model_card
 from learners.confidence import Confidence
@@ -158,10 +167,16 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
-        and all(isinstance(name, str) and 0 < len(name) <= 200 for name in classes)
+        and all(
+            isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_LABEL
+            for name in classes
+        )
         and len(set(classes)) == len(classes)
     ):
-        raise BadFile(folder / CONFIG, "classes is not a list of two or more different names")
+        raise BadFile(
+            folder / CONFIG,
+            "classes is not a list of two or more different names that can be printed",
+        )
     spec = _typed(NetworkSpec, config, "network", folder)
     if spec.n_classes != len(classes):
         raise BadFile(
@@ -197,7 +212,8 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     try:
-        network, built, _ = build(spec, pretrained=False)
+        with no_larger_than(tensors):
+            network, built, _ = build(spec, pretrained=False)
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     fill(network, tensors, folder / WEIGHTS)
@@ -245,7 +261,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if (folder / CONFIG).stat().st_size > _MAX_JSON:
         raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        text = (folder / CONFIG).read_text(encoding="utf-8")
+        config = json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError, OSError) as error:
         raise BadFile(folder / CONFIG, f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None

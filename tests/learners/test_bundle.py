@@ -24,7 +24,7 @@ from learners.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundl
 from tests.learners.confidences import settings
 
 ROOT = Path(__file__).parents[2]
-CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script>\n# heading"]
+CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
 
 
 def make(backbone: str = "test_resnet", size: int = 32, **options: Any) -> Bundle:
@@ -352,7 +352,9 @@ def test_a_failed_write_leaves_the_old_one(original, folder, monkeypatch):
 
 def test_the_card_has_no_markup_of_the_user(original, tmp_path):
     hostile = {"data": "</code><img src=x onerror=alert(1)>", "note": "[x](javascript:1)\n---"}
-    card = (save_bundle(replace(original, provenance=hostile), tmp_path / "m") / CARD).read_text()
+    classes = [*CLASSES[:2], "<script>alert(1)</script>\n# heading"]
+    bundle = replace(original, provenance=hostile, classes=classes)
+    card = (save_bundle(bundle, tmp_path / "m") / CARD).read_text()
     assert "Birne, reif" in card
     assert "0.7500" in card
     assert "<" not in card

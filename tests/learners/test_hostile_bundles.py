@@ -1,0 +1,265 @@
+"""Model folders made to do harm: each refused, in a process whose every deed is written down.
+
+`test_bundle.py` has the values that are merely wrong; here somebody means it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from datasets.spectrogram import AudioRecipe
+from learners.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
+from tests.learners.test_bundle import make
+
+ROOT = Path(__file__).parents[2]
+Spoil = Callable[[Path], None]
+
+
+class Bomb:
+    """Unpickled, it runs a command."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch PICKLE-WAS-OPENED",)
+
+
+def put(folder: Path, name: str, content: bytes) -> None:
+    """A file with the hash that belongs to it: whoever changes the one changes the other."""
+    (folder / name).write_bytes(content)
+    config = json.loads((folder / CONFIG).read_text())
+    config["hashes"][name] = hashlib.sha256(content).hexdigest()
+    (folder / CONFIG).write_text(json.dumps(config))
+
+
+def config(**changes: Any) -> Spoil:
+    """Other values in config.json; of an object only those that are given."""
+
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / CONFIG).read_text())
+        for key, value in changes.items():
+            both = isinstance(value, dict) and isinstance(content[key], dict)
+            content[key] = {**content[key], **value} if both else value
+        (folder / CONFIG).write_text(json.dumps(content))
+
+    return spoil
+
+
+def text(change: Callable[[str], str]) -> Spoil:
+    return lambda folder: (
+        (folder / CONFIG).write_text(change((folder / CONFIG).read_text())) and None
+    )
+
+
+def tensors(
+    name: str, change: Callable[[dict[str, Any]], Any], *, length: int | None = None
+) -> Spoil:
+    """A safetensors file whose header says something else."""
+
+    def spoil(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (size,) = struct.unpack_from("<Q", data)
+        header = json.loads(data[8 : 8 + size])
+        changed = change(header)
+        packed = (json.dumps(changed if changed is not None else header)).encode()
+        put(folder, name, struct.pack("<Q", length or len(packed)) + packed + data[8 + size :])
+
+    return spoil
+
+
+def first(header: dict[str, Any], **values: Any) -> None:
+    name = next(n for n, v in header.items() if n != "__metadata__" and len(v["shape"]) > 1)
+    header[name].update(values)
+
+
+def link(name: str, target: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+
+    return spoil
+
+
+def pipe(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    os.mkfifo(folder / WEIGHTS)
+
+
+def zipped_pickle(folder: Path) -> None:
+    torch.save({"x": Bomb()}, folder / "beside")
+    put(folder, WEIGHTS, (folder / "beside").read_bytes())
+
+
+RECIPE = AudioRecipe(rate=8000, window=0.5).to_dict() | {"size": [10**6, 10**6]}
+REFUSED: dict[str, Spoil] = {
+    "pickled weights": lambda folder: put(folder, WEIGHTS, pickle.dumps(Bomb())),
+    "pickled reference": lambda folder: put(folder, REFERENCE, pickle.dumps(Bomb())),
+    "pickled settings": lambda folder: (folder / CONFIG).write_bytes(pickle.dumps(Bomb())) and None,
+    "torch file as weights": zipped_pickle,
+    "weights linked": link(WEIGHTS, "/etc/passwd"),
+    "settings linked": link(CONFIG, "/etc/passwd"),
+    "reference linked": link(REFERENCE, "../../../../etc/passwd"),
+    "weights piped": pipe,
+    "hub name": config(network={"backbone": "hf-hub:someone/something"}),
+    "hub name, old": config(network={"backbone": "hf_hub:someone/something"}),
+    "local folder": config(network={"backbone": "local-dir:/etc"}),
+    "address": config(network={"backbone": "http://127.0.0.1:9/model.pth"}),
+    "file address": config(network={"backbone": "file:///etc/passwd"}),
+    "absolute path": config(network={"backbone": "/etc/passwd"}),
+    "path of torchvision": config(network={"backbone": "torchvision/../../etc/passwd"}),
+    "weights of torchvision": config(network={"backbone": "torchvision/resnet18:../../etc/passwd"}),
+    "path of scratch": config(network={"backbone": "scratch/../../etc/passwd"}),
+    "nul in a name": config(network={"backbone": "test_resnet\0.pth"}),
+    "endless name": config(network={"backbone": "test_resnet" * 500_000}),
+    "gigabytes by name": config(network={"backbone": "vit_giant_patch14_reg4_dinov2", "head": "linear"}),
+    "negative size": config(network={"size": -32}),
+    "size is true": config(network={"size": True}, preprocessing={"size": True}),
+    "size of 400 digits": config(network={"size": 10**400}),
+    "size is NaN": config(network={"size": float("nan")}),
+    "hidden is infinite": config(network={"hidden": float("inf")}),
+    "dropout is true": config(network={"dropout": True}),
+    "mean of 400 digits": config(preprocessing={"mean": [10**400, 0, 0]}),
+    "std next to nothing": config(preprocessing={"std": [1e-320] * 3}),
+    "crop next to nothing": config(preprocessing={"crop": 1e-300}),
+    "squish is text": config(preprocessing={"squish": "<script>"}),
+    "interpolation is a list": config(preprocessing={"interpolation": ["bilinear"]}),
+    "head is a list": config(network={"head": ["concat"]}),
+    "picture of a terabyte": config(recipe=RECIPE),
+    "sound of years": config(recipe=RECIPE | {"size": [64, 64], "window": 10**300}),
+    "recipe of code": config(recipe={"kind": "os.system"}),
+    "recipe is a list": config(recipe=[["sound"]]),
+    "label of 10 000": config(classes=["a", "b", "x" * 10_000]),
+    "label of control": config(classes=["a", "b", "\x1b]0;owned\x07\x1b[2J"]),
+    "label that turns text round": config(classes=["a", "b", "\u202egnp.exe"]),
+    "label with a nul": config(classes=["a", "b", "c\0.png"]),
+    "a million labels": config(classes=[str(n) for n in range(10**6)], network={"n_classes": 10**6}),
+    "views without end": config(views=[{}] * 100_000),
+    "nested deep": text(lambda content: content.replace('"metrics": {', '"metrics": {"x": ' + "[" * 100_000)),
+    "key twice": text(lambda content: content.replace("{", '{"format": 2, ', 1)),
+    "number of a megabyte": text(lambda content: content.replace('"size": 32', f'"size": {"9" * 10**6}', 1)),
+    "not UTF-8": lambda folder: (folder / CONFIG).write_bytes(b"\xff\xfe{}") and None,
+    "shape that lies": tensors(WEIGHTS, lambda header: first(header, shape=[2**40, 2**20])),
+    "shape that overflows": tensors(WEIGHTS, lambda header: first(header, shape=[2**63, 2, 2])),
+    "negative shape": tensors(WEIGHTS, lambda header: first(header, shape=[-1, 3])),
+    "dtype that lies": tensors(WEIGHTS, lambda header: first(header, dtype="F64")),
+    "dtype of none": tensors(WEIGHTS, lambda header: first(header, dtype="PYOBJ")),
+    "offsets beyond": tensors(WEIGHTS, lambda header: first(header, data_offsets=[0, 2**50])),
+    "offsets backwards": tensors(WEIGHTS, lambda header: first(header, data_offsets=[64, 0])),
+    "offsets that overlap": tensors(WEIGHTS, lambda header: first(header, data_offsets=[8, 16])),
+    "header without end": tensors(WEIGHTS, lambda header: None, length=2**62),
+    "header is a list": tensors(REFERENCE, lambda header: [header]),
+    "names of paths": tensors(WEIGHTS, lambda header: {f"../../{n}": v for n, v in header.items()}),
+    "a tensor too many": tensors(
+        WEIGHTS, lambda header: header | {"__class__": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}
+    ),
+}  # fmt: skip
+
+
+def page(folder: Path) -> None:
+    """What lies beside the model is not even looked at."""
+    (folder / CARD).write_text(
+        "---\nlicense: x\n---\n<script src=http://127.0.0.1:9/x.js></script>"
+    )
+    for name in ("export.pkl", "pytorch_model.bin", "model.pt", "training_args.bin", "__init__.py",
+                 "modeling.py", "conftest.py", "sitecustomize.py", "config.yaml"):  # fmt: skip
+        (folder / name).write_bytes(pickle.dumps(Bomb()))
+    (folder / "elsewhere").symlink_to("/etc")
+
+
+LOADED: dict[str, Spoil] = {
+    "as it was": lambda folder: None,
+    "files beside": page,
+    "markup and paths as labels": config(
+        classes=["../../../etc/passwd", "<img src=x onerror=alert(1)>", "%s{0}$(id)`id`"]
+    ),
+}
+
+PROGRAM = """
+import json, os, resource, sys
+from learners.bundle import load_bundle
+from learners.predictor import Predictor
+import timm, torchvision, datasets.spectrogram
+seen, recording = [], False
+WATCHED = ("open", "os.", "subprocess", "socket", "pickle", "exec", "compile", "shutil", "ctypes.dlopen", "webbrowser")
+def note(event, arguments):
+    if recording and event.startswith(WATCHED):
+        seen.append([event, str(arguments[0])[:300] if arguments else ""])
+sys.addaudithook(note)
+answers = {}
+for folder in json.load(sys.stdin):
+    seen.clear()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    recording = True
+    try:
+        Predictor(folder)
+        answer = ""
+    except BaseException as error:
+        answer = f"{type(error).__name__}: {error}"
+    recording = False
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    answers[folder] = [answer, list(seen), grown / 1024]
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str, list, float]]:
+    """Of each folder what was said, what was done, and the memory taken, in MB."""
+    root = tmp_path_factory.mktemp("hostile")
+    saved = save_bundle(make(), root / "saved")
+    folders = {}
+    for name, spoil in {**LOADED, **REFUSED}.items():
+        folders[name] = Path(shutil.copytree(saved, root / str(len(folders))))
+        spoil(folders[name])
+    here = root / "here"
+    here.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=here, text=True, timeout=280, check=True,
+        input=json.dumps([str(folder) for folder in folders.values()]), stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert list(here.iterdir()) == [], "something was written"
+    said = json.loads(ran.stdout)
+    return {name: (folder, *said[str(folder)]) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_one_error_that_names_the_file(outcomes, name: str) -> None:
+    folder, said, _, megabytes = outcomes[name]
+    assert said.startswith(("SecondhandError: ", "BadFile: ")), said
+    assert str(folder) in said
+    assert said.isprintable()
+    assert len(said) < 1500
+    assert megabytes < 1000
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_what_is_only_odd_is_loaded(outcomes, name: str) -> None:
+    assert outcomes[name][1] == ""
+
+
+@pytest.mark.parametrize("name", [*LOADED, *REFUSED])
+def test_nothing_is_run_and_nothing_else_is_opened(outcomes, name: str) -> None:
+    folder, _, deeds, _ = outcomes[name]
+    own = {str(folder / file) for file in (CONFIG, WEIGHTS, REFERENCE)}
+    system = [sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), str(ROOT / "learners"),
+              str(ROOT / "datasets"), "/proc/", "/sys/", "/usr/lib", "/usr/share"]  # fmt: skip
+    for event, what in deeds:
+        if event == "open":
+            assert what in own or what.startswith(tuple(system)) or what.isdigit(), what
+        else:
+            # Modules are looked up and compiled on the way; nothing is started, sent or unpickled.
+            assert event in ("exec", "compile", "os.listdir", "os.scandir"), (event, what)
+            assert event in ("exec", "compile") or what.startswith(tuple(system)), what

@@ -1,0 +1,104 @@
+"""Prediction goes on where a decoder dies, or never ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from datasets import _workers
+from datasets._workers import CRASHED
+from datasets.cache import Item
+from datasets.errors import BadFile
+from datasets.spectrogram import AudioRecipe
+from learners import opening
+from learners.embed import embed
+from learners.predictor import Predictor
+from tests import mutants
+from tests.datasets.files import picture
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="processes are forked on Linux alone"
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mutants.write_models(folder := tmp_path_factory.mktemp("models"))
+    return folder
+
+
+def fragile(whole):
+    """A decoder that dies of some files, and never ends with others."""
+
+    def decode(source, *words, **options):
+        if "deadly" in str(source):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if "endless" in str(source):
+            time.sleep(600)
+        return whole(source, *words, **options)
+
+    return decode
+
+
+@pytest.mark.parametrize("deed", ["deadly", "endless"])
+def test_a_decoder_that_dies_costs_one_answer(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    files = [picture(tmp_path / f"{n}.png") for n in range(9)]
+    expected = list(Predictor(models / "picture").predict(files))
+    files.insert(4, picture(tmp_path / f"{deed}.png"))
+    monkeypatch.setattr(opening, "open_picture", fragile(opening.open_picture))
+    monkeypatch.setattr(_workers, "PATIENCE", 3.0)
+    answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
+    assert answers.pop(4)[:5] == (str(files[4]), "unknown", "", pytest.approx(np.nan, nan_ok=True),
+                                  f"bad file: {CRASHED}")  # fmt: skip
+    assert [(a.path, a.label, a.best) for a in answers] == [
+        (e.path, e.label, e.best) for e in expected
+    ]
+    assert [a.probability for a in answers] == pytest.approx([e.probability for e in expected])
+
+
+@pytest.mark.parametrize("method", ["spans", "read"])
+def test_a_sound_that_kills_costs_one_answer(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Both where its length is looked up and where it is decoded."""
+    rng = np.random.default_rng(0)
+    files = [tmp_path / name for name in ("a.wav", "deadly.wav", "b.wav", "long.wav")]
+    for file in files:
+        soundfile.write(file, rng.uniform(-0.5, 0.5, 12_000 if "long" in file.name else 4000), 8000)
+    whole = getattr(AudioRecipe, method)
+    shaky = fragile(lambda path, recipe, **options: whole(recipe, path, **options))
+    monkeypatch.setattr(
+        AudioRecipe, method, lambda recipe, path, **options: shaky(path, recipe, **options)
+    )
+    answers = list(Predictor(models / "sound").predict(files))
+    bad = [answer.reason for answer in answers]
+    if method == "read":
+        assert bad[1] == f"bad file: {CRASHED}"
+    assert all(not reason.startswith("bad file") for n, reason in enumerate(bad) if n != 1)
+    assert len(answers[3].windows) > 1
+
+
+def test_what_is_embedded_is_opened_apart_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [picture(tmp_path / f"{name}.png") for name in ("a", "deadly", "b")]
+    monkeypatch.setattr(opening, "open_picture", fragile(opening.open_picture))
+    features, rejected = embed(files, backbone="embedded", size=64)
+    assert [Path(item.path).name for item in rejected] == ["deadly.png"]
+    assert rejected[0].reason == CRASHED
+    assert np.isfinite(features).all(axis=1).tolist() == [True, False, True]
+
+
+def test_what_is_handed_over_can_be(models: Path) -> None:
+    opened = Predictor(models / "picture").open(Item("/nowhere/a.png"))
+    assert isinstance(opened, BadFile)
+    assert opened.reason == "there is no such file"
