@@ -75,8 +75,9 @@ class Preprocessing:
                 or not all(type(value) in (int, float) and low <= value <= high for value in values)
             ):
                 problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
-        if type(self.squish) is not bool:
-            problems.append(f"squish {shown(self.squish)} is neither true nor false")
+        squish: object = self.squish
+        if type(squish) is not bool:
+            problems.append(f"squish {shown(squish)} is neither true nor false")
         if problems:
             raise SecondhandError("preprocessing: " + "; ".join(problems))
 

@@ -1,4 +1,4 @@
-"""Tensors of a model folder, in and out: nothing in a file is taken on its word."""
+"""Files of a model folder, in and out: nothing in them is taken on its word."""
 
 from __future__ import annotations
 
@@ -135,6 +135,12 @@ def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         raise ValueError("an object has a key twice")
     return found
+
+
+def check_file(file: Path) -> None:
+    """A file of the folder's own: a link could point anywhere."""
+    if file.is_symlink() or not file.is_file():
+        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
 
 
 def sha256(file: Path) -> str:

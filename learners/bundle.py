@@ -35,6 +35,7 @@ from datasets.images import Preprocessing
 from datasets.spectrogram import recipe_from_dict
 from learners._replace import disk_error
 from learners._tensors import (
+    check_file,
     check_head,
     fill,
     no_larger_than,
@@ -157,7 +158,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     config = _read_config(folder)
     hashes = _mapping(config, "hashes", folder)
     for name in (WEIGHTS, REFERENCE):
-        _check_file(folder / name)
+        check_file(folder / name)
         if hashes.get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
@@ -173,10 +174,7 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         )
         and len(set(classes)) == len(classes)
     ):
-        raise BadFile(
-            folder / CONFIG,
-            "classes is not a list of two or more different names that can be printed",
-        )
+        raise BadFile(folder / CONFIG, "classes are not two or more different names that print")
     spec = _typed(NetworkSpec, config, "network", folder)
     if spec.n_classes != len(classes):
         raise BadFile(
@@ -257,7 +255,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise SecondhandError(
             f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
         )
-    _check_file(folder / CONFIG)
+    check_file(folder / CONFIG)
     if (folder / CONFIG).stat().st_size > _MAX_JSON:
         raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
     try:
@@ -284,12 +282,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
             folder / CONFIG, f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed"
         )
     return dict(config)
-
-
-def _check_file(file: Path) -> None:
-    """A file of the folder's own: a link could point anywhere."""
-    if file.is_symlink() or not file.is_file():
-        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
 
 
 def _mapping(config: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
