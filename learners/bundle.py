@@ -54,7 +54,7 @@ FORMAT = 2
 MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
 CONFIG, WEIGHTS, REFERENCE, CARD = (
     "config.json", "model.safetensors", "reference.safetensors", "README.md",
-)  # fmt: skip
+)
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
@@ -187,17 +187,14 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
         )
     recipe = config["recipe"]
-    if recipe is not None:
-        try:
-            recipe_from_dict(recipe)
-        except SecondhandError as error:
-            raise BadFile(folder / CONFIG, str(error)) from None
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise BadFile(
             folder / CONFIG, f"overlap {overlap!r} is not a number from 0 to {MAX_OVERLAP}"
         )
     try:
+        if recipe is not None:
+            recipe_from_dict(recipe)
         views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
