@@ -53,7 +53,10 @@ from learners.views import PLAIN, View, read_views
 FORMAT = 2
 MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
 CONFIG, WEIGHTS, REFERENCE, CARD = (
-    "config.json", "model.safetensors", "reference.safetensors", "README.md",
+    "config.json",
+    "model.safetensors",
+    "reference.safetensors",
+    "README.md",
 )
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
