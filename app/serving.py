@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from concurrent.futures import Future
@@ -161,13 +160,8 @@ class Served:
         if not taken:
             return
         try:
-            answers = list(
-                self.predictor.predict(
-                    [source for source, _ in taken],
-                    bs=self.limits.batch,
-                    workers=min(len(taken), len(os.sched_getaffinity(0))),
-                )
-            )
+            sources = [source for source, _ in taken]
+            answers = list(self.predictor.predict(sources, bs=self.limits.batch))
         except Exception as error:
             if len(taken) > 1:  # one of them is at fault: the others are answered
                 for single in taken:

@@ -2,11 +2,11 @@
 
 A small run on tones: drawn as spectrograms with two workers, the embedded backbone fine-tuned in two
 phases with averaged weights, one thread and one loading worker, saved within epochs too, calibrated,
-exported, reported. The moments are seeded: a quarter of them in the rendering, the others halves of
-the training and of what comes after it (calibration, answers, model folder, report), at times drawn
+exported, reported. The moments are seeded: a fifth of them in the rendering, two fifths each in the
+training and in what comes after it (calibration, answers, model folder, report), at times drawn
 evenly over what each took in the run that was not killed. The signal goes to the whole process group,
-workers included, a third of the runs get it twice. After each kill: every file under its final name is whole
-(read through: JSON, YAML, CSV, safetensors, HTML, model folder) and the picture cache verifies. After
+workers included; a third of the runs get it twice. After each kill: every file under its final name is
+whole (read through: JSON, YAML, CSV, safetensors, HTML, model folder) and the picture cache verifies. After
 ``--resume``: exit status 0, the weights and the answers are the uninterrupted run's, nothing
 half-written is left.
 
@@ -38,8 +38,8 @@ from datasets.cache import PictureCache
 from learners.bundle import load_bundle
 
 RATE = 8000
-FLAGS = ["--size", "64", "--epochs", "2", "--bs", "16", "--threads", "1", "--workers", "1", "--ema",
-         "--checkpoint-minutes", "0.01", "--lr", "3e-3", "--seed", "3"]  # fmt: skip
+FLAGS = ["--size", "64", "--epochs", "1", "--bs", "16", "--threads", "1", "--workers", "1", "--ema",
+         "--checkpoint-minutes", "0.005", "--lr", "3e-3", "--seed", "3"]  # fmt: skip
 #: stage: the file with which it begins, and the one with which it ends.
 STAGES = {
     "rendering": ("config.yaml", "items.csv"),
@@ -49,7 +49,7 @@ STAGES = {
 ORDER = ("rendering", "training", "exporting", "training", "exporting")
 
 
-def write_tones(folder: Path, count: int = 300) -> None:
+def write_tones(folder: Path, count: int = 200) -> None:
     """Three classes of tones in noise, a second each."""
     rng = np.random.default_rng(0)
     t = np.arange(RATE) / RATE

@@ -53,8 +53,11 @@ from learners.views import PLAIN, View, read_views
 FORMAT = 2
 MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
 CONFIG, WEIGHTS, REFERENCE, CARD = (
-    "config.json", "model.safetensors", "reference.safetensors", "README.md",
-)  # fmt: skip
+    "config.json",
+    "model.safetensors",
+    "reference.safetensors",
+    "README.md",
+)
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
@@ -185,15 +188,12 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
             f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
         )
     recipe = config["recipe"]
-    if recipe is not None:
-        try:
-            recipe_from_dict(recipe)
-        except SecondhandError as error:
-            raise BadFile(folder / CONFIG, str(error)) from None
     overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
     try:
+        if recipe is not None:
+            recipe_from_dict(recipe)
         views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None

@@ -95,7 +95,8 @@ def is_empty(folder: Path) -> bool:
 
 def _sweep(folder: Path) -> None:
     """Remove what a killed process was about to write."""
-    for pattern in (".*.part", ".model-*", ".features-*", "models/tmp*"):
+    # .tmp…: safetensors writes beside, too.
+    for pattern in (".*.part", ".tmp??????", ".model-*", ".features-*", "models/tmp*"):
         for left in folder.rglob(pattern):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)

@@ -373,3 +373,15 @@ def test_bad_file_names_itself(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     with pytest.raises(BadFile, match=r"a\.wav"):
         AudioRecipe().picture(tmp_path / "a.wav")
+
+
+def test_hours_that_only_the_header_promises_are_not_cut(tmp_path):
+    """A FLAC header holds the number of samples in 36 bits; windows of it all would be thousands."""
+    path = tmp_path / "a.flac"
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 40_000), 8000)
+    data = bytearray(path.read_bytes())
+    data[22:26] = (200_000_000).to_bytes(4, "big")
+    path.write_bytes(data)
+    recipe = AudioRecipe(rate=8000, window=0.5)
+    with pytest.raises(BadFile, match=r"truncated|cannot be decoded"):
+        recipe.spans(path)

@@ -216,7 +216,7 @@ def test_a_missing_key_is_named(folder):
         ({"network": {"colour": 1}}, "network: unknown or missing colour"),
         ({"classes": ["a", "b", "a"]}, "two or more different names"),
         ({"classes": ["a", "b", ["c"]]}, "two or more different names"),
-        ({"classes": ["a", "b"]}, "2 classes for a network with 3 outputs"),
+        ({"classes": ["a", "b"]}, "2 classes but 3 outputs"),
         ({"network": {"backbone": "test_resnett"}}, "nearest names: .*test_resnet"),
         ({"network": {"backbone": "../../etc/passwd"}}, "neither 'embedded' nor a network"),
         ({"network": {"backbone": ["test_resnet"]}}, "is not a name"),
