@@ -55,7 +55,7 @@ def quiet(name: str) -> Iterator[None]:
 def greet(address: str, timeout: float) -> None:
     """Raise an OSError unless a scheduler answers: Dask's client waits for ever for its first word."""
     from distributed import Security
-    from distributed.comm import connect
+    from distributed.comm.core import connect
 
     async def exchange() -> None:
         security = Security().get_connection_args("client")
