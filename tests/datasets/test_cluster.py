@@ -30,7 +30,11 @@ def here():
     """A cluster of one thread in this process: quick, and no ports."""
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
