@@ -41,6 +41,7 @@ def make_files(folder: Path, kind: str, count: int) -> list[Path]:
                     "strain/Strain", data=1e-21 * rng.standard_normal(32 * 4096)
                 )
                 data.attrs["Xspacing"] = 1 / 4096
+                data.attrs["Xstart"] = 1_000_000_000 + 32 * number
                 file["meta/GPSstart"] = 1_000_000_000 + 32 * number
                 file["meta/Duration"] = 32
         else:

@@ -51,8 +51,8 @@ def predict_on(
     """One prediction a file, in the order of the files, as `Predictor.predict` gives them.
 
     Each chunk of `bs` files is a batch, as it is on one machine where no recording is cut into
-    windows. Sums are taken in another order where batches differ, or threads: probabilities then
-    agree to about 1e-6.
+    windows. Where batches differ, or threads (a worker has one), sums are taken in another order:
+    probabilities then agree to about 1e-6, and with `OMP_NUM_THREADS=1` to the last bit.
 
     Parameters
     ----------
