@@ -32,6 +32,7 @@ quality: $(READY)
 
 bench: $(READY)
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+	$(BIN)/python -m benchmarks.plot
 
 # Runs them from clean kernels and writes down what they print and draw.
 notebooks: $(READY)

@@ -42,6 +42,7 @@ def make_pictures(folder: Path, count: int) -> None:
 
 
 def ours(settings: argparse.Namespace) -> Callable[[], object]:
+    import pandas as pd
     from fastxtend.callback.channelslast import ChannelsLast
 
     from datasets.blocks import Augmentation, PictureBlock, dataloaders
@@ -52,7 +53,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
 
     table = load_table(str(settings.folder))
     frame = table.frame.assign(split="train")
-    frame = frame._append(frame.iloc[:8].assign(split="valid"))
+    frame = pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
     spec = NetworkSpec(settings.network, len(CLASSES), settings.size)
     network, _, preprocessing = build(spec, pretrained=False)
     block = PictureBlock(preprocessing, Augmentation())
