@@ -30,7 +30,7 @@ def scheduler_and_workers(
         stack.enter_context(_process(folder, run))
         _until(note.exists, "the scheduler's address")
         address = json.loads(note.read_text())["address"]
-        run = ["worker", address, *host, "--no-nanny", "--nthreads", "1"]
+        run = ["worker", address, *host, "--no-nanny", "--nthreads", "1", "--death-timeout", "60"]
         workers = [stack.enter_context(_process(folder, run)) for _ in range(count)]
         with Client(address, timeout=60, set_as_default=False) as client:
             client.wait_for_workers(count, timeout=120)
