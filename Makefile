@@ -32,6 +32,7 @@ quality: $(READY)
 
 bench: $(READY)
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+	$(BIN)/python -m benchmarks.plot
 
 # Five thousand damaged files: none may do more than be refused.
 bench-fuzz: $(READY)

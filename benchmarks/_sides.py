@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 
 class Side:
@@ -45,12 +46,12 @@ class Side:
         self.process.wait()
 
 
-def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, list[float]]:
+def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, Any]:
     """Alternate, the first round of each being a warm-up; print medians and each ratio's spread.
 
     Returns
     -------
-    What was measured: by side, the seconds of each round, and of processor time.
+    Figures for :func:`benchmarks._record.record`.
     """
     sides = (ours, *peers)
     for side in sides:
@@ -66,20 +67,24 @@ def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, list[float]]
             f"{side.name:8} median {statistics.median(side.times):.2f} s of {rounds}, "
             f"{statistics.median(side.work):.2f} s of processor time"
         )
+    figures: dict[str, Any] = {
+        f"{side.name}, {what} s": round(statistics.median(values), 3)
+        for side in sides
+        for what, values in (("clock", side.times), ("processor", side.work))
+    }
     for peer in peers:
         for what, mine, theirs in (
             ("clock", ours.times, peer.times),
             ("processor", ours.work, peer.work),
         ):
             each = [a / b for a, b in zip(mine, theirs, strict=True)]
+            found = [round(value, 3) for value in (statistics.median(each), min(each), max(each))]
+            figures[f"ratio of {ours.name} to {peer.name}, {what}"] = found
             print(
-                f"{ours.name} / {peer.name} by {what:9} {statistics.median(each):.3f}  "
-                f"[{min(each):.3f} to {max(each):.3f}]"
+                f"{ours.name} / {peer.name} by {what:9} {found[0]:.3f}  [{found[1]:.3f} to {found[2]:.3f}]"
             )
     print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
-    return {side.name: side.times for side in sides} | {
-        f"{side.name}, processor": side.work for side in sides
-    }
+    return figures
 
 
 def serve(work: object) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._results import record
+from benchmarks._record import record
 from benchmarks._sides import Side, compare, serve
 
 BS = 32
@@ -59,8 +59,8 @@ def main() -> None:
     if not settings.frozen:
         peers.append(Side(__file__, "bare", *words, **passive))
     found = compare(ours, *peers, rounds=settings.rounds)
-    kept = {key: getattr(settings, key) for key in (*names, "frozen")}
-    record("epoch", kept | {"data": Path(settings.data).name}, **found)
+    frozen = "frozen " if settings.frozen else ""
+    record(f"{frozen}epoch, {settings.backbone}, {settings.size} px", found)
 
 
 def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:

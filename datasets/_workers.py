@@ -120,7 +120,9 @@ class Apart(Generic[T, R]):
                 return Pending(item, self._pool.submit(self.task, item), self._pool)
 
     def _start(self) -> Executor:
-        return _pool(self.workers, _settle_quietly) if FORKS else ThreadPoolExecutor(self.workers)
+        if not _may_fork():
+            return ThreadPoolExecutor(self.workers)
+        return _pool(self.workers, _settle_quietly)
 
     def result(self, pending: Pending[T, R]) -> R:
         """The answer, waited for; of an item that was in a dead pool, asked for once more, alone."""
@@ -137,12 +139,17 @@ class Apart(Generic[T, R]):
                 log.warning("a worker died; what it may have read is tried one file at a time")
                 self._pool = None
         pending.pool.shutdown(wait=False, cancel_futures=True)
-        return _alone(self.task, pending.item, self.crashed) if FORKS else self.crashed
+        return _alone(self.task, pending.item, self.crashed) if _may_fork() else self.crashed
+
+
+def _may_fork() -> bool:
+    """Not where children are forbidden, as in a cluster's worker: that one may die itself."""
+    return FORKS and not multiprocessing.current_process().daemon
 
 
 def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
     """One call in a process of its own; in this one where processes are not forked."""
-    return _alone(task, item, crashed) if FORKS else task(item)
+    return _alone(task, item, crashed) if _may_fork() else task(item)
 
 
 class _One(Generic[T, R]):

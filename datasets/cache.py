@@ -19,25 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets import _store
 from datasets._sources import Sources, digest_of, hash_shared, stamp_of
-from datasets._store import (
-    Item,
-    Outcome,
-    draw,
-    draw_all,
-    evict,
-    failed,
-    files,
-    is_whole,
-    key_of,
-    picture_path,
-    pictures,
-    sweep,
-)
+from datasets._store import Item, Outcome, draw, draw_all, failed, key_of, picture_path
 from datasets._workers import CRASHED, in_parallel
 from datasets.errors import BadFile, Rejected, SecondhandError
 
 if TYPE_CHECKING:
+    from datasets.cluster import Cluster
     from datasets.recipe import Recipe
 
 __all__ = ["Item", "PictureCache", "cache_root", "no_signal"]
@@ -113,6 +102,7 @@ class PictureCache:
         *,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
+        cluster: Cluster | None = None,
     ) -> tuple[list[Path | None], list[Rejected]]:
         """Pictures of many files, drawn in parallel where they are not there yet.
 
@@ -121,6 +111,7 @@ class PictureCache:
         items : paths, or `Item`s with a span or a moment.
         workers : processes; None for one a core.
         progress : called with (done, all) as the pictures come.
+        cluster : whose workers draw, instead of processes here.
 
         Returns
         -------
@@ -133,7 +124,7 @@ class PictureCache:
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = recipe.fingerprint()
         self._sources.refresh()
-        sweep(self.root, STALE)
+        _store.sweep(self.root, STALE)
         for index, item in enumerate(wanted):
             try:
                 found, digest = self._find(item, fingerprint)
@@ -154,9 +145,13 @@ class PictureCache:
             progress(done, len(wanted))
         chunks = [missing[first : first + CHUNK] for first in range(0, len(missing), CHUNK)]
         work = [[(wanted[i], digests.get(wanted[i].path)) for i in chunk] for chunk in chunks]
-        task = partial(draw_all, self.root, recipe)
-        count = 1 if len(missing) < POOL_FROM else workers
-        for number, answers in in_parallel(task, work, count, Outcome(reason=CRASHED)):
+        if cluster is not None:
+            drawn = cluster.draw(self.root, recipe, work)
+        else:
+            count = 1 if len(missing) < POOL_FROM else workers
+            task = partial(draw_all, self.root, recipe)
+            drawn = in_parallel(task, work, count, Outcome(reason=CRASHED))
+        for number, answers in drawn:
             for index, outcome in zip(chunks[number], answers, strict=True):
                 outcomes[index] = outcome
                 if outcome.stamp:
@@ -176,12 +171,12 @@ class PictureCache:
     def clear(self) -> int:
         """Remove every picture, failure and hash; the number of pictures removed."""
         removed = 0
-        for path in [*files(self.root, ".png"), *files(self.root, ".bad")]:
+        for path in [*_store.files(self.root, ".png"), *_store.files(self.root, ".bad")]:
             removed += path.suffix == ".png"
             path.unlink(missing_ok=True)
         self._sources.path.unlink(missing_ok=True)
         self._sources = Sources(self._sources.path)
-        sweep(self.root, 0.0)
+        _store.sweep(self.root, 0.0)
         self._bytes = None
         return removed
 
@@ -193,24 +188,24 @@ class PictureCache:
         The number of pictures that are right, and the paths of those that were not.
         """
         right, wrong = 0, []
-        for path in files(self.root, ".png"):
-            if is_whole(path):
+        for path in _store.files(self.root, ".png"):
+            if _store.is_whole(path):
                 right += 1
             else:
                 wrong.append(path)
                 path.unlink(missing_ok=True)
-        sweep(self.root, STALE)
+        _store.sweep(self.root, STALE)
         return right, wrong
 
     def info(self) -> dict[str, str | int]:
         """Where the store is and what is in it: pictures, bytes, limit, failures."""
-        sizes = [size for _, size, _ in pictures(self.root)]
+        sizes = [size for _, size, _ in _store.pictures(self.root)]
         return {
             "root": str(self.root),
             "pictures": len(sizes),
             "bytes": sum(sizes),
             "limit": self.max_bytes,
-            "failures": sum(1 for _ in files(self.root, ".bad")),
+            "failures": sum(1 for _ in _store.files(self.root, ".bad")),
         }
 
     def _find(self, item: Item, fingerprint: str) -> tuple[Path | None, str | None]:
@@ -240,12 +235,12 @@ class PictureCache:
         if not added:
             return
         if self._bytes is None:
-            self._bytes = sum(size for _, size, _ in pictures(self.root))
+            self._bytes = sum(size for _, size, _ in _store.pictures(self.root))
         else:
             self._bytes += added
         if self._bytes <= self.max_bytes:
             return
-        self._bytes = evict(self.root, int(0.9 * self.max_bytes), self._started)
+        self._bytes = _store.evict(self.root, int(0.9 * self.max_bytes), self._started)
         if self._bytes > self.max_bytes and not self._warned:
             self._warned = True
             log.warning(

@@ -5,11 +5,13 @@
 
 A recording longer than the window gives one picture a window. Standard output gets a line a
 picture (file, tab, picture), standard error the files left out and why. Exit status: 0 when every
-file was drawn, 3 when some were not, 2 for a wrong call.
+file was drawn, 3 when some were not, 2 for a wrong call. With `--cluster` the workers of a Dask
+cluster draw; see datasets/cluster.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -35,6 +37,7 @@ def render(
     overlap: float = 0.0,
     workers: int | None = None,
     cache: PictureCache | None = None,
+    cluster: str | None = None,
     **given: Any,
 ) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
     """Draw files into a folder; folders below the files' common one are kept.
@@ -46,8 +49,9 @@ def render(
     kind : "sound", "strain", or "auto": by the ending of each name.
     at : GPS time (strain) or seconds (sound) around which to draw.
     overlap : the part of a window that the next one shares, 0 to below 1 (sound).
-    workers : processes; None for one a core.
+    workers : processes, of a local cluster as well; None for one a core.
     cache : where pictures are looked up and kept; None for the user's.
+    cluster : a Dask scheduler whose workers draw, as "tcp://10.0.0.1:8786", or "local".
     given : settings of the sound recipe; the others are inferred from the files.
 
     Returns
@@ -69,6 +73,7 @@ def render(
     target.mkdir(parents=True, exist_ok=True)
     cache = cache or PictureCache()
     drawn = []
+    planned: list[tuple[list[Item], Any]] = []
     for kind_found, paths in listed.items():
         if kind_found not in RECIPES:
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
@@ -79,8 +84,18 @@ def render(
         if not lengths:
             continue
         recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
-        items = _items(lengths, recipe, at=at, overlap=overlap)
-        pictures, failed = cache.render_all(items, recipe, workers=workers)
+        planned.append((_items(lengths, recipe, at=at, overlap=overlap), recipe))
+    with contextlib.ExitStack() as stack:
+        theirs = None
+        if cluster is not None:
+            from datasets.cluster import connect
+
+            theirs = stack.enter_context(connect(cluster, workers=workers))
+        found = [
+            (items, *cache.render_all(items, recipe, workers=workers, cluster=theirs))
+            for items, recipe in planned
+        ]
+    for items, pictures, failed in found:
         rejected += failed
         for item, picture in zip(items, pictures, strict=True):
             if picture is not None:
@@ -200,6 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--kind", type=Literal["auto", "sound", "strain"], default="auto")
     add("--at", type=float | None, help="GPS time (strain) or seconds (sound) to draw around")
     add("--workers", type=int | None, help="processes; one a core unless given")
+    add("--cluster", type=str | None, help="Dask scheduler, as tcp://10.0.0.1:8786; or local")
     add("--cache-dir", type=str | None, help="default: $SECONDHAND_CACHE, or the user's cache")
     add("--overlap", type=float, default=0.0, help="part of a window the next one shares (sound)")
     add("--rate", type=int | None, help="Hz (sound); inferred unless given")
@@ -222,6 +238,7 @@ def main(argv: list[str] | None = None) -> int:
             overlap=options.overlap,
             workers=options.workers,
             cache=PictureCache(options.cache_dir),
+            cluster=options.cluster,
             **sound,
         )
     except SecondhandError as error:

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError
 from learners import _command
 
 if TYPE_CHECKING:
-    from learners.predictor import Prediction
+    from learners.predictor import Prediction, Predictor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="torch",
         help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU",
     )
+    speed.add_argument(
+        "--cluster",
+        type=str | None,
+        default=None,
+        help="Dask scheduler whose workers answer, as tcp://10.0.0.1:8786; or local",
+    )
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
@@ -82,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings.model,
         threshold=settings.threshold,
         top=settings.top,
-        device=settings.device,
+        device="cpu" if settings.cluster else settings.device,
         tta=not settings.no_tta,
         engine=settings.engine,
     )
@@ -93,9 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     hidden = () if settings.sets else ("set",)
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
     bad = count = 0
-    for prediction in predictor.predict(
-        chain([first], files), at=settings.at, bs=settings.bs, workers=settings.workers
-    ):
+    for prediction in _predictions(predictor, chain([first], files), settings):
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
@@ -105,6 +109,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bad:
         print(f"{bad} of {count} files were bad", file=sys.stderr)
     return 3 if bad else 0
+
+
+def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> Iterator[Prediction]:
+    """The model's answers from here, or from the workers of a cluster."""
+    if settings.cluster is None:
+        yield from predictor.predict(
+            files, at=settings.at, bs=settings.bs, workers=settings.workers
+        )
+        return
+    from datasets.cluster import connect
+    from learners.batches import predict_on
+
+    with connect(settings.cluster, workers=settings.workers) as cluster:
+        yield from predict_on(
+            cluster,
+            settings.model,
+            list(files),
+            at=settings.at,
+            bs=settings.bs,
+            threshold=settings.threshold,
+            top=settings.top,
+            device=settings.device,
+            tta=not settings.no_tta,
+            engine=settings.engine,
+        )
 
 
 def find_files(names: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,60 @@
+"""Where benchmarks leave their figures: benchmarks/results.json, which belongs to one machine.
+
+    from benchmarks._record import record
+    record("predict", {"ratio": 0.93, "ours s": 1.21})
+
+The last figures of each name stay; `python -m benchmarks.plot` draws the ratios. Git ignores the
+file. `$SECONDHAND_RESULTS` names another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def record(name: str, figures: Mapping[str, Any]) -> None:
+    """Keep a benchmark's figures, with the time and the load of the machine.
+
+    Parameters
+    ----------
+    name : of the benchmark, as "predict"; its last figures are replaced.
+    figures : plain values. A ratio of times, ours over the peer's, is a number below a key that
+        begins with "ratio"; its least and greatest go beside it as a list of three: [median, least,
+        greatest].
+    """
+    path = results_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entry = {
+        "figures": dict(figures),
+        "when": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "machine": f"{platform.node()}, {os.cpu_count()} cores",
+        "load": round(os.getloadavg()[0], 2),
+    }
+    with open(path.with_suffix(".lock"), "w") as lock:  # benchmarks may end at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = {**read(), name: entry}
+        beside = path.with_suffix(".part")
+        beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+        os.replace(beside, path)
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """All figures that are kept, by the benchmark's name."""
+    try:
+        found = json.loads(results_path().read_text())
+    except FileNotFoundError:
+        return {}
+    return dict(found)
+
+
+def results_path() -> Path:
+    return Path(os.environ.get("SECONDHAND_RESULTS", RESULTS))
