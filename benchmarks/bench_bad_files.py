@@ -39,9 +39,7 @@ def main() -> None:
             for data in accuracy:
                 out, began = root / f"{data}{seed}", time.monotonic()
                 words = f"--backbone scratch/digits_cnn --no-pretrained --size 32 --seed {seed} --lr 1e-2"
-                words += (
-                    f" --epochs {settings.epochs} --freeze-epochs 0 --no-flip --workers 0 --no-ema"
-                )
+                words += f" --epochs {settings.epochs} --freeze-epochs 0 --no-flip --min-scale 0.8 --workers 0"
                 assert (
                     finetune(["--data", str(root / data), "--out", str(out), *words.split()]) == 0
                 )
