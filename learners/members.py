@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from datasets.blocks import (
     dataloaders,
 )
 from datasets.images import Preprocessing
-from learners import callbacks
+from learners import callbacks, ranks
 from learners._ended import in_plain_words
 from learners.backbones import Ensemble, Network, NetworkSpec, build, first_member, native_size
 from learners.checkpoints import Checkpoints
@@ -83,7 +84,8 @@ def train_members(
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
         if number:
             set_seed(train.seed + number, reproducible=True)
-        one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+        with ranks.in_turn():
+            one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
         best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
@@ -112,7 +114,7 @@ def train_members(
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
-                *tracker(settings.track, here),
+                *(tracker(settings.track, here) if ranks.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
         )
@@ -123,7 +125,7 @@ def train_members(
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
-        if best.restore(learn.model):
+        if ranks.from_first(partial(best.restore, learn.model)):
             members.append(learn.model.eval())
         if not interrupted:
             checkpoints.finish()
@@ -190,12 +192,15 @@ def _train(learn: Learner, train: TrainSettings) -> bool:
         try:
             lr = learn.checkpoints.rate or train.lr
             if lr == "auto":
-                lr, suggestions = find_lr(learn)
+                lr, suggestions = ranks.from_first(lambda: find_lr(learn))
                 named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
                 log.info("learning rate %.2g (%s)", lr, named)
                 learn.checkpoints.rate = lr
-            fine_tune(learn, train, float(lr))
+            with ranks.training(learn):
+                fine_tune(learn, train, float(lr))
         except KeyboardInterrupt:
+            if ranks.count() > 1:  # their launcher gives them seconds to end
+                raise
             log.warning("interrupted: the best epoch so far is kept")
             return True
     return False
