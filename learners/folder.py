@@ -73,10 +73,11 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
             _sweep(folder)
         try:
             yield folder
-        except BaseException:
-            if has_progress(folder) and ranks.count() == 1:
-                log.warning("go on with: %s", go_on(folder))
-            elif not has_progress(folder) and not going_on:
+        except BaseException as error:
+            if has_progress(folder):
+                if go_on(folder) not in str(error):
+                    log.warning("go on with: %s", go_on(folder))
+            elif not going_on:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
                     os.replace(old, folder)

@@ -135,14 +135,14 @@ def together_or_not_at_all(remedy: Callable[[], str]) -> Iterator[None]:
     except (_Ended, RuntimeError) as error:
         if not (isinstance(error, _Ended) or _is_broken_connection(error)):
             raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's, until all is said
-        before = signal.SIG_IGN
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's, so that all is said
         raise SecondhandError(
             f"process {rank() + 1} of {count()}: another process of this run has ended, or the "
             f"launcher was stopped, so this one ends too; {remedy()}"
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, before)
 
 
 class _Ended(BaseException):
