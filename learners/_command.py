@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
+from learners import ranks
 
 # A thread of OpenMP that waits for its fellows spins, and takes the core that one of them, or a
 # worker that decodes pictures, needs: on two busy cores a training step was seen to take six times
@@ -92,6 +93,11 @@ def log_to_terminal(file: Path | None = None) -> None:
     for handler in root.handlers:
         handler.close()
     root.handlers = [terminal]
+    if not ranks.is_first():
+        # The first of several processes speaks for all; a file that is left out is each one's own.
+        root.setLevel(logging.ERROR)
+        logging.getLogger("learners.steady").setLevel(logging.WARNING)
+        return
     if file is not None:
         written = logging.FileHandler(file, encoding="utf-8")
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile
+from learners import ranks
 from learners._replace import disk_error, put, write_beside
 from learners._tensors import plain, read_tensors, sha256
 
@@ -41,7 +42,9 @@ def gather(
         begins), the averaged weights, the loss scaler, the smoothed loss.
     inside : an epoch has begun: also the generators.
     """
-    tensors = {f"model.{name}": value for name, value in learn.model.state_dict().items()}
+    tensors = {
+        f"model.{name}": value for name, value in ranks.plain_model(learn).state_dict().items()
+    }
     numbers: dict[str, Any] = {}
     accumulation = getattr(learn, "gradient_accumulation", None)
     if accumulation is not None:
@@ -64,15 +67,39 @@ def gather(
         numbers["train_iter"] = learn.train_iter
     if inside:
         numbers["pct_train"] = learn.pct_train
-        python, array = random.getstate(), np.random.get_state(legacy=False)
-        numbers["python"] = [python[0], list(python[1]), python[2]]
-        array["state"]["key"] = array["state"]["key"].tolist()
-        numbers["numpy"] = array
-        tensors["generator"] = torch.get_rng_state()
-        if torch.cuda.is_available():
-            for number, state in enumerate(torch.cuda.get_rng_state_all()):
-                tensors[f"cuda.{number}"] = state
+        states, drawn = generators()
+        tensors |= states
+        numbers |= drawn
     return plain(tensors), numbers
+
+
+def generators() -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The random states of this process."""
+    python, array = random.getstate(), np.random.get_state(legacy=False)
+    array["state"]["key"] = array["state"]["key"].tolist()
+    tensors = {"generator": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        for number in _devices():
+            tensors[f"cuda.{number}"] = torch.cuda.get_rng_state(number)
+    return tensors, {"python": [python[0], list(python[1]), python[2]], "numpy": array}
+
+
+def add_others(
+    tensors: dict[str, Tensor],
+    numbers: dict[str, Any],
+    others: Sequence[tuple[dict[str, Tensor], dict[str, Any]]],
+) -> None:
+    """The random states of the second process and those after it, beside the first one's."""
+    for rank, (states, drawn) in enumerate(others, 1):
+        tensors |= {f"rank{rank}.{name}": state for name, state in states.items()}
+        numbers[f"rank{rank}"] = drawn
+
+
+def _devices() -> range:
+    """The GPUs that this process may draw on: its own where there are several processes."""
+    if ranks.count() == 1:
+        return range(torch.cuda.device_count())
+    return range(torch.cuda.current_device(), torch.cuda.current_device() + 1)
 
 
 def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -104,7 +131,12 @@ def fill_model(learn: Learner, tensors: dict[str, Tensor]) -> None:
 
 
 def put_generators_back(tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """The random states in the middle of an epoch."""
+    """The random states in the middle of an epoch, each process its own."""
+    if not ranks.is_first():
+        own = f"rank{ranks.rank()}"
+        if own not in numbers:
+            return  # saved by fewer processes: as the epoch's seed has it
+        tensors, numbers = _named(tensors, own), numbers[own]
     version, words, gauss = numbers["python"]
     random.setstate((version, tuple(words), gauss))
     array = numbers["numpy"]

@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from datasets.errors import BadFile, SecondhandError
+from learners import ranks
 from learners._replace import write_beside
 from learners._tensors import save_weights
 
@@ -219,7 +220,8 @@ class History(Callback):
         if not lines.seek(0, os.SEEK_END):
             writer.writeheader()
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-        write_beside(self.file, lines.getvalue().encode())
+        if ranks.is_first():
+            write_beside(self.file, lines.getvalue().encode())
         shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
         log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
 
@@ -255,8 +257,10 @@ class KeepBest(Callback):
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or self.best is None or self.sign * value >= self.sign * self.best:
             self.best = value
+            if not ranks.is_first():
+                return
             ema = getattr(self.learn, "ema", None)
-            model = self.learn.model if ema is None else ema.ema_model
+            model = ranks.plain_model(self.learn) if ema is None else ema.ema_model
             record = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1}
             save_weights(model, self.folder / "best.safetensors", {"best": json.dumps(record)})
             write_beside(self.folder / "best.json", json.dumps(record).encode())

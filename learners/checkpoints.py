@@ -11,7 +11,7 @@ from fastai.callback.core import Callback, CancelEpochException
 from fastai.learner import Learner
 from torch import Tensor
 
-from learners import _state
+from learners import _state, ranks
 from learners._replace import write_beside
 from learners.callbacks import KeepBest
 
@@ -59,19 +59,24 @@ class Checkpoints(Callback):
         """
         # fastai's loop begins at 0; and it is taken hold of before any callback is called.
         learn._do_fit = self._epochs
-        self.waiting = _state.read(self.folder)
+        with ranks.in_turn():
+            self.waiting = _state.read(self.folder)
         if self.waiting is None:
-            self.history.unlink(missing_ok=True)
+            if ranks.is_first():
+                self.history.unlink(missing_ok=True)
             return None
         tensors, record = self.waiting
         best.go_on()
         _state.fill_model(learn, tensors)
         self.position, self.rate = Position(*record["position"]), record["rate"]
-        write_beside(self.history, record["history"].encode())
+        if ranks.is_first():
+            write_beside(self.history, record["history"].encode())
         return self.position
 
     def finish(self) -> None:
         """The training is over: only its best weights are still needed."""
+        if not ranks.is_first():
+            return
         write_beside(self.folder / TRAINED, json.dumps({"at": list(self.position)}).encode())
         _state.clear(self.folder)
 
@@ -123,7 +128,9 @@ class Checkpoints(Callback):
 
     def after_batch(self) -> None:
         due = self.minutes is not None and self.training and not self._elsewhere()
-        if due and self.iter + 1 < self.n_iter and time.monotonic() - self.saved >= 60 * (self.minutes or 0):  # fmt: skip
+        if not due or self.iter + 1 == self.n_iter:
+            return
+        if ranks.share(time.monotonic() - self.saved >= 60 * (self.minutes or 0)):
             self._save(Position(self.position.phase, self.epoch, self.iter + 1))
 
     def after_epoch(self) -> None:
@@ -138,8 +145,12 @@ class Checkpoints(Callback):
         tensors, numbers = _state.gather(
             self.learn, within=inside or position.epoch > 0, inside=inside
         )
+        others = ranks.gathered(_state.generators())[1:] if inside else []
+        if not ranks.is_first():
+            return
         written = self.history.read_bytes().decode() if self.history.exists() else ""
         record = {"position": position, "rate": self.rate, "history": written, **numbers}
+        _state.add_others(tensors, record, others)
         _state.write(self.folder, tensors, record)
         self.saved = time.monotonic()
 

@@ -145,7 +145,9 @@ class TrainSettings:
     lr_mult: float | None = option(
         None, "the stem learns this much slower than the head; 2 for sound, 100 else"
     )
-    bs: int = option(16, "batch size in items; more steps help with few files")
+    bs: int = option(
+        16, "batch size in items, of all processes together; more steps help with few files"
+    )
     wd: float = option(0.01, "weight decay")
     pct_start: float = option(0.3, "part of the cycle in which the rate rises")
     div: float = option(5.0, "the rate starts at lr / div")

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from learners import _command
+from datasets.errors import SecondhandError
+from learners import _command, ranks
 from learners.config import FINETUNE
 from learners.flags import make_parser, parse
 
@@ -40,19 +41,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_of(folder, parser, argv)
         command = command_of(folder) or command
         if is_finished(folder):
-            print(f"{folder}: its run is finished\n{_where(folder)}")
+            if ranks.is_first():
+                print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
-    data, run_settings = settings[0], settings[-1]
+    data, speed, run_settings = settings[0], settings[5], settings[-1]
     if data.cv is not None and data.fold is None:
+        if ranks.count() > 1:
+            raise SecondhandError(
+                f"--cv {data.cv} with {ranks.count()} processes: train one fold a launch, with "
+                "--fold as well"
+            )
         return _cross_validate(settings, command)
-    from learners.folder import go_on, run_folder
+    from learners.folder import go_on, shared_folder
     from learners.resume import write_config
     from learners.run import run
 
-    with run_folder(data.data, run_settings) as folder:
+    with ranks.joined(speed.device), shared_folder(data.data, run_settings) as folder:
         write_config(folder, settings, command)
         _command.log_to_terminal(folder / "log.txt")
         result = run(folder, *settings, command=command)
+    if not ranks.is_first():
+        return 0
     print()
     for name, value in result.metrics.items():
         if isinstance(value, float):

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.table import ItemTable
+from learners import ranks
 from learners._replace import write_beside
 from learners.config import RunSettings
 from learners.lock import NAME as LOCK
@@ -72,9 +73,10 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
             _sweep(folder)
         try:
             yield folder
-        except BaseException:
+        except BaseException as error:
             if has_progress(folder):
-                log.warning("go on with: %s", go_on(folder))
+                if go_on(folder) not in str(error):
+                    log.warning("go on with: %s", go_on(folder))
             elif not going_on:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
@@ -83,9 +85,25 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def shared_folder(data: str, settings: RunSettings) -> Iterator[Path]:
+    """`run_folder`, which of several processes the first alone has to itself."""
+
+    def remedy() -> str:
+        return f"go on with: {go_on(folder)}" if has_progress(folder) else "begin it again"
+
+    with run_folder(data, settings) if ranks.is_first() else nullcontext(Path()) as made:
+        folder = ranks.share(made)
+        with ranks.together_or_not_at_all(remedy):
+            yield folder
+
+
 def go_on(folder: Path) -> str:
     """The command that goes on with a run."""
-    return shlex.join(["python", "-m", "learners.finetune", "--resume", str(folder)])
+    words = ["learners.finetune", "--resume", str(folder)]
+    if ranks.count() > 1:
+        return f"accelerate launch … -m {shlex.join(words)}"
+    return f"python -m {shlex.join(words)}"
 
 
 def is_empty(folder: Path) -> bool:

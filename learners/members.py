@@ -6,6 +6,7 @@ import logging
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from datasets.blocks import (
 from datasets.cache import cache_root
 from datasets.decoded import DecodedPictures, Prepared
 from datasets.images import Preprocessing
-from learners import callbacks
+from learners import callbacks, ranks
 from learners._ended import in_plain_words
 from learners.backbones import Ensemble, Network, NetworkSpec, build, first_member, native_size
 from learners.checkpoints import Checkpoints
@@ -86,7 +87,8 @@ def train_members(
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
         if number:
             set_seed(train.seed + number, reproducible=True)
-        one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+        with ranks.in_turn():
+            one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
         best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
@@ -98,8 +100,12 @@ def train_members(
             continue
         dls = _batches(folder, loaded, preprocessing, signal, train.bs, augment, speed, device)
         work = _work(train, spec, signal, device, len(dls.train))
+        if ranks.count() > 1:
+            # A trial in one process would say little of all of them, and each draws its own part.
+            speed, train = replace(speed, speed="off"), replace(train, frozen_views=0)
         speed = settle(speed, one, dls, work)
-        record(folder, speed)
+        if ranks.is_first():
+            record(folder, speed)
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
         learn = make_learner(
@@ -118,7 +124,7 @@ def train_members(
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
-                *tracker(settings.track, here),
+                *(tracker(settings.track, here) if ranks.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
         )
@@ -129,7 +135,7 @@ def train_members(
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
-        if best.restore(learn.model):
+        if ranks.from_first(partial(best.restore, learn.model)):
             members.append(learn.model.eval())
         if not interrupted:
             checkpoints.finish()
@@ -225,12 +231,15 @@ def _train(learn: Learner, train: TrainSettings) -> bool:
         try:
             lr = learn.checkpoints.rate or train.lr
             if lr == "auto":
-                lr, suggestions = find_lr(learn)
+                lr, suggestions = ranks.from_first(lambda: find_lr(learn))
                 named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
                 log.info("learning rate %.2g (%s)", lr, named)
                 learn.checkpoints.rate = lr
-            fine_tune(learn, train, float(lr))
+            with ranks.training(learn):
+                fine_tune(learn, train, float(lr))
         except KeyboardInterrupt:
+            if ranks.count() > 1:  # their launcher gives them seconds to end
+                raise
             log.warning("interrupted: the best epoch so far is kept")
             return True
     return False

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import SecondhandError
+from learners import ranks
 from learners._replace import write_beside
 from learners.config import FINETUNE, FREE
 from learners.flags import dump, given, parse
@@ -65,6 +66,8 @@ def command_of(folder: Path) -> str:
 
 def write_config(folder: Path, settings: Sequence[Any], command: str) -> None:
     """``config.yaml``, which `settings_of` and ``--config`` read."""
+    if not ranks.is_first():
+        return
     first = f"# {' '.join(command.split())}\n" if command else ""
     write_beside(folder / "config.yaml", (first + dump(settings)).encode())
 

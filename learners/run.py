@@ -18,7 +18,7 @@ import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import SecondhandError
-from learners import callbacks
+from learners import callbacks, ranks
 from learners._galleries import Pictures
 from learners._replace import write_beside
 from learners.backbones import MAX_MEMBERS
@@ -82,11 +82,12 @@ def run(
     if speed.threads is not None:
         torch.set_num_threads(speed.threads)
     set_seed(train.seed, reproducible=True)
-    device = pick_device(speed.device)
+    ranks.check_batch(train.bs)
+    device = pick_device(ranks.device(speed.device))
     if device == "cpu":
         keep_memory()
     callbacks.resolve_precision(speed.precision, device)
-    loaded = load_items(data, signal, train.seed, folder)
+    loaded = ranks.from_first(lambda: load_items(data, signal, train.seed, folder))
     table, rows, recipe = loaded
     train = train.of(table.kind)
     resolved = (data, signal, network, train, augment, speed, confidence, settings)
@@ -99,6 +100,9 @@ def run(
         strength=augment.augment_strength,
     )
     made = train_members(folder, loaded, signal, network, train, augment, speed, settings, device)
+    ranks.leave()
+    if not ranks.is_first():
+        return Result(folder, {}, made.interrupted)
     bundle = Bundle(
         network=made.network,
         spec=made.spec,

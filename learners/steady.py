@@ -20,6 +20,7 @@ from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 
 from datasets.errors import BadFile, SecondhandError
+from learners import ranks
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ class Seeds(Callback):
         if hasattr(self.learn, "lr_finder"):
             return
         seed = seed_of(self.seed, "frozen" if self.opt.frozen_idx else "unfrozen", self.epoch)
-        set_seed(seed)
+        # Dropout and the like differ between processes; the order of the items does not.
+        set_seed(seed if ranks.is_first() else seed_of(seed, ranks.rank()))
         loader = self.dls.train
         loader.rng = random.Random(seed)
         # Else torch draws the workers' seed from the generator that dropout draws from.
@@ -75,7 +77,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not self.seen and not hasattr(self.learn, "lr_finder"):
+        if not hasattr(self.learn, "lr_finder") and not ranks.any_of(self.seen):
             raise SecondhandError(
                 f"no file of the {part} part can be read any more: is their folder still there?"
             )
