@@ -53,7 +53,7 @@ def frozen_features(
     they normalise by each batch, they do so here too, or the head would learn features that it never
     meets again; their averages become those of the training files, and validation uses them. That
     is fastai's frozen phase, but that it also trains their weights and biases, by a backward pass
-    through the whole body: final accuracy is the same without. Where nothing follows (a linear
+    through the whole body. Where nothing follows (a linear
     probe) they stay as they came.
 
     Parameters
