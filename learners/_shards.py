@@ -13,6 +13,7 @@ from fastai.data.load import DataLoader
 from fastai.distributed import DistributedDL
 from fastai.learner import Learner
 from fastcore.basics import chunked
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from datasets.errors import SecondhandError
@@ -35,8 +36,7 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
             f"a batch of {learn.dls.train.bs} training items is too small for {ranks} processes, "
             "which need 2 each: launch fewer"
         )
-    for tensor in learn.model.state_dict().values():
-        dist.broadcast(tensor, 0)
+    _from_first(learn.model.state_dict().values())
     if on_gpu:
         from timm.layers.norm_act import convert_sync_batchnorm
 
@@ -57,6 +57,18 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
             yield
     finally:
         learn.dls.loaders = plain
+
+
+def _from_first(tensors: Iterable[Tensor]) -> None:
+    """The first process's values in all; contiguous on the way, for what is sent is the memory.
+
+    The search for a learning rate leaves the first one's weights channels-last.
+    """
+    for tensor in tensors:
+        values = tensor.detach().contiguous()
+        dist.broadcast(values, 0)
+        with torch.no_grad():
+            tensor.copy_(values)
 
 
 class Shard(DistributedDL):
@@ -139,8 +151,7 @@ class Gather(Callback):
         self.around = self.learn.model
         network = getattr(self.around, "module", self.around)
         # Between two steps each process has BatchNorm averages of its own.
-        for buffer in network.buffers():
-            dist.broadcast(buffer, 0)
+        _from_first(network.buffers())
         # The parts may be of different numbers of batches: none waits for another within.
         self.learn.model = network
 

@@ -191,6 +191,7 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path):
     """With averaged weights, accumulated gradients, a rate that one finds, and two members."""
     words = ["--data", str(pictures), *QUICK, "--epochs", "2", "--ema", "--accumulate", "2",
@@ -213,9 +214,10 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path):
     """The second process is killed, then the first; one process alone ends the run."""
-    words = ["--data", str(pictures), *QUICK, "--epochs", "40", "--lr", "1e-3"]
+    words = ["--data", str(pictures), *QUICK, "--epochs", "12", "--lr", "1e-3"]
     run, whole = tmp_path / "run", tmp_path / "whole"
     begin = [*words, "--out", str(run), "--checkpoint-minutes", "0"]
     for dead, rows in ((1, 2), (0, 4)):
