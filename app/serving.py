@@ -99,6 +99,7 @@ class Served:
         self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
         self._closed = False
+        predictor.start()  # before there are visitors, whose connections the processes would hold
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -138,6 +139,7 @@ class Served:
         for _, future in left:
             future.cancel()
         self._thread.join(timeout=10)
+        self.predictor.close()
 
     def _has(self, count: int) -> bool:
         return self._closed or len(self._waiting) >= count

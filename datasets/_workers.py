@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 import threading
 from collections import deque
@@ -19,6 +20,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 log = logging.getLogger(__name__)
@@ -109,6 +111,13 @@ class Apart(Generic[T, R]):
         self._pool: Executor | None = None
         self._lock = threading.Lock()
 
+    def start(self) -> None:
+        """Start the processes now: a fork holds all that is open, so best while little is."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._start()
+                self._pool.submit(os.getpid)
+
     def submit(self, item: T) -> Pending[T, R]:
         with self._lock:
             if self._pool is None:
@@ -123,6 +132,13 @@ class Apart(Generic[T, R]):
         if not _may_fork():
             return ThreadPoolExecutor(self.workers)
         return _pool(self.workers, _settle_quietly)
+
+    def close(self) -> None:
+        """End the processes; another call starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def result(self, pending: Pending[T, R]) -> R:
         """The answer, waited for; of an item that was in a dead pool, asked for once more, alone."""
@@ -184,28 +200,58 @@ def _kill(pool: Executor) -> None:
             process.kill()
 
 
-def _pool(count: int, initializer: Callable[[], None] | None = None) -> ProcessPoolExecutor:
+def _pool(
+    count: int, initializer: Callable[[frozenset[int]], None] | None = None
+) -> ProcessPoolExecutor:
     """Workers; on Linux forked, as torch's loaders are: they are at work at once.
 
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=initializer or _settle_in)
+    held = frozenset(_connections().values() if FORKS else ())  # before the pool has its own
+    return ProcessPoolExecutor(
+        count, mp_context=context, initializer=initializer or _settle_in, initargs=(held,)
+    )
 
 
-def _settle_in() -> None:
+def _settle_in(held: frozenset[int]) -> None:
     """One thread for each worker, or all of them contend for every core; and no orphans."""
     from threadpoolctl import threadpool_limits
 
+    _let_go_of(held)
     threadpool_limits(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _settle_quietly() -> None:
+def _connections() -> dict[int, int]:
+    """Sockets and pipes that are open here, by their descriptors: what identifies each."""
+    found: dict[int, int] = {}
+    if os.path.isdir("/proc/self/fd"):
+        for number in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):  # the listing's own is closed by now
+                state = os.fstat(number)
+                if number > 2 and (stat.S_ISSOCK(state.st_mode) or stat.S_ISFIFO(state.st_mode)):
+                    found[number] = state.st_ino
+    return found
+
+
+def _let_go_of(connections: frozenset[int]) -> None:
+    """A fork holds what its parent is connected to: who waits for its end would wait for this one.
+
+    The numbers stay taken, by the null device: objects that stand for them here close nothing else.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, connection in _connections().items():
+        if connection in connections:
+            os.dup2(null, number)
+    os.close(null)
+
+
+def _settle_quietly(held: frozenset[int]) -> None:
     """Ctrl-C is for the process that asks; it ends these."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _settle_in()
+    _settle_in(held)
 
 
 def _end_with_parent() -> None:

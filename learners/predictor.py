@@ -202,6 +202,15 @@ class Predictor:
         for part in found or [one[1]]:
             yield one, part
 
+    def start(self) -> None:
+        """Start the processes that open files, where the first question shall not have to."""
+        self._apart(None).start()
+
+    def close(self) -> None:
+        """End them; another question starts new ones."""
+        if self._openers is not None:
+            self._openers.close()
+
     def _apart(self, workers: int | None) -> Apart[Source, Opened]:
         count = max(1, workers or len(os.sched_getaffinity(0)))
         if self._openers is None or self._openers.workers != count:

@@ -44,7 +44,7 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(up):  # the page first: processes that it starts would hold the browser's pipes
     if not Path(CHROMIUM).exists():
         reason = f"no Chromium at {CHROMIUM}: apt-get install chromium"
         assert not os.environ.get("CI"), reason

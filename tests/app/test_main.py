@@ -9,6 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.__main__ import main, newest_model
@@ -48,6 +49,42 @@ def test_help_loads_nothing_heavy():
     )
     assert "--feedback" in out
     assert out.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.slow
+def test_nobody_gets_in_without_the_password(tmp_path):
+    write_run(tmp_path / "runs" / "colours")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "--port", "0", "--auth", "alice:secret"],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+:\d+", process.stdout.readline())
+        assert found
+        with httpx.Client(base_url=found[0], timeout=30) as visitor:
+            file = {"files": ("a.jpg", b"x")}
+            question = {"data": [None, "colours", None, None]}
+
+            def statuses() -> list[int]:
+                api = "/gradio_api"
+                return [
+                    visitor.get("/config").status_code,
+                    visitor.get(f"{api}/info").status_code,
+                    visitor.post(f"{api}/upload", files=file).status_code,
+                    visitor.post(f"{api}/run/ask", json=question).status_code,
+                    visitor.post(f"{api}/call/ask", json=question).status_code,
+                ]
+
+            assert statuses() == [401] * 5
+            name = {"username": "alice"}
+            assert visitor.post("/login", data={**name, "password": "other"}).status_code == 400
+            assert statuses() == [401] * 5
+            assert visitor.post("/login", data={**name, "password": "secret"}).status_code == 200
+            assert 401 not in statuses()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -100,3 +101,21 @@ def test_a_picture_whose_decoder_dies_is_listed(
     table = load_table(tmp_path)
     assert reasons(table) == {"deadly.jpg": CRASHED}
     assert len(table.frame) == 2 * count
+
+
+@pytest.mark.skipif(not _workers.FORKS, reason="processes are not forked here")
+def test_workers_hold_no_connection_of_their_parent() -> None:
+    near, far = socket.socketpair()
+    reader, writer = os.pipe()
+    apart = Apart(abs, 1, -1)
+    assert apart.result(apart.submit(-3)) == 3
+    near.close()
+    os.close(writer)
+    far.settimeout(10)
+    assert far.recv(1) == b"", "the worker is there still, and the connection is over"
+    os.set_blocking(reader, False)
+    assert os.read(reader, 1) == b"", "and the pipe"
+    assert apart.result(apart.submit(-4)) == 4
+    apart.close()
+    far.close()
+    os.close(reader)
