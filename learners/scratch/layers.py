@@ -71,7 +71,6 @@ class BatchNorm(nn.BatchNorm2d):
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__(channels, eps, momentum)
-        self.step = momentum
 
     def forward(self, x: Tensor) -> Tensor:
         wide = at_least_float32(x)
@@ -94,9 +93,11 @@ class BatchNorm(nn.BatchNorm2d):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.step)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), self.step)
         self.num_batches_tracked.add_(1)
+        # Without a momentum each batch so far counts alike.
+        step = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), step)
 
 
 class LayerNorm(nn.LayerNorm):
