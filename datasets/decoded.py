@@ -24,7 +24,7 @@ import PIL
 from PIL import Image
 
 from datasets._sources import SETTLED
-from datasets._store import sweep, write_beside
+from datasets._store import CacheError, sweep, write_beside
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing, open_picture
 
@@ -131,7 +131,7 @@ class DecodedPictures:
         data = _head(picture.width, picture.height) + picture.tobytes()
         try:
             write_beside(self.root, file, data)
-        except OSError as error:
+        except (OSError, CacheError) as error:  # a full disk, too: training can do without
             log.warning("decoded pictures are not kept any more: %s", error)
             self._bytes[0] = self.max_bytes
             return

@@ -35,6 +35,11 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--
           "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
           "--main_process_port", "0", "-m", "learners.finetune"]  # fmt: skip
 
+#: Several processes that each import torch, on two cores: minutes, and more where others are at work.
+LONG = pytest.mark.skipif(
+    not os.environ.get("SECONDHAND_LONG"), reason="takes minutes: set SECONDHAND_LONG=1"
+)
+
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -190,6 +195,7 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
     pd.testing.assert_frame_equal(epochs(first / name), epochs(second / name), rtol=1e-3)
 
 
+@LONG
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path):
@@ -213,6 +219,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path):
     assert (two / "log.txt").read_text().count("learning rate") == 2
 
 
+@LONG
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path):
