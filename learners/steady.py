@@ -21,6 +21,7 @@ from fastai.torch_core import set_seed
 
 from datasets.errors import BadFile, SecondhandError
 from learners import ranks
+from learners.randomness import generators_kept
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +105,8 @@ class Door:
 @contextmanager
 def _drawing_from(seed: int) -> Iterator[None]:
     """Generators seeded for the block; those of the rest of the program go on as if it were not."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would wake CUDA in a worker
-    try:
+    with generators_kept():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would wake CUDA in a worker
         yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -209,48 +209,45 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     same(tmp_path / "whole", out)
 
 
-@pytest.mark.skipif(
-    not os.environ.get("SECONDHAND_LONG"),
-    reason="fails beside kept pictures: SECONDHAND_LONG=1 runs it",
-)
 def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
+    in_workers(monkeypatch, out, lambda: os.kill(os.getpid(), signal.SIGKILL))
     words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
-
-    def kill() -> None:
-        worker = _worker_of(os.getpid())
-        os.kill(worker, signal.SIGKILL)
-        time.sleep(0.3)
-
     with pytest.raises(SecondhandError, match=r"a process that opens files died.*--workers"):
-        with_callback(monkeypatch, Stop(6, what=kill), words)
+        main(words)
+    monkeypatch.undo()
     assert main(["--resume", str(out), "--workers", "0"]) == 0
     same(whole, out)
-
-
-def _worker_of(parent: int) -> int:
-    """A child of this process that loads pictures."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return int(children[-1])
 
 
 def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
     """It allocates more than the machine has."""
     out = tmp_path / "run"
-    real = steady.Door.__call__
-
-    def opened(self, number):
-        if get_worker_info() is not None and (out / "checkpoint/best.json").exists():
-            np.empty(1 << 50, dtype=np.uint8)
-        return real(self, number)
-
-    monkeypatch.setattr(steady.Door, "__call__", opened)
+    in_workers(monkeypatch, out, lambda: np.empty(1 << 50, dtype=np.uint8))
     words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
     with pytest.raises(SecondhandError, match=r"^out of memory \(.*--bs"):
         main(words)
     monkeypatch.undo()
     assert main(["--resume", str(out)]) == 0
     same(whole, out)
+
+
+def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
+    """What a process that loads items does from the second epoch of the run on."""
+    real = steady.Door.__call__
+
+    def opened(self, number):
+        if get_worker_info() is not None and (out / "checkpoint/best.json").exists():
+            fault()
+        return real(self, number)
+
+    monkeypatch.setattr(steady.Door, "__call__", opened)
+
+
+def _worker_of(parent: int) -> int:
+    """A child of this process that draws pictures."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return int(children[-1])
 
 
 @pytest.mark.slow
