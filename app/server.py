@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
@@ -59,11 +58,13 @@ def serve(
     from app.backend import Site
     from app.feedback import Feedback
     from app.interface import build_page
+    from app.plain import routes
     from app.style import CSS, theme
 
     limits = limits or Limits()
     kept = Feedback(feedback) if feedback is not None else None
-    page = build_page(Site(models, uploads, kept))
+    site = Site(models, uploads, kept)
+    page = build_page(site)
     stop = threading.Event()
     sweeper = threading.Thread(target=_sweep, args=(uploads, limits.keep, stop), daemon=True)
     try:
@@ -85,7 +86,11 @@ def serve(
             footer_links=["api"],
             theme=theme(),
             css=CSS,
-            app_kwargs={"routes": [_health(models)], "docs_url": None, "redoc_url": None},
+            app_kwargs={
+                "routes": routes(site, limits, auth),
+                "docs_url": None,
+                "redoc_url": None,
+            },
         )
         sweeper.start()
         yield url
@@ -108,17 +113,6 @@ def free_port(host: str, port: int) -> int:
             return int(trial.getsockname()[1])
     except (OSError, OverflowError) as error:
         raise SecondhandError(f"--host {host} --port {port}: {error}; choose another") from None
-
-
-def _health(models: dict[str, Served]) -> Any:
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
-
-    async def health(request: Any) -> JSONResponse:
-        waiting = sum(served.waiting for served in models.values())
-        return JSONResponse({"status": "ok", "models": len(models), "waiting": waiting})
-
-    return Route("/health", health)
 
 
 def _sweep(folder: str, keep: float, stop: threading.Event) -> None:

@@ -5,6 +5,7 @@
 ``load``   8 clients ask 400 times on loopback. Target: none lost, none wrong (each as
            ``learners.predict`` within 1e-5), 95th percentile under 3 medians, under 50 MB of growth,
            >= 0.8 of the predictor's own rate at batches of 8.
+``page``   the same by the two requests, an upload and a call, of Gradio's clients and the page.
 ``busy``   twice the queue's limit at once: a clear "busy", and what is accepted is answered.
 
     python benchmarks/bench_app.py RUN/model FOLDER --what start load busy
@@ -13,7 +14,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import secrets
@@ -25,6 +25,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -71,31 +72,39 @@ class Page:
 
 
 class Asker:
-    """One client over HTTP, with the connections that a browser would keep open."""
+    """One client over HTTP, with the connection that a program would keep open.
+
+    By urllib3: it runs on the page's cores, and httpx takes several ms of them for a request.
+    """
 
     def __init__(self, url: str) -> None:
-        import httpx
+        import urllib3
 
-        self.http = httpx.Client(base_url=f"{url}/gradio_api", timeout=120)
-        self.session = secrets.token_hex(8)
+        self.http = urllib3.connection_from_url(url, timeout=120)
 
-    def upload(self, file: str) -> str:
-        with open(file, "rb") as opened:
-            answer = self.http.post("/upload", files={"files": (Path(file).name, opened)})
-        return str(answer.json()[0])
+    def post(self, path: str, key: str, file: str) -> Any:
+        return self.http.request(
+            "POST", path, fields={key: (Path(file).name, Path(file).read_bytes())}
+        )
 
-    def ask(self, path: str) -> tuple[str, str]:
-        """ "complete" with the answer as JSON, or "error" with what it says."""
-        data = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        body = {"data": [data, *MORE], "session_hash": self.session}
-        answer = self.http.post("/run/ask", json=body)
-        if answer.status_code != 200:
-            return "error", answer.text
-        return "complete", json.dumps(answer.json()["data"])
+    def ask(self, file: str) -> tuple[int, dict[str, Any]]:
+        """The status of the answer, and what it says."""
+        answer = self.post("/ask", "file", file)
+        return answer.status, answer.json()
 
 
-#: Which model, moment and threshold.
-MORE: list[object] = []
+class PageAsker(Asker):
+    """One that asks as the page and Gradio's clients do: an upload, and then a call."""
+
+    model = ""
+
+    def ask(self, file: str) -> tuple[int, dict[str, Any]]:
+        (path,) = self.post("/gradio_api/upload", "files", file).json()
+        data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, self.model, None, None]
+        call = {"data": data, "session_hash": secrets.token_hex(8)}
+        answer = self.http.request("POST", "/gradio_api/run/ask", json=call)
+        said = answer.json()
+        return answer.status, said["data"][0][0] if "data" in said else said
 
 
 def start(model: str, files: list[str], rounds: int) -> None:
@@ -108,12 +117,11 @@ def start(model: str, files: list[str], rounds: int) -> None:
         least = after.children_user + after.children_system
         least -= before.children_user + before.children_system
         page = Page(model)
-        asker = Asker(page.url)
-        kind, said = asker.ask(asker.upload(files[0]))
+        status, said = Asker(page.url).ask(files[0])
         ours.append(time.perf_counter() - page.began)
         work.append(page.cpu() / least)
         page.close()
-        assert kind == "complete", said
+        assert status == 200, said
     ratios = [a / b for a, b in zip(ours, bare, strict=True)]
     print(
         f"start   page {statistics.median(ours):.1f} s, torch + timm + forward "
@@ -123,7 +131,7 @@ def start(model: str, files: list[str], rounds: int) -> None:
     )
 
 
-def load(model: str, files: list[str], count: int, clients: int) -> None:
+def load(model: str, files: list[str], count: int, clients: int, client: type[Asker]) -> None:
     from learners.predictor import Predictor
 
     asked = list(islice(cycle(files), count))
@@ -135,22 +143,18 @@ def load(model: str, files: list[str], count: int, clients: int) -> None:
     lock = threading.Lock()
 
     def one(number: int) -> None:
-        asker = Asker(page.url)
+        asker = client(page.url)
         for file in asked[number::clients]:
             began = time.perf_counter()
-            kind, said = asker.ask(asker.upload(file))
+            status, answer = asker.ask(file)
             took = time.perf_counter() - began
             right = expected[file]
-            ok = kind == "complete"
-            if ok:
-                (answer,) = json.loads(said)[0]
-                ok = answer["label"] == right.label and (
-                    abs((answer["probability"] or 0) - right.probability) < 1e-5
-                )
+            ok = status == 200 and answer["label"] == right.label
+            ok = ok and abs((answer["probability"] or 0) - right.probability) < 1e-5
             with lock:
                 times.append(took)
                 if not ok:
-                    wrong.append(f"{file}: {said[:200]}")
+                    wrong.append(f"{file}: {str(answer)[:200]}")
 
     def round_of(total: int) -> float:
         times.clear()
@@ -184,16 +188,13 @@ def load(model: str, files: list[str], count: int, clients: int) -> None:
 
 def busy(model: str, files: list[str], limit: int) -> None:
     page = Page(model, "--queue", str(limit), "--bs", "1")
-    asker = Asker(page.url)
-    paths = [asker.upload(file) for file in files[:4]]
-    asker.ask(paths[0])
-    with ThreadPoolExecutor(2 * limit + 8) as pool:
-        said = list(
-            pool.map(lambda i: Asker(page.url).ask(paths[i % len(paths)]), range(2 * limit + 8))
-        )
+    Asker(page.url).ask(files[0])
+    many = list(islice(cycle(files), 2 * limit + 8))
+    with ThreadPoolExecutor(len(many)) as pool:
+        said = list(pool.map(lambda file: Asker(page.url).ask(file), many))
     page.close()
-    answered = sum(kind == "complete" for kind, _ in said)
-    refused = [text for kind, text in said if kind == "error" and "usy" in text]
+    answered = sum(status == 200 for status, _ in said)
+    refused = [answer["error"] for status, answer in said if status == 503]
     print(
         f"busy    {len(said)} at once for a queue of {limit}: {answered} answered, {len(refused)} told "
         f"to come again, {len(said) - answered - len(refused)} lost; {refused[0] if refused else ''}"
@@ -221,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="the newest of runs/ if not given")
     parser.add_argument("folder", nargs="?", help="demo:digits if not given")
-    parser.add_argument("--what", nargs="+", default=["start", "load", "busy"])
+    parser.add_argument("--what", nargs="+", default=["start", "load", "page", "busy"])
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
@@ -234,12 +235,13 @@ def main() -> None:
     else:
         files = write_demo("digits")[0]["path"].head(40).tolist()
     model = str(Path(model).resolve())
-    name = Path(model).parent.name if Path(model).name == "model" else Path(model).name
-    MORE[:] = [name, None, None]
+    PageAsker.model = Path(model).parent.name if Path(model).name == "model" else Path(model).name
     if "start" in settings.what:
         start(model, files, settings.rounds)
     if "load" in settings.what:
-        load(model, files, settings.count, settings.clients)
+        load(model, files, settings.count, settings.clients, Asker)
+    if "page" in settings.what:
+        load(model, files, settings.count, settings.clients, PageAsker)
     if "busy" in settings.what:
         busy(model, files, 16)
 

@@ -15,7 +15,6 @@ at most 1/8 of fastai's.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -85,7 +84,7 @@ def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
     from fastxtend.callback.channelslast import ChannelsLast
 
     from datasets.blocks import Augmentation, PictureBlock, dataloaders
-    from datasets.decoded import DecodedPictures
+    from datasets.decoded import DecodedPictures, Prepared, keep
     from learners import callbacks
     from learners.config import TrainSettings
     from learners.learner import make_learner
@@ -97,8 +96,9 @@ def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
-    workers = max(1, len(os.sched_getaffinity(0)) - 1)
-    dls = dataloaders(frame, block, classes, bs=BS, workers=workers, path=str(folder))
+    parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
+    keep(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
+    dls = dataloaders(frame, block, classes, bs=BS, workers=0, path=str(folder))
     precision = callbacks.resolve_precision(settings.precision, "cpu")
     cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
     return make_learner(dls, network, preprocessing, TrainSettings(), cbs=cbs)

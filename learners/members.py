@@ -26,7 +26,7 @@ from datasets.blocks import (
     dataloaders,
 )
 from datasets.cache import cache_root
-from datasets.decoded import DecodedPictures, Prepared
+from datasets.decoded import DecodedPictures, Prepared, keep
 from datasets.images import Preprocessing
 from learners import callbacks, ranks
 from learners._ended import in_plain_words
@@ -98,8 +98,11 @@ def train_members(
             log.info("trained already: kept")
             members.append(one.eval())
             continue
-        dls = _batches(folder, loaded, preprocessing, signal, train.bs, augment, speed, device)
-        work = _work(train, spec, signal, device, len(dls.train))
+        kept = _decoded(loaded, preprocessing, signal, augment, speed)
+        dls = _batches(
+            folder, loaded, preprocessing, signal, train.bs, augment, speed, device, kept
+        )
+        work = _work(train, spec, signal, device, len(dls.train), kept)
         if ranks.count() > 1:
             # A trial in one process would say little of all of them, and each draws its own part.
             speed, train = replace(speed, speed="off"), replace(train, frozen_views=0)
@@ -175,12 +178,18 @@ def _batches(
     augment: AugmentSettings,
     speed: SpeedSettings,
     device: str,
+    kept: DecodedPictures | None,
 ) -> DataLoaders:
     block: TransformBlock
-    kept = _decoded(loaded, preprocessing, signal, augment, speed)
     if loaded.recipe is None:
         varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
         block = PictureBlock(preprocessing, varied, kept)
+        if kept is not None and kept.fits and ranks.is_first():
+            train, valid = (
+                loaded.rows["path"][loaded.rows["split"].eq(name)].tolist()
+                for name in ("train", "valid")
+            )
+            keep(Prepared(preprocessing, augment.min_scale, kept), train, valid)
     else:
         heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(signal)
         block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
@@ -196,12 +205,18 @@ def _batches(
 
 
 def _work(
-    train: TrainSettings, spec: NetworkSpec, signal: SignalSettings, device: str, batches: int
+    train: TrainSettings,
+    spec: NetworkSpec,
+    signal: SignalSettings,
+    device: str,
+    batches: int,
+    kept: DecodedPictures | None,
 ) -> Work:
     """What the trial of speeds is for. Frozen epochs on kept features hardly count."""
     frozen = 0 if train.frozen_views and not train.mixup else train.freeze_epochs
     steps = (train.epochs + frozen) * batches * train.seeds
-    return Work(spec.backbone, spec.size, device, steps, signal.cache_dir or cache_root())
+    cache, fits = signal.cache_dir or cache_root(), kept is not None and kept.fits
+    return Work(spec.backbone, spec.size, device, steps, cache, fits)
 
 
 def _decoded(

@@ -53,6 +53,7 @@ class Work:
     ----------
     steps : batches through forward and backward pass that the run will make.
     cache : the folder that remembers.
+    kept : pictures lie decoded: to load one is to read it and cut it out.
     """
 
     backbone: str
@@ -60,6 +61,7 @@ class Work:
     device: str
     steps: int
     cache: Path
+    kept: bool = False
 
 
 def settle(speed: SpeedSettings, network: nn.Module, dls: DataLoaders, work: Work) -> SpeedSettings:
@@ -85,6 +87,9 @@ def settle(speed: SpeedSettings, network: nn.Module, dls: DataLoaders, work: Wor
                 chosen, said, found = _tried(speed, usual, ways, network, dls, work)
             if found:
                 _remember(file, chosen, found)
+    if speed.workers is None and work.kept and "cuda" not in work.device:
+        # They would share the cores with the network, and cost more than they do: `decoded.keep`.
+        chosen = replace(chosen, workers=0)
     _put_in_force(chosen, dls)
     if said:
         log.info("speed: %s; %s", _in_words(chosen), said)

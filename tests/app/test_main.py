@@ -77,6 +77,11 @@ def test_nobody_gets_in_without_the_password(tmp_path):
                 ]
 
             assert statuses() == [401] * 5
+            plain = {"file": ("a.txt", b"x")}
+            assert visitor.post("/ask", files=plain).status_code == 401
+            for word, status in (("other", 401), ("", 401), ("secret", 200)):
+                asked = visitor.post("/ask", files=plain, auth=("alice", word))
+                assert asked.status_code == status
             name = {"username": "alice"}
             assert visitor.post("/login", data={**name, "password": "other"}).status_code == 400
             assert statuses() == [401] * 5

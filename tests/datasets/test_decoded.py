@@ -19,7 +19,7 @@ from PIL import Image, ImageEnhance
 from datasets import decoded
 from datasets._picture_tfms import Lighting, Normalised
 from datasets.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.decoded import DecodedPictures, Prepared
+from datasets.decoded import DecodedPictures, Prepared, keep
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing, open_picture
 
@@ -226,6 +226,33 @@ def test_what_was_not_used_for_long_makes_room(tmp_path):
     assert first < second
     assert first < third
     assert not (second - first) & third
+
+
+def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
+    """By processes of their own, whatever is bad; the store knows how much they wrote."""
+    photos = [str(tmp_path / f"{n}.png") for n in range(40)]
+    for n, file in enumerate(photos):
+        noise(40, 60, n).save(file)
+        old(Path(file))
+    bad = str(tmp_path / "bad.jpg")
+    Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
+    prepared = Prepared(LOOK, 0.5, store)
+    keep(prepared, [*photos[:30], bad], [bad, *photos[30:]])
+    assert opened == [], "not in this process"
+    assert len(files(store)) == 40
+    assert store._bytes[0] == decoded.total(tmp_path / "cache") > 0
+    plain = Prepared(LOOK, 0.5, None)
+    for number, file in enumerate(photos):
+        ways = [one.open_for_training if number < 30 else one.open_for_validation
+                for one in (prepared, plain)]  # fmt: skip
+        np.testing.assert_array_equal(*(np.asarray(way(file)) for way in ways))
+    assert opened == photos, "by the plain way alone"
+
+
+def test_it_tells_whether_all_of_a_run_has_room(tmp_path):
+    for expected, fits in ((MIB // 2, True), (2 * MIB, False)):
+        store = DecodedPictures(tmp_path, max_bytes=MIB, expected=expected)
+        assert store.fits is fits
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):

@@ -115,6 +115,27 @@ def test_a_gain_within_chance_changes_nothing(folder, tmp_path, work, clock):  #
     assert (chosen.channels_last, chosen.threads) == (True, 4)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept", "device", "workers"),
+    [(None, True, "cpu", 0), (None, False, "cpu", 3), (3, True, "cpu", 3), (None, True, "cuda", 3)],
+)
+def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
+    folder,  # noqa: F811
+    tmp_path,
+    work,
+    clock,
+    given,
+    kept,
+    device,
+    workers,
+):
+    learn = learner(folder, tmp_path)
+    chosen = settle(SpeedSettings(speed="off", precision="fp32", workers=given), learn.model,
+                    learn.dls, replace(work, kept=kept, device=device))  # fmt: skip
+    assert chosen.workers == workers
+    assert learn.dls.train.fake_l.num_workers == workers
+
+
 @pytest.mark.parametrize(("steps", "compiled"), [(1_000_000, True), (1000, False)])
 def test_compiling_must_win_back_its_cost(
     folder,  # noqa: F811

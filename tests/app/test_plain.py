@@ -1,0 +1,134 @@
+"""The one request that programs make without Gradio, by honest clients and by others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from app.backend import Site
+from app.plain import routes
+from app.serving import Limits, Served
+from learners.predictor import Predictor
+from tests.app.sites import MOMENT, bursts, strain, tone, tones
+from tests.app.test_api import close_to, hostile, pictures  # noqa: F401
+
+
+def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
+    form = {key: str(value) for key, value in fields.items()}
+    return httpx.post(f"{up.url}/ask", files={"file": (name, content)}, data=form, timeout=60)
+
+
+def ask(up, file: str | Path, **fields: object) -> dict:
+    answer = post(up, Path(file).name, Path(file).read_bytes(), **fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def left() -> list[Path]:
+    """What requests left behind; Gradio's own folders, of the page's examples, have longer names."""
+    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
+
+
+def test_answers_are_those_of_the_predictor_also_at_once(up, pictures):  # noqa: F811
+    expected = list(Predictor(up.folder / "run" / "model").predict(pictures))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda file: ask(up, file), pictures))
+    for answer, right in zip(answers, expected, strict=True):
+        close_to(answer, right)
+        assert answer["file"] == Path(right.path).name
+    assert left() == []
+
+
+def test_the_fields_of_the_form(up, tmp_path, pictures):  # noqa: F811
+    sound = tone(tmp_path / "a.wav", "low", "high")
+    (right,) = Predictor(tones()).predict([sound])
+    answer = ask(up, sound, model="tones")
+    close_to(answer, right)
+    assert len(answer["windows"]) == len(right.windows)
+    file = strain(tmp_path / "a.hdf5")
+    (right,) = Predictor(bursts()).predict([file], at=MOMENT)
+    close_to(ask(up, file, model="bursts", at=MOMENT), right)
+    assert "GPS 5.000 is outside" in ask(up, file, model="bursts", at=5)["reason"]
+    grey = next(file for file in pictures if "unknown" in file or "grey" in file)
+    assert ask(up, grey)["label"] == "unknown"
+    assert ask(up, grey, threshold=0.0)["label"] != "unknown"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": "../run"}, "model: this page has colours, tones, bursts"),
+        ({"threshold": 7}, "threshold 7.0: 0 to 1"),
+        ({"threshold": "nan"}, "threshold: a number is wanted"),
+        ({"at": "noon"}, "at: a number is wanted"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "Too many fields"),
+    ],
+)
+def test_a_wrong_field_is_named(up, fields, said):
+    answer = post(up, "a.jpg", b"x", **fields)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+
+
+def test_a_request_without_a_file(up):
+    for request in ({}, {"json": {"file": "a"}}, {"data": {"file": "/etc/passwd"}},
+                    {"content": b"x", "headers": {"Content-Type": "multipart/form-data; boundary=y"}}):  # fmt: skip
+        answer = httpx.post(f"{up.url}/ask", **request)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]
+    assert "curl -F file=@photo.jpg" in httpx.post(f"{up.url}/ask").json()["error"]
+    assert httpx.get(f"{up.url}/ask").status_code == 405
+
+
+def test_what_is_too_long_is_not_read(up):
+    assert post(up, "a.jpg", b"x" * (3 << 20)).status_code == 413
+    host, port = re.search(r"//([^:]+):(\d+)", up.url).groups()
+    for length, status in (("99999999999", b"413"), (None, b"411")):
+        head = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(f"POST /ask HTTP/1.1\r\nHost: {host}\r\n{head}\r\n\r\n".encode())
+            assert raw.recv(100).split()[1] == status
+
+
+def test_a_full_line_says_busy(up, pictures, tmp_path):  # noqa: F811
+    served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
+    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), served.limits, None))
+    with served._ready:  # nobody is answered now
+        served._waiting.append((None, None))
+
+    async def asked() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.post(
+                "/ask", files={"file": ("a.jpg", Path(pictures[0]).read_bytes())}
+            )
+
+    try:
+        answer = asyncio.run(asked())
+    finally:
+        served._waiting.clear()
+        served.close()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "1 requests are waiting" in answer.json()["error"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_two_hundred_hostile_files(up, pictures):  # noqa: F811
+    folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
+    models = list(up.models)
+    for i, (name, content) in enumerate(hostile(pictures)):
+        answer = post(up, name, content, model=models[i // 3 % 3])
+        assert answer.status_code < 500, (name, answer.text)
+        if answer.status_code == 200:
+            assert answer.json()["label"] != "unknown" or answer.json()["reason"]
+        assert not any(folder in answer.text for folder in folders), answer.text
+    assert left() == []
