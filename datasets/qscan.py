@@ -16,8 +16,8 @@ from math import ceil, exp, floor, log, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft
 
 Floats = NDArray[np.float64]
 Span = tuple[float, float]
@@ -216,7 +216,7 @@ def qtransform(
     """
     x = np.asarray(white, dtype=np.float64)
     check_band(x.size, rate, qrange, frange)
-    spectrum = fft.rfft(x) * (2 / x.size)
+    spectrum = scipy.fft.rfft(x) * (2 / x.size)
     duration = x.size / rate
     span = search or (0.0, duration)
     planes = _planes(x.size, float(rate), tuple(qrange), tuple(frange))
@@ -266,7 +266,7 @@ def _transform(
         for row, low, window in zip(padded, group.first[part], group.windows[part], strict=True):
             np.multiply(spectrum[low : low + window.size], window, out=row[: window.size])
             row[window.size :] = 0
-        wave = fft.ifft(padded, axis=1, overwrite_x=True)
+        wave = scipy.fft.ifft(padded, axis=1, overwrite_x=True)
         energy = np.square(wave.real)
         energy += np.square(wave.imag)
         out[part] = energy / _median(energy)

@@ -6,8 +6,8 @@ from functools import lru_cache
 from math import ceil, pi, sqrt
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     taper = _tukey_edge(5)
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
-    impulse = fft.irfft(transfer, len(x))
+    impulse = scipy.fft.irfft(transfer, len(x))
     window = _hann(taps)
     filt = np.concatenate([impulse[-(taps // 2 - 1) :], impulse[: taps - taps // 2 + 1]])
     filt *= np.roll(window, -1)
@@ -63,8 +63,8 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     half = ceil(taps / 2)
     x[:half] *= window[:half]
     x[-half:] *= window[-half:]
-    size = fft.next_fast_len(len(x) + taps - 1, real=True)
-    full = fft.irfft(fft.rfft(x, size) * fft.rfft(filt, size), size)
+    size = scipy.fft.next_fast_len(len(x) + taps - 1, real=True)
+    full = scipy.fft.irfft(scipy.fft.rfft(x, size) * scipy.fft.rfft(filt, size), size)
     start = (taps - 1) // 2
     out: Floats = full[start : start + len(x)] * sqrt(2 / rate)
     return out
@@ -80,7 +80,7 @@ def spectral_density(values: ArrayLike, rate: float) -> Floats:
 def _at_bins(density: Floats, samples: int, rate: float, size: int) -> Floats:
     """A density at the bins of a `size` FFT, read at those of a `samples` FFT."""
     bins = np.arange(samples // 2 + 1) / samples * rate
-    out: Floats = np.interp(bins, fft.rfftfreq(size, 1 / rate), density)
+    out: Floats = np.interp(bins, scipy.fft.rfftfreq(size, 1 / rate), density)
     return out
 
 
@@ -88,7 +88,7 @@ def _psd(x: Floats, rate: float, size: int) -> Floats:
     """One-sided power spectral density, [size // 2 + 1], in strain²/Hz."""
     frames = np.lib.stride_tricks.sliding_window_view(x, size)[:: size - size // 2]
     window = _hann(size)
-    spectra = fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
+    spectra = scipy.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
     power = np.median(spectra.real**2 + spectra.imag**2, axis=0)
     power *= 1 / (rate * (window**2).sum())
     power[1 : (size + 1) // 2] *= 2

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats, Ints, check_labels
@@ -64,7 +64,7 @@ class PredictionSets:
         if left_out == 0:
             return 1.0, 1.0
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
-        low, high = betaincinv(self.n + 1 - left_out, left_out, tails)
+        low, high = scipy.special.betaincinv(self.n + 1 - left_out, left_out, tails)
         return float(low), float(high)
 
     def to_dict(self) -> dict[str, object]:

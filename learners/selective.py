@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import scipy  # scipy.stats is loaded where it is first used: it takes longer than a model
+import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, expit, logit, ndtri
 
 from datasets.errors import SecondhandError
 from learners._arrays import Floats
@@ -98,12 +97,12 @@ def threshold_for_accuracy(
     share = _joint_risk(n, target, 1 - confidence)
     needed = int(np.ceil(np.log(share) / np.log(target)))
     if n == 0:
-        message = _unsupported(target, n, needed, 0.0)
-        return Threshold(1.0, 0.0, float("nan"), 0.0, message, target)
+        return Threshold(1.0, 0.0, float("nan"), 0.0, _unsupported(target, n, needed, 0.0), target)
     values, taken, errors = _accepted(s, right)
     low = np.zeros(len(values))
     some = errors < taken
-    low[some] = 1 - betaincinv(errors[some] + 1, taken[some] - errors[some], 1 - share)
+    bounds = scipy.special.betaincinv(errors[some] + 1, (taken - errors)[some], 1 - share)
+    low[some] = 1 - bounds
     holds = np.flatnonzero(low >= target)
     best = int(holds[-1] if len(holds) else np.argmax(low))
     return Threshold(
@@ -240,8 +239,9 @@ def auroc_interval(
     if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
         limit = float(((1 - level) / 2) ** (1 / min(len(a), len(b))))
         return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
-    half = ndtri((1 + level) / 2) * error / (value * (1 - value))
-    return float(expit(logit(value) - half)), float(expit(logit(value) + half))
+    half = scipy.special.ndtri((1 + level) / 2) * error / (value * (1 - value))
+    low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half, half]))
+    return float(low), float(high)
 
 
 def fpr95(known: ArrayLike, unknown: ArrayLike) -> float:

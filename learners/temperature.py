@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import scipy  # scipy.optimize is loaded where it is first used
+import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp, ndtri
 
 from learners._arrays import Floats, Ints, check_labels, check_logits, softmax
 from learners._checked import Checked
@@ -52,7 +51,7 @@ class Temperature:
 def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:
     """Mean negative log likelihood of the labels, in nats, from logits (no underflow)."""
     z = logits / temperature
-    return float(np.mean(logsumexp(z, axis=1) - z[np.arange(len(z)), labels]))
+    return float(np.mean(scipy.special.logsumexp(z, axis=1) - z[np.arange(len(z)), labels]))
 
 
 def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
@@ -159,5 +158,5 @@ def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]
     error = float(np.sqrt((first**2).sum())) / curvature * best
     if error > np.log(TEMPERATURES[1]):
         return TEMPERATURES
-    factor = float(np.exp(ndtri(0.975) * error))
+    factor = float(np.exp(scipy.special.ndtri(0.975) * error))
     return max(best / factor, TEMPERATURES[0]), min(best * factor, TEMPERATURES[1])
