@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from learners._threads import threads_kept
 from learners.config import SpeedSettings
 
 
@@ -26,13 +27,11 @@ class Trial:
         """What a forward and a backward pass take."""
         layout = torch.channels_last if way.channels_last else torch.contiguous_format
         self.network.to(memory_format=layout)
-        before = torch.get_num_threads()
-        torch.set_num_threads(way.threads or 1)
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(way.precision))
         autocast: Any = torch.autocast(self.device.split(":")[0], half) if half else nullcontext()
         if way.compile and self.network._compiled_call_impl is None:
             self.network.compile(dynamic=False)
-        try:
+        with threads_kept(way.threads or 1):
             self._wait()
             began = time.perf_counter()
             with autocast:
@@ -42,8 +41,6 @@ class Trial:
             self._wait()
             self.all.append(time.perf_counter() - began)
             return self.all[-1]
-        finally:
-            torch.set_num_threads(before)
 
     def _wait(self) -> None:
         if self.device.startswith("cuda"):

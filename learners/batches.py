@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets._workers import CRASHED
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
+from learners._threads import threads_kept
 from learners.answers import BAD_FILE, Prediction, refused
 
 if TYPE_CHECKING:
@@ -88,16 +89,10 @@ def predict_on(
 
 def answer_chunk(asking: Asking, sources: list[Source]) -> list[Prediction | None]:
     """The task, in the worker: predictions for files."""
-    import torch
-
     with _loading:  # threads of a worker share the model
         predictor = _predictor(asking.folder, asking.digest, asking.settings)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads_kept(1):
         return list(predictor.predict(sources, bs=asking.bs, workers=1))
-    finally:
-        torch.set_num_threads(before)
 
 
 @cache

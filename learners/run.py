@@ -21,6 +21,7 @@ from datasets.errors import SecondhandError
 from learners import callbacks, ranks
 from learners._galleries import Pictures
 from learners._replace import write_beside
+from learners._threads import threads_kept
 from learners.backbones import MAX_MEMBERS
 from learners.bundle import MAX_OVERLAP, Bundle, read_confidence, save_bundle
 from learners.config import (
@@ -58,6 +59,7 @@ class Result:
     interrupted: bool = False
 
 
+@threads_kept()
 def run(
     folder: Path,
     data: DataSettings,

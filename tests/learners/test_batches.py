@@ -11,6 +11,7 @@ import torch
 
 from datasets.cluster import Cluster, connect
 from datasets.errors import SecondhandError
+from learners._threads import threads_kept
 from learners.backbones import NetworkSpec, build
 from learners.batches import predict_on
 from learners.bundle import Bundle, save_bundle
@@ -31,10 +32,8 @@ LONG = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def one_thread():
     """As in a worker: two add up in another order, and the last bits differ."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads_kept(1):
+        yield
 
 
 @pytest.fixture(scope="module")

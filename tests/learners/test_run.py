@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
+from learners._threads import threads_kept
 from learners.config import RunSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
@@ -82,6 +83,14 @@ def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
     second = load_file(again / "model/model.safetensors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
+    """Another number of them adds up in another order: the next run of the process would differ."""
+    with threads_kept(3):
+        asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
+        assert main([*asked, "--out", str(tmp_path / "one")]) == 0
+        assert torch.get_num_threads() == 3
 
 
 def test_another_seed_is_another_run(finished, folder, tmp_path):

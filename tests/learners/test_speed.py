@@ -15,6 +15,7 @@ import yaml
 from fastai.torch_core import set_seed
 
 from learners import _trial, speed
+from learners._threads import threads_kept
 from learners.config import SpeedSettings
 from learners.finetune import main
 from learners.speed import Work, settle
@@ -29,9 +30,8 @@ QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs",
 def threads(monkeypatch):
     """Threads are open, and are put back."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+    with threads_kept():
+        yield
 
 
 @pytest.fixture
