@@ -30,6 +30,7 @@ from datasets.errors import SecondhandError
 from learners import callbacks
 from learners.backbones import ConcatPool, Unit
 from learners.randomness import undisturbed_randomness
+from learners.steady import Door
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +174,9 @@ def _feature_loaders(
             set_seed((seed + 7919 * view) % 2**32)
             # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
             fresh = train.new(shuffle=True, drop_last=False)
-            drawn.append(_computed(learn, layers, train, fresh, folder / str(view)))
+            drawn.append(_computed(learn, layers, fresh, folder / str(view)))
     fresh = valid.new(shuffle=False, drop_last=False)
-    held = _computed(learn, layers, valid, fresh, folder / "valid")
+    held = _computed(learn, layers, fresh, folder / "valid")
     # As where the files themselves are read: a training set smaller than a batch is one batch.
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     return DataLoaders(
@@ -205,12 +206,12 @@ def _following(body: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _computed(
-    learn: Learner, layers: list[nn.Module], usual: DataLoader, fresh: DataLoader, file: Path
+    learn: Learner, layers: list[nn.Module], fresh: DataLoader, file: Path
 ) -> tuple[Tensor, Tensor]:
     """What the layers make of all that a loader has; and the targets."""
-    if "do_item" in vars(usual):  # a callback has put something before the items
-        fresh.do_item = usual.do_item
-        fresh.do_item.seed = torch.initial_seed()
+    # Its own: that of the usual loader leads through transforms that only its own iteration tells
+    # whether they are training's.
+    fresh.do_item = Door(fresh.do_item, torch.initial_seed())
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0

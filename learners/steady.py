@@ -90,8 +90,8 @@ class Door:
     Each has its own seed. One that cannot be read any more is left out of its batch, and said.
     """
 
-    def __init__(self, through: Callable[[int | None], Any]) -> None:
-        self.through, self.seed = through, 0
+    def __init__(self, through: Callable[[int | None], Any], seed: int = 0) -> None:
+        self.through, self.seed = through, seed
 
     def __call__(self, number: int | None) -> Any:
         with _drawing_from(seed_of(self.seed, number)):

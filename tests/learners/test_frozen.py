@@ -19,6 +19,7 @@ from learners.config import TrainSettings
 from learners.finetune import main
 from learners.learner import fine_tune
 from learners.predictor import Predictor
+from learners.steady import Seeds
 from tests.learners.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
 
@@ -81,6 +82,17 @@ def test_an_epoch_gives_each_file_once_and_the_next_epoch_the_next_view(folder, 
     assert not rows[0] & rows[1]
     assert len(rows[0] & rows[2]) > len(rows[0]) // 2
     assert not torch.equal(epochs[0], epochs[2]), "the order is drawn anew"
+
+
+def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  # noqa: F811
+    """fastai tells a loader's transforms whether they are training's only as it begins to run."""
+    learn = learner(folder, tmp_path, cbs=[Seeds(0)])
+    shapes = []
+    learn.model[0].register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
+    frozen_only(learn, epochs=1, views=1)
+    crops = shapes[: -(-learn.dls.train.n // 8)]
+    assert sum(shape[0] for shape in crops) == learn.dls.train.n
+    assert {shape[2:] for shape in crops} == {(64, 64)}, "files of 48 x 40, not cropped to 64"
 
 
 def test_validation_is_the_whole_networks(folder, tmp_path):  # noqa: F811

@@ -67,6 +67,22 @@ def test_within_an_epoch_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch,
     same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "count"), [("after_epoch", 1), ("after_batch", 7)])
+def test_frozen_features_come_again(pictures, tmp_path, monkeypatch, where, count):
+    """Features are not saved: a resumed run computes them anew, the same ones."""
+    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "3", "--frozen-views", "2",
+             "--epochs", "1"]  # fmt: skip
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    often = ["--checkpoint-minutes", "0"]
+    stopped(monkeypatch, Stop(count, where), [*words, *often, "--out", str(out)])
+    reached = {"after_epoch": [0, 1, 0], "after_batch": [0, 1, 2]}[where]
+    assert json.loads(newest(out).read_text())["body"]["position"] == reached
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
 class CpuScaler(MixedPrecision):
     """fastai's loss scaling where there is no GPU: the first losses overflow, then the scale grows."""
 
