@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +24,7 @@ def local_cluster(workers: int) -> Iterator[Any]:
     # A worker that died is missed for longer than a busy machine takes to start the next one.
     settings["distributed.deploy.lost-worker-timeout"] = "1h"
     with (
+        _environment_kept(),
         dask.config.set(settings),
         LocalCluster(
             n_workers=workers,
@@ -38,6 +40,19 @@ def local_cluster(workers: int) -> Iterator[Any]:
         ) as cluster,
     ):
         yield cluster
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Dask writes what its workers are to have, a thread each, into the environment of this process:
+    every program started later would compute with one thread."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ def scheduler_and_workers(
     with contextlib.ExitStack() as stack:
         run = ["scheduler", *host, "--port", "0", "--scheduler-file", str(note)]
         stack.enter_context(_process(folder, run))
-        _until(note.exists, "the scheduler's address")
+        _until(lambda: _whole(note), "the scheduler's address")
         address = json.loads(note.read_text())["address"]
         run = ["worker", address, *host, "--no-nanny", "--nthreads", "1", "--death-timeout", "60"]
         workers = [stack.enter_context(_process(folder, run)) for _ in range(count)]
@@ -52,6 +52,13 @@ def killed_when(
     yield thread
     thread.join(timeout=120)
     assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def _whole(note: Path) -> bool:
+    """It is there before it is written."""
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        return "address" in json.loads(note.read_text())
+    return False
 
 
 def _until(ready: Callable[[], bool], what: str, seconds: float = 100) -> None:

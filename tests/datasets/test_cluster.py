@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -197,6 +198,7 @@ def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
 def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     import psutil
 
+    before = dict(os.environ)
     with connect("local", workers=2) as cluster:
         me = psutil.Process()
         listening = {
@@ -210,6 +212,7 @@ def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     assert answers == {0: [0.5, 1.0], 1: [1.5, "died", 2.5], 2: [3.5], 3: [4.0, 4.5]}
     _, alive = psutil.wait_procs([p for p in listening if listening[p] and p != me], timeout=20)
     assert not alive
+    assert os.environ == before, "Dask's settings for its workers stay"
 
 
 @pytest.mark.slow
