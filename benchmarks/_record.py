@@ -13,8 +13,9 @@ import fcntl
 import json
 import os
 import platform
+import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def record(name: str, figures: Mapping[str, Any]) -> None:
         beside = path.with_suffix(".part")
         beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
         os.replace(beside, path)
+
+
+def spread(ours: Sequence[float], peer: Sequence[float]) -> list[float]:
+    """Each round's ratio of ours over the peer's: median, least, greatest."""
+    ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]
+    return [round(value, 3) for value in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 def read() -> dict[str, dict[str, Any]]:

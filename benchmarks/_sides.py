@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from benchmarks._record import spread
+
 
 class Side:
     """One of them. Its process answers each line on standard input with seconds: by the clock, and
@@ -77,8 +79,7 @@ def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, Any]:
             ("clock", ours.times, peer.times),
             ("processor", ours.work, peer.work),
         ):
-            each = [a / b for a, b in zip(mine, theirs, strict=True)]
-            found = [round(value, 3) for value in (statistics.median(each), min(each), max(each))]
+            found = spread(mine, theirs)
             figures[f"ratio of {ours.name} to {peer.name}, {what}"] = found
             print(
                 f"{ours.name} / {peer.name} by {what:9} {found[0]:.3f}  [{found[1]:.3f} to {found[2]:.3f}]"

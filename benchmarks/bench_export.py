@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners._command  # noqa: F401  (as the command does: OpenMP's waiting threads sleep)
+from benchmarks._record import record, spread
 
 
 def main() -> None:
@@ -69,6 +70,10 @@ def compare(backbone: str, settings: argparse.Namespace) -> None:
             f"{statistics.median(ratios):.2f} [{min(ratios):.2f} to {max(ratios):.2f}]  load "
             f"{os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores",
             flush=True,
+        )
+        record(
+            f"ONNX Runtime, {backbone}, {settings.size} px, batches of {bs}",
+            {"ratio of onnx to torch, clock": spread(times["onnx"], times["torch"])},
         )
 
 

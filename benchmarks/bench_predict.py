@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners._command  # noqa: F401  (as the command does: OpenMP's waiting threads sleep)
+from benchmarks._record import record, spread
 
 
 def main() -> None:
@@ -67,6 +68,8 @@ def main() -> None:
         f"ratio {statistics.median(ratios):.2f}  [{min(ratios):.2f} to {max(ratios):.2f}]  "
         f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
     )
+    what = f"prediction, {predictor.bundle.spec.backbone}, {settings.engine}"
+    record(what, {"ratio of ours to bare, clock": spread(times["ours"][1:], times["bare"][1:])})
 
 
 if __name__ == "__main__":

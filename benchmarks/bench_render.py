@@ -38,6 +38,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 import numpy as np
 from PIL.Image import Image
 
+from benchmarks._record import record, spread
 from datasets.cache import PictureCache
 from datasets.spectrogram import AudioRecipe
 
@@ -194,6 +195,14 @@ def main() -> None:
     print(f"two processes of transforms alone do {np.median(gains) / 500:.2f}x the work of one")
     print(f"one process    {np.median(ones / bares):6.2f}x the bare cost (target 1.35 at most)")
     print(f"one process    {np.median(ones / least):6.2f}x the bare cost with our encoder")
+    record(
+        "rendering",
+        {
+            "ratio of one process to the peer, default size, clock": spread(ones, large),
+            "ratio of one process to the peer, 0.72 inch, clock": spread(ones, small),
+            "ratio of one process to bare, clock": spread(ones, bares),
+        },
+    )
     print(f"warm           {np.median(ones) / np.median(rows['warm']):6.0f}x the cold (target 20)")
 
 

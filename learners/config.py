@@ -131,9 +131,9 @@ class TrainSettings:
     epochs: int = option(5, "epochs with all weights")
     freeze_epochs: int = option(1, "epochs before that with the head alone")
     frozen_views: int = option(
-        0,
-        "in those epochs the body computes each file once in so many augmented views, 2 in a probe; "
-        "0 computes all anew in every epoch",
+        2,
+        "in those epochs the body computes each file once in so many augmented views; 0 computes "
+        "all anew in every epoch",
     )
     probe: int = option(
         0,
@@ -177,10 +177,7 @@ class TrainSettings:
         """
         usual = 2.0 if kind == "sound" else 100.0
         settled = replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
-        if not self.probe:
-            return settled
-        views = self.frozen_views or 2
-        return replace(settled, epochs=0, freeze_epochs=self.probe, frozen_views=views)
+        return replace(settled, epochs=0, freeze_epochs=self.probe) if self.probe else settled
 
 
 @dataclass

@@ -27,9 +27,10 @@ from learners.finetune import main
 from tests.pictures import write_pictures
 
 #: Without BatchNorm, whose statistics are of a process's own part on CPUs, and without dropout two
-#: processes compute what one does, but for the order in which numbers are added.
+#: processes compute what one does, but for the order in which numbers are added; nor do several
+#: processes keep features.
 QUICK = ["--backbone", "test_vit", "--no-pretrained", "--size", "160", "--dropout", "0", "--bs", "8",
-         "--workers", "0", "--precision", "fp32"]  # fmt: skip
+         "--workers", "0", "--precision", "fp32", "--frozen-views", "0"]  # fmt: skip
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
           "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
