@@ -44,8 +44,13 @@ class Side:
         self.work.append(self.processor)
 
     def end(self) -> None:
-        self.process.terminate()
-        self.process.wait()
+        assert self.process.stdin
+        self.process.stdin.close()  # it then removes what it wrote
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()
+            self.process.wait()
 
 
 def compare(ours: Side, *peers: Side, rounds: int = 5) -> dict[str, Any]:

@@ -15,6 +15,7 @@ at most 1/8 of fastai's.
 from __future__ import annotations
 
 import argparse
+import atexit
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ from benchmarks._record import record
 from benchmarks._sides import Side, compare, serve
 
 BS = 32
+#: Folders that last as long as their side's process.
+PASSING = ExitStack()
+atexit.register(PASSING.close)
 
 
 def main() -> None:
@@ -41,6 +45,8 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--side", choices=["ours", "fastai", "bare"])
     settings = parser.parse_args()
+    if Path(settings.data).exists():
+        settings.data = str(Path(settings.data).resolve())  # fastai's side looks from the root
     sides: dict[str, Callable[[argparse.Namespace], Callable[[], object]]] = {
         "ours": _frozen if settings.frozen else _ours,
         "fastai": _fastai,
@@ -105,7 +111,7 @@ def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
 
 
 def _ours(settings: argparse.Namespace) -> Callable[[], None]:
-    learn = _learner(settings, ExitStack())
+    learn = _learner(settings, PASSING)
     learn.unfreeze()
     return lambda: _epoch(learn)
 
@@ -118,7 +124,7 @@ def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
 
     from learners.frozen import frozen_features
 
-    learn = _learner(settings, ExitStack())
+    learn = _learner(settings, PASSING)
     learn.freeze()
     begin, done = threading.Semaphore(0), threading.Semaphore(0)
 
