@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,7 +87,7 @@ def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
     return network, preprocessing
 
 
-def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
+def _learner(settings: argparse.Namespace) -> Any:
     """As `learners.members` makes it."""
     from fastxtend.callback.channelslast import ChannelsLast
 
@@ -99,7 +101,7 @@ def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
     keep_memory()
     frame, classes = _table(settings)
     network, preprocessing = _network(settings, len(classes))
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder = Path(PASSING.enter_context(tempfile.TemporaryDirectory()))
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
@@ -111,7 +113,7 @@ def _learner(settings: argparse.Namespace, stack: ExitStack) -> Any:
 
 
 def _ours(settings: argparse.Namespace) -> Callable[[], None]:
-    learn = _learner(settings, PASSING)
+    learn = _learner(settings)
     learn.unfreeze()
     return lambda: _epoch(learn)
 
@@ -124,7 +126,7 @@ def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
 
     from learners.frozen import frozen_features
 
-    learn = _learner(settings, PASSING)
+    learn = _learner(settings)
     learn.freeze()
     begin, done = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -136,8 +138,12 @@ def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
             done.release()
 
     def train() -> None:
-        with learn.no_bar(), learn.no_logging(), frozen_features(learn, 2, 10_000):
-            learn.fit_one_cycle(10_000, 1e-3, cbs=[Turns()])
+        try:
+            with learn.no_bar(), learn.no_logging(), frozen_features(learn, 2, 10_000):
+                learn.fit_one_cycle(10_000, 1e-3, cbs=[Turns()])
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # else the rounds wait for a thread that is no more
 
     threading.Thread(target=train, daemon=True).start()
 

@@ -206,6 +206,11 @@ def keep(prepared: Prepared, train: Sequence[str], valid: Sequence[str]) -> None
     Those are forked anew for every epoch, and whatever page of its memory the training writes to
     while one lives, all activations among them, is copied first: 15 s of system time in an epoch of
     3 s, on a virtual machine where that is slow. A file that cannot be read is the loader's to name.
+
+    Parameters
+    ----------
+    train, valid : paths, to be opened as `Prepared` opens them for either; without a store nothing
+        is done.
     """
     if prepared.store is None:
         return
