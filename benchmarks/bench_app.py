@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-import learners._command  # noqa: E402, F401  (as the command does: OpenMP's waiting threads sleep)
+import learners._command  # noqa: E402, F401  (as the command does: waiting threads sleep)
 
 BARE = """
 import json, sys, torch, timm

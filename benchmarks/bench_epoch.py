@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import record
 from benchmarks._sides import Side, compare, serve
+from learners.machine import SLEEPING
 
 BS = 32
 #: Folders that last as long as their side's process.
@@ -60,11 +61,10 @@ def main() -> None:
     names = ("data", "backbone", "size", "items", "precision")
     words = [w for key in names for w in (f"--{key}", str(getattr(settings, key)))]
     words += ["--frozen"] * settings.frozen
-    passive = {"OMP_WAIT_POLICY": "PASSIVE"}  # as the command sets it
-    ours = Side(__file__, "ours", *words, **passive)
+    ours = Side(__file__, "ours", *words, **SLEEPING)
     peers = [Side(__file__, "fastai", *words)]
     if not settings.frozen:
-        peers.append(Side(__file__, "bare", *words, **passive))
+        peers.append(Side(__file__, "bare", *words, **SLEEPING))
     found = compare(ours, *peers, rounds=settings.rounds)
     frozen = "frozen " if settings.frozen else ""
     record(f"{frozen}epoch, {settings.backbone}, {settings.size} px", found)
@@ -96,7 +96,7 @@ def _learner(settings: argparse.Namespace) -> Any:
     from learners import callbacks
     from learners.config import TrainSettings
     from learners.learner import make_learner
-    from learners.speed import keep_memory
+    from learners.machine import keep_memory
 
     keep_memory()
     frame, classes = _table(settings)
@@ -160,7 +160,7 @@ def _bare(settings: argparse.Namespace) -> Callable[[], None]:
     from torch.nn import functional
 
     from learners import callbacks
-    from learners.speed import keep_memory
+    from learners.machine import keep_memory
 
     keep_memory()
     frame, classes = _table(settings)

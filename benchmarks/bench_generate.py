@@ -9,15 +9,15 @@ each token. A GPT with GPT-2's layers at half its width; the tokens are checked 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import learners._command  # noqa: F401  (as the commands do: waiting threads sleep)
 
+# isort: split
 import torch
 
 from learners.scratch.gpt import GPT, GPTConfig

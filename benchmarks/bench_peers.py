@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import record
 from benchmarks._sides import Side, compare, serve
+from learners.machine import SLEEPING
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -164,9 +165,7 @@ def main() -> None:
                  for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
         words += ["--folder", passing]
         for name in settings.peers:
-            mine, peer = (
-                Side(__file__, side, *words, OMP_WAIT_POLICY="PASSIVE") for side in ("ours", name)
-            )
+            mine, peer = (Side(__file__, side, *words, **SLEEPING) for side in ("ours", name))
             compare(mine, peer, settings.rounds)
             ratios = [a / b for a, b in zip(mine.times, peer.times, strict=True)]
             figures[f"ratio ours / {name}"] = [

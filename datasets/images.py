@@ -142,7 +142,8 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
                 if picture.format == "PPM" and picture.mode == "I":
                     # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.
                     return _grey(np.asarray(picture) / np.float32(257))
-                return _to_rgb(ImageOps.exif_transpose(picture))
+                ImageOps.exif_transpose(picture, in_place=True)
+                return _to_rgb(picture)
     except BadFile:
         raise
     except FileNotFoundError:

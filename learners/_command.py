@@ -14,11 +14,9 @@ from typing import Any
 
 from datasets.errors import SecondhandError
 from learners import ranks
+from learners.machine import let_waiting_threads_sleep
 
-# A thread of OpenMP that waits for its fellows spins, and takes the core that one of them, or a
-# worker that decodes pictures, needs: on two busy cores a training step was seen to take six times
-# as long. Read once, when torch loads its OpenMP, so it stands where every command begins.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+let_waiting_threads_sleep()
 
 
 def run(main: Callable[[], int]) -> None:

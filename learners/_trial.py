@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learners._threads import threads_kept
 from learners.config import SpeedSettings
+from learners.machine import threads_kept
 
 
 class Trial:

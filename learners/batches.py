@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets._workers import CRASHED
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
-from learners._threads import threads_kept
 from learners.answers import BAD_FILE, Prediction, refused
+from learners.machine import threads_kept
 
 if TYPE_CHECKING:
     from datasets.cluster import Cluster

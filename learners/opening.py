@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,17 @@ from datasets.images import Preprocessing, open_picture, pixels
 from datasets.recipe import Recipe
 from learners.answers import NO_SIGNAL
 
+Asked = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | str
+
+
+def as_source(asked: Asked, at: float | None = None) -> Source:
+    """A file, a table's row or a source; ``at`` is for what names no moment itself."""
+    if isinstance(asked, Source):
+        # A table's empty cells are NaN.
+        times = (None if t is None or t != t else t for t in asked[1:])
+        return Source(asked.path, *times)
+    return Source(os.fspath(asked), at=at)
 
 
 @dataclass(frozen=True)
@@ -42,13 +53,15 @@ class Opener:
 
 @dataclass(frozen=True)
 class Cutter:
-    """The windows of a long recording; else what was asked."""
+    """The windows of a long recording; else what was asked, as of a moment."""
 
     recipe: Recipe
     overlap: float
 
     def __call__(self, source: Source) -> list[Source]:
-        path, start, end, _ = source
+        path, start, end, at = source
+        if at is not None:
+            return [source]
         try:
             spans = self.recipe.spans(path, start=start, end=end, overlap=self.overlap)
         except BadFile:  # it is opened once more, and answered with what is wrong

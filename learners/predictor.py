@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from contextlib import closing
+from itertools import groupby, islice
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from datasets._workers import CRASHED, Apart, Pending
+from datasets._workers import CRASHED, Apart
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.spectrogram import AudioRecipe, recipe_from_dict
@@ -34,12 +34,12 @@ from learners.answers import (
 )
 from learners.bundle import Bundle, load_bundle, read_confidence
 from learners.engine import asking, pick_device
-from learners.opening import Cutter, Opened, Opener
+from learners.machine import CoreEach, keep_memory
+from learners.opening import Asked, Cutter, Opened, Opener, as_source
 from learners.views import PLAIN, look_and_average
 
 __all__ = ["Prediction", "Predictor", "pick_device"]
 
-Asked = str | os.PathLike[str] | Source
 #: What was asked, with its number, and the whole or a window of it.
 Part = tuple[tuple[int, Source], Source]
 
@@ -50,7 +50,7 @@ _DIED = BadFile("", CRASHED)
 
 
 class Predictor:
-    """Answers for files, with one loaded model.
+    """Answers for files, with one loaded model. On a CPU its process keeps freed memory for itself.
 
     Parameters
     ----------
@@ -76,6 +76,8 @@ class Predictor:
         self.classes = self.bundle.classes
         self.engine = engine
         self.device = torch.device(pick_device(device, engine))
+        if self.device.type == "cpu":
+            keep_memory()
         # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
         self.network = self.bundle.network.to(self.device).to(memory_format=torch.channels_last)
         self.ask = asking(self.network, self.bundle.spec, engine)
@@ -100,6 +102,7 @@ class Predictor:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
         self._opener = Opener(preprocessing, self.recipe)
+        self._cores = CoreEach()
         self._openers: Apart[Source, Opened] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None
 
@@ -137,7 +140,7 @@ class Predictor:
         """As `predict`, with the logits and features that each prediction rests on."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
-        asked = enumerate(_source(path, at) for path in paths)  # a file may be asked about twice
+        asked = enumerate(as_source(path, at) for path in paths)  # a file may be asked about twice
         for (_, source), group in groupby(
             self._judged(self._parts(asked), bs, workers), key=itemgetter(0)
         ):
@@ -153,24 +156,31 @@ class Predictor:
 
     def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
-        return self._opener(_source(source))
+        return self._opener(as_source(source))
 
     def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
         """As `open`, each where its decoder may die; some are opened ahead."""
         apart = self._apart(workers)
-        waiting: deque[Pending[Source, Opened]] = deque()
-        for source in sources:
-            waiting.append(apart.submit(_source(source)))
-            if len(waiting) > 8 * apart.workers:
-                yield apart.result(waiting.popleft())
-        while waiting:
-            yield apart.result(waiting.popleft())
+        for _, opened in apart.ahead(sources, 8 * apart.workers, of=as_source):
+            yield opened
 
-    @torch.inference_mode()
     def forward(
         self, batch: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
+        threads = torch.get_num_threads()
+        # Where most cores would have no part, they work on one together.
+        if self.device.type != "cpu" or self.engine != "torch" or 2 * len(batch) < threads:
+            return self._forward(batch)
+        parts = np.array_split(batch, min(threads, len(batch)))
+        done = self._cores.map(self._forward, parts)
+        logits, features = zip(*done, strict=True)
+        return np.concatenate(logits), np.concatenate(features)
+
+    @torch.inference_mode()
+    def _forward(
+        self, batch: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         x = torch.from_numpy(batch).to(self.device)
         # The arithmetic of the validation DataLoader, to the last bit.
         x = x.float().div_(255).sub_(self.mean).div_(self.std)
@@ -184,23 +194,11 @@ class Predictor:
         if not isinstance(self.recipe, AudioRecipe):
             yield from ((one, one[1]) for one in asked)
             return
-        cutter = Cutter(self.recipe, self.bundle.overlap)
-        ahead: deque[tuple[tuple[int, Source], Pending[Source, list[Source]] | None]] = deque()
         if self._cutters is None:
-            self._cutters = Apart(cutter, 1, [])
-        for one in asked:
-            ahead.append((one, self._cutters.submit(one[1]) if one[1].at is None else None))
-            if len(ahead) > _AHEAD:
-                yield from self._cut(*ahead.popleft())
-        while ahead:
-            yield from self._cut(*ahead.popleft())
-
-    def _cut(
-        self, one: tuple[int, Source], pending: Pending[Source, list[Source]] | None
-    ) -> Iterator[Part]:
-        found = self._cutters.result(pending) if self._cutters and pending else []
-        for part in found or [one[1]]:
-            yield one, part
+            self._cutters = Apart(Cutter(self.recipe, self.bundle.overlap), 1, [])
+        for one, found in self._cutters.ahead(asked, _AHEAD, of=itemgetter(1)):
+            for part in found or [one[1]]:
+                yield one, part
 
     def start(self) -> None:
         """Start the processes that open files, where the first question shall not have to."""
@@ -274,27 +272,8 @@ class Predictor:
     ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
         """Batches of opened parts, two batches ahead of the network."""
         apart = self._apart(workers)
-        waiting: deque[tuple[tuple[int, Source], Pending[Source, Opened]]] = deque()
-        try:
-            exhausted = False
-            while waiting or not exhausted:
-                while not exhausted and len(waiting) < 3 * bs:
-                    found = next(parts, None)
-                    if found is None:
-                        exhausted = True
-                    else:
-                        waiting.append((found[0], apart.submit(found[1])))
-                taken = [waiting.popleft() for _ in range(min(bs, len(waiting)))]
-                if taken:
-                    yield [(one, pending.item, apart.result(pending)) for one, pending in taken]
-        finally:
-            for _, pending in waiting:
-                pending.future.cancel()
-
-
-def _source(asked: Asked, at: float | None = None) -> Source:
-    if isinstance(asked, Source):
-        # A table's empty cells are NaN.
-        times = (None if t is None or t != t else t for t in asked[1:])
-        return Source(asked.path, *times)
-    return Source(os.fspath(asked), at=at)
+        chunk = max(1, bs // (2 * apart.workers))
+        opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
+        with closing(opened):
+            while taken := list(islice(opened, bs)):
+                yield [(one, source, found) for (one, source), found in taken]

@@ -21,7 +21,6 @@ from datasets.errors import SecondhandError
 from learners import callbacks, ranks
 from learners._galleries import Pictures
 from learners._replace import write_beside
-from learners._threads import threads_kept
 from learners.backbones import MAX_MEMBERS
 from learners.bundle import MAX_OVERLAP, Bundle, read_confidence, save_bundle
 from learners.config import (
@@ -37,13 +36,13 @@ from learners.config import (
 from learners.folder import provenance, write_csv
 from learners.heldout import answer, calibrate, reference_rows
 from learners.items import load_items
+from learners.machine import keep_memory, threads_kept
 from learners.measure import judge, measure, plain
 from learners.members import train_members
 from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
 from learners.resume import FINISHED, write_config
-from learners.speed import keep_memory
 from learners.suspects import near_duplicates
 from learners.views import views_for
 

@@ -8,7 +8,6 @@ in the cache, for this machine, network, size and batch.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import logging
@@ -16,7 +15,6 @@ import math
 import os
 import platform
 import re
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -104,20 +102,6 @@ def record(folder: Path, speed: SpeedSettings) -> None:
         line = yaml.safe_dump({name: value}).strip()
         text = re.sub(rf"(?m)^{name}: .*$", line.replace("\\", r"\\"), text)
     _write(file, text)
-
-
-def keep_memory() -> bool:
-    """Let the C library keep the memory of activations from one step to the next. True if it does.
-
-    It gives large blocks back to the system as soon as they are free, and every step then touches
-    them anew, a page fault each 4 KiB: a fifth of a training step on a CPU (EfficientNet-Lite0,
-    160 px, 32 pictures). glibc only; elsewhere nothing is done.
-    """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None)
-        m_trim_threshold, m_mmap_max = -1, -4  # malloc.h
-        return bool(libc.mallopt(m_mmap_max, 0) and libc.mallopt(m_trim_threshold, 2**31 - 1))
-    return False
 
 
 # --- what there is to choose from ---------------------------------------------------------------

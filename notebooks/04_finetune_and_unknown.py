@@ -44,9 +44,9 @@ from learners.callbacks import Ema
 from learners.config import ConfidenceSettings, TrainSettings
 from learners.heldout import answer, calibrate
 from learners.learner import find_lr, fine_tune, make_learner
+from learners.machine import keep_memory
 from learners.measure import figures
 from learners.predictor import Predictor
-from learners.speed import keep_memory
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})

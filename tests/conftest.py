@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
-# Before torch loads its OpenMP; see learners/_command.py.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 import pytest
+
+from learners.machine import let_waiting_threads_sleep
+
+let_waiting_threads_sleep()  # before torch and NumPy are loaded
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,11 @@ def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     answers = dict(in_parallel(lengths, chunks, workers, -1))
     assert [answers[n] for n in range(4)] == [[1, 2], [3, -1, 4], [5], [6]]
     calls: Apart[str, int] = Apart(length, workers, -1)
-    pending = [calls.submit(word) for word in ("a", deadly, "bb", "ccc")]
-    assert [calls.result(one) for one in pending] == [1, -1, 2, 3]
-    assert calls.result(calls.submit("dddd")) == 4, "and it goes on"
+    for chunk in (1, 3):
+        words = ["a", deadly, "bb", "ccc"]
+        found = list(calls.ahead(words, 4, of=str, chunk=chunk))
+        assert found == list(zip(words, [1, -1, 2, 3], strict=True))
+        assert list(calls.ahead(["dddd"], 4, of=str)) == [("dddd", 4)], "and it goes on"
     assert apart(length, deadly, -1) == -1
     assert apart(length, "a", -1) == 1
 
@@ -61,15 +64,53 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
     calls: Apart[str, int] = Apart(length, 1, -1)
-    pending = [calls.submit(word) for word in ("endless", "a")]
-    assert [calls.result(one) for one in pending] == [-1, 1]
+    assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100])
+def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
+    taken: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(40):
+            taken.append(number)
+            yield number
+
+    calls: Apart[int, int] = Apart(abs, 2, -1)
+    answers = calls.ahead(numbers(), 10, of=lambda number: -number, chunk=chunk)
+    for number in range(40):
+        assert next(answers) == (number, number)
+        assert len(taken) <= min(40, number + 1 + 10 + 2 * chunk)
+    assert list(answers) == []
+    assert list(calls.ahead([], 10, of=abs)) == []
+
+
+def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
+    calls: Apart[str, None] = Apart(_note, 1, None)
+    names = [str(tmp_path / str(n)) for n in range(50)]
+    answers = calls.ahead(names, 50, of=str)
+    next(answers)
+    answers.close()
+    assert list(calls.ahead([str(tmp_path / "last")], 1, of=str))
+    assert (tmp_path / "last").exists()
+    assert len(list(tmp_path.iterdir())) < 20
+
+
+def _note(name: str) -> None:
+    time.sleep(0.02)
+    Path(name).touch()
+
+
+def test_who_works_ahead_lets_the_caller_go_first() -> None:
+    calls: Apart[int, int] = Apart(os.nice, 1, -1)
+    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + _workers.BEHIND))]
 
 
 def test_the_tasks_own_errors_come_back_whole() -> None:
     calls: Apart[str, int] = Apart(length, 1, -1)
     with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as caught:
-        calls.result(calls.submit("bad"))
+        list(calls.ahead(["a", "bad"], 2, of=str))
     assert (caught.value.path, caught.value.reason) == ("a.wav", "damaged")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.path, again.reason, str(again)) == ("a.wav", "damaged", "a.wav: damaged")
@@ -108,14 +149,14 @@ def test_workers_hold_no_connection_of_their_parent() -> None:
     near, far = socket.socketpair()
     reader, writer = os.pipe()
     apart = Apart(abs, 1, -1)
-    assert apart.result(apart.submit(-3)) == 3
+    assert apart.result(apart.submit([-3])) == [3]
     near.close()
     os.close(writer)
     far.settimeout(10)
     assert far.recv(1) == b"", "the worker is there still, and the connection is over"
     os.set_blocking(reader, False)
     assert os.read(reader, 1) == b"", "and the pipe"
-    assert apart.result(apart.submit(-4)) == 4
+    assert apart.result(apart.submit([-4])) == [4]
     apart.close()
     far.close()
     os.close(reader)

@@ -11,10 +11,10 @@ import torch
 
 from datasets.cluster import Cluster, connect
 from datasets.errors import SecondhandError
-from learners._threads import threads_kept
 from learners.backbones import NetworkSpec, build
 from learners.batches import predict_on
 from learners.bundle import Bundle, save_bundle
+from learners.machine import threads_kept
 from learners.predict import main
 from learners.predictor import Predictor
 from tests.cluster import killed_when, scheduler_and_workers

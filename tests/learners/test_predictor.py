@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones import NetworkSpec, build
 from learners.bundle import Bundle, save_bundle
+from learners.machine import threads_kept
 from learners.predictor import Prediction, Predictor
 from tests.learners.confidences import settings
 
@@ -104,7 +106,8 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     seen: list[torch.Tensor] = []
     predictor = Predictor(bundle(preprocessing), device="cpu")
     predictor.network[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    list(predictor.predict(pictures, bs=5))
+    with threads_kept(1):  # one after the other
+        list(predictor.predict(pictures, bs=5))
     frame = pd.DataFrame({"path": [str(path) for path in pictures], "label": "a", "split": "valid"})
     frame = pd.concat([frame, frame.head(4).assign(split="train")], ignore_index=True)
     block = PictureBlock(preprocessing, Augmentation())
@@ -113,6 +116,22 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     assert len(expected) == len(pictures)
     assert expected.std() > 0.3
     torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 40])
+@pytest.mark.parametrize("count", [1, 3, 17])
+def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, threads, count):
+    predictor = Predictor(model, device="cpu")
+    batch = np.stack([predictor.open(str(path)) for path in islice(cycle(pictures), count)])
+    with threads_kept(threads):
+        logits, features = predictor.forward(batch)
+    mean, std = (
+        np.array(v)[:, None, None] for v in (model.preprocessing.mean, model.preprocessing.std)
+    )
+    with torch.inference_mode():
+        expected = model.network(torch.from_numpy((batch / 255.0 - mean) / std).float()).numpy()
+    assert len(features) == count
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_fastai_is_not_imported(model, pictures, tmp_path):

@@ -19,11 +19,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
-from learners._threads import threads_kept
 from learners.config import RunSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.folder import run_folder
+from learners.machine import threads_kept
 from learners.predictor import Predictor
 from tests.pictures import write_pictures
 

@@ -15,9 +15,9 @@ import yaml
 from fastai.torch_core import set_seed
 
 from learners import _trial, speed
-from learners._threads import threads_kept
 from learners.config import SpeedSettings
 from learners.finetune import main
+from learners.machine import threads_kept
 from learners.speed import Work, settle
 from tests.learners.test_callbacks import CNN, _state, folder, learner, quietly  # noqa: F401
 from tests.pictures import write_pictures
@@ -274,30 +274,3 @@ def test_the_runs_settings_say_what_was_used(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "SHORTEST", 0.0)
     again = tmp_path / "again"
     assert main(["--config", str(out / "config.yaml"), "--out", str(again)]) == 0
-
-
-def test_memory_is_kept_between_steps():
-    """In a process of its own: page faults of a large block allocated again and again."""
-    import subprocess
-    import sys
-
-    program = (
-        "import resource, sys, torch\n"
-        "from learners.speed import keep_memory\n"
-        "kept = sys.argv[1] == 'keep' and keep_memory()\n"
-        "def touch():\n"
-        "    torch.empty(30_000_000).fill_(1)\n"
-        "for _ in range(5): touch()\n"  # until the heap has its shape
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for _ in range(5): touch()\n"
-        "print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n"
-    )
-    root = Path(__file__).parents[2]
-    faults = {}
-    for mode in ("plain", "keep"):
-        ran = subprocess.run([sys.executable, "-c", program, mode], cwd=root, check=True,
-                             capture_output=True, text=True, timeout=120)  # fmt: skip
-        kept, faults[mode] = map(int, ran.stdout.split())
-        if mode == "keep" and not kept:
-            pytest.skip("this C library has no mallopt")
-    assert faults["keep"] < faults["plain"] / 3

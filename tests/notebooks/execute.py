@@ -16,6 +16,8 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from learners.machine import SLEEPING
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 CELL_SECONDS = 300
@@ -36,8 +38,7 @@ def execute(script: Path) -> nbformat.NotebookNode:
     """
     notebook = jupytext.read(script)
     # The packages beside this file are meant, not those of another copy that is installed.
-    environment = dict(os.environ)
-    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands set it for themselves
+    environment = {**SLEEPING, **os.environ}  # as the commands set it for themselves
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     )

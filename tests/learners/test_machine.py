@@ -1,0 +1,111 @@
+"""Cores, waiting threads and freed memory of a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from learners.machine import SLEEPING, CoreEach, threads_kept
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_memory_is_kept_between_steps():
+    """In a process of its own: page faults of a large block allocated again and again."""
+    program = (
+        "import resource, sys, torch\n"
+        "from learners.machine import keep_memory\n"
+        "kept = sys.argv[1] == 'keep' and keep_memory()\n"
+        "def touch():\n"
+        "    torch.empty(30_000_000).fill_(1)\n"
+        "for _ in range(20): touch()\n"  # until the heap has its shape
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "for _ in range(5): touch()\n"
+        "print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n"
+    )
+    faults = {}
+    for mode in ("plain", "keep"):
+        ran = subprocess.run([sys.executable, "-c", program, mode], cwd=ROOT, check=True,
+                             capture_output=True, text=True, timeout=120)  # fmt: skip
+        kept, faults[mode] = map(int, ran.stdout.split())
+        if mode == "keep" and not kept:
+            pytest.skip("this C library has no mallopt")
+    assert faults["keep"] < faults["plain"] / 3
+
+
+def test_memory_of_other_threads_is_kept_too():
+    """Theirs would lie in arenas that are too small to keep it: page faults, as above."""
+    program = (
+        "import resource, sys, threading, torch\n"
+        "from learners.machine import keep_memory\n"
+        "if not keep_memory(): sys.exit(77)\n"
+        "def touch():\n"
+        "    for _ in range(5): torch.empty(5_000_000).fill_(1)\n"
+        "def faults():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    thread = threading.Thread(target=touch)\n"
+        "    thread.start(); thread.join()\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "for _ in range(4): faults()\n"  # until the heap has its shape
+        "print(faults())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+                         timeout=120)  # fmt: skip
+    if ran.returncode == 77:
+        pytest.skip("this C library has no mallopt")
+    assert int(ran.stdout) < 5_000_000 * 4 / 4096, "not one of the five was touched anew"
+
+
+@pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
+def test_commands_let_waiting_threads_sleep(module):
+    """Before torch and NumPy are there, for they read it once; what the user set stays."""
+    program = (
+        "import os, sys\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name in ('torch', 'numpy'): assert os.environ.get('OMP_WAIT_POLICY'), name\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        f"import learners.{module}\n"
+        f"print([os.environ[name] for name in {list(SLEEPING)}])\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in SLEEPING}
+    for own, expected in (({}, SLEEPING), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
+        expected = expected or {**SLEEPING, **own}
+        ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env={**clean, **own},
+                             check=True, capture_output=True, text=True, timeout=120)  # fmt: skip
+        assert ran.stdout.strip() == str(list(expected.values()))
+
+
+def test_each_part_has_a_thread_of_its_own():
+    cores = CoreEach()
+    together = threading.Barrier(3, timeout=30)
+
+    def task(part: int) -> tuple[int, int]:
+        together.wait()
+        time.sleep(0.01 * (3 - part))
+        return 10 * part, torch.get_num_threads()
+
+    with threads_kept(3):
+        assert cores.map(task, [1, 2, 3]) == [(10, 1), (20, 1), (30, 1)]
+        assert torch.get_num_threads() == 3
+        later: list[int] = []
+        fresh = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        fresh.start()
+        fresh.join()
+        assert later == [3], "nor do threads that come later compute with one"
+
+
+def test_more_parts_than_before_and_an_error_of_one():
+    cores = CoreEach()
+    assert cores.map(abs, [-1, 2]) == [1, 2]
+    assert cores.map(abs, [-1, 2, -3, 4]) == [1, 2, 3, 4]
+    with pytest.raises(ZeroDivisionError):
+        cores.map(lambda n: 1 / n, [1, 0])
+    assert cores.map(abs, [-5]) == [5]
