@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
 import pytest
 
+from app.server import serve
 from app.serving import Busy, Limits, Served, load
 from datasets.cache import Item as Source
 from datasets.errors import SecondhandError
@@ -124,3 +126,10 @@ def test_models_are_named_by_their_runs(tmp_path):
 def test_limits_are_checked():
     with pytest.raises(SecondhandError, match="--max-mb 0, --queue -1"):
         Limits(megabytes=0, queue=-1)
+
+
+def test_the_networks_threads_need_not_wait_long_for_the_interpreter():
+    before = sys.getswitchinterval()
+    with serve({"a": Served("a", Predictor(colours()))}):
+        assert sys.getswitchinterval() <= 1e-3
+    assert sys.getswitchinterval() == before
