@@ -19,7 +19,8 @@ def ratios(found: dict[str, dict[str, Any]]) -> list[tuple[str, list[float]]]:
         for key, value in entry["figures"].items():
             if key.startswith("ratio"):
                 numbers = value if isinstance(value, list) else [value] * 3
-                rows.append((f"{name} {key.removeprefix('ratio')}".strip(), numbers))
+                what = key.removeprefix("ratio").removeprefix(" of").strip()
+                rows.append((f"{name}: {what}", numbers))
     return rows
 
 
@@ -34,15 +35,19 @@ def main() -> int:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.35 * len(rows)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(11, 1 + 0.25 * len(rows)), layout="constrained")
+    beside = axes.get_yaxis_transform()  # x in parts of the width
     for place, (_, (median, least, greatest)) in enumerate(reversed(rows)):
-        axes.plot([least, greatest], [place, place], color="0.6")
+        axes.plot([least, greatest], [place, place], color="0.6", linewidth=3)
         axes.plot(median, place, "o", color="tab:blue")
-        axes.annotate(f" {median:.2f}", (greatest, place), va="center")
+        axes.text(1.01, place, f"{median:.3g}", transform=beside, va="center")
     axes.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)])
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.grid(axis="y", color="0.92")
+    axes.set_axisbelow(True)
     axes.axvline(1, color="0.3", linestyle=":")
     axes.set_xscale("log")
-    axes.set_xlabel("ratio: median, least and greatest; each benchmark says of what")
+    axes.set_xlabel("ratio of the first to the second: median, from the least to the greatest")
     figure.savefig(out, dpi=120)
     print(out)
     return 0
