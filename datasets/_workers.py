@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import signal
-import stat
 import sys
 import threading
 from collections import deque
@@ -20,9 +18,10 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
+
+from datasets._settling import connections, settle_in, settle_quietly
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +33,6 @@ CRASHED = "the process that read it died or did not end (a fault in the decoder,
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
 FORKS = sys.platform == "linux"
-#: A network's threads wait for the slowest among them: who works ahead of it takes the time that
-#: they leave (a tenth of it, should the caller's cores be taken altogether by others).
-BEHIND = 10
 
 
 def cores() -> int:
@@ -163,7 +159,7 @@ class Apart(Generic[T, R]):
     def _start(self) -> Executor:
         if not _may_fork():
             return ThreadPoolExecutor(self.workers)
-        return _pool(self.workers, _settle_quietly)
+        return _pool(self.workers, settle_quietly)
 
     def close(self) -> None:
         """End the processes; another call starts new ones."""
@@ -254,55 +250,7 @@ def _pool(
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
-    held = frozenset(_connections().values() if FORKS else ())  # before the pool has its own
+    held = frozenset(connections().values() if FORKS else ())  # before the pool has its own
     return ProcessPoolExecutor(
-        count, mp_context=context, initializer=initializer or _settle_in, initargs=(held,)
+        count, mp_context=context, initializer=initializer or settle_in, initargs=(held,)
     )
-
-
-def _settle_in(held: frozenset[int]) -> None:
-    """One thread for each worker, or all of them contend for every core; and no orphans."""
-    from threadpoolctl import threadpool_limits
-
-    _let_go_of(held)
-    threadpool_limits(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _connections() -> dict[int, int]:
-    """Sockets and pipes that are open here, by their descriptors: what identifies each."""
-    found: dict[int, int] = {}
-    if os.path.isdir("/proc/self/fd"):
-        for number in map(int, os.listdir("/proc/self/fd")):
-            with suppress(OSError):  # the listing's own is closed by now
-                state = os.fstat(number)
-                if number > 2 and (stat.S_ISSOCK(state.st_mode) or stat.S_ISFIFO(state.st_mode)):
-                    found[number] = state.st_ino
-    return found
-
-
-def _let_go_of(connections: frozenset[int]) -> None:
-    """A fork holds what its parent is connected to: who waits for its end would wait for this one.
-
-    The numbers stay taken, by the null device: objects that stand for them here close nothing else.
-    """
-    null = os.open(os.devnull, os.O_RDWR)
-    for number, connection in _connections().items():
-        if connection in connections:
-            os.dup2(null, number)
-    os.close(null)
-
-
-def _settle_quietly(held: frozenset[int]) -> None:
-    """Ctrl-C is for the process that asks, which ends these; the processor is its own first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(BEHIND)
-    _settle_in(held)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

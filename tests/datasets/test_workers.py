@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from datasets import _workers, images
+from datasets._settling import BEHIND
 from datasets._workers import CRASHED, Apart, apart, in_parallel
 from datasets.errors import BadFile
 from datasets.table import load_table
@@ -104,7 +105,7 @@ def _note(name: str) -> None:
 
 def test_who_works_ahead_lets_the_caller_go_first() -> None:
     calls: Apart[int, int] = Apart(os.nice, 1, -1)
-    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + _workers.BEHIND))]
+    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + BEHIND))]
 
 
 def test_the_tasks_own_errors_come_back_whole() -> None:
