@@ -178,6 +178,7 @@ def draw(found: dict[str, Any], out: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
 
     figure, axes = pyplot.subplots(2, len(found), figsize=(12, 7), layout="constrained")
     for column, (axis, (sizes, points)) in enumerate(found.items()):
@@ -187,6 +188,9 @@ def draw(found: dict[str, Any], out: Path) -> None:
         axes[0, column].legend()
         axes[1, column].semilogx(sizes, [p["bytes"] / 2**20 for p in points], "o-")
         axes[1, column].set(xlabel=axis, ylabel="MiB at the peak", ylim=0)
+        for row in (0, 1):
+            axes[row, column].set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes[row, column].xaxis.set_minor_formatter(NullFormatter())
     figure.savefig(out, dpi=120)
 
 
