@@ -27,6 +27,17 @@ def let_waiting_threads_sleep() -> None:
         os.environ.setdefault(name, value)
 
 
+def _find_mallopt() -> Callable[[int, int], int] | None:
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None)
+        return libc.mallopt
+    return None
+
+
+#: Looked up here: where a model folder is opened, nothing is loaded any more.
+_mallopt = _find_mallopt()
+
+
 def keep_memory() -> bool:
     """Let the C library keep the memory of activations from one batch to the next. True if it does.
 
@@ -34,13 +45,12 @@ def keep_memory() -> bool:
     them anew, a page fault each 4 KiB: on a CPU a fifth of a training step and a third of a
     prediction (EfficientNet-Lite0, 160 px, 32 pictures). glibc only; elsewhere nothing is done.
     """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None)
-        m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
-        # One arena: those of other threads are too small for activations, and give them back.
-        wanted = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
-        return all(libc.mallopt(*setting) for setting in wanted.items())
-    return False
+    if _mallopt is None:
+        return False
+    m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
+    # One arena: those of other threads are too small for activations, and give them back.
+    wanted = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
+    return all(_mallopt(*setting) for setting in wanted.items())
 
 
 @contextmanager

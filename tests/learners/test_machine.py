@@ -60,7 +60,7 @@ def test_memory_of_other_threads_is_kept_too():
                          timeout=120)  # fmt: skip
     if ran.returncode == 77:
         pytest.skip("this C library has no mallopt")
-    assert int(ran.stdout) < 5_000_000 * 4 / 4096, "not one of the five was touched anew"
+    assert int(ran.stdout) < 2.5 * 5_000_000 * 4 / 4096, "not half of the five were touched anew"
 
 
 @pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
