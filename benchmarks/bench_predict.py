@@ -1,7 +1,8 @@
 """Prediction from files against the bare forward pass on ready tensors. Target: >= 0.9 of it.
 
-Both in channels-last, float32, the same network and batch size, in alternating rounds. ``--engine
-onnx`` lets ONNX Runtime do both.
+bare calls the network as it is, all threads on one batch; ours gives each core a part of it. Both in
+channels-last, float32, the same network and batch size, memory kept, in alternating rounds.
+``--engine onnx`` lets ONNX Runtime do both.
 
     python benchmarks/bench_predict.py RUN/model FOLDER --count 1000 --rounds 5
 """

@@ -146,6 +146,7 @@ class Apart(Generic[T, R]):
                 pending.future.cancel()
 
     def submit(self, items: list[T]) -> Pending[T, R]:
+        """Hand items over together; `result` waits for their answers."""
         with self._lock:
             if self._pool is None:
                 self._pool = self._start()

@@ -142,7 +142,7 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
                 if picture.format == "PPM" and picture.mode == "I":
                     # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.
                     return _grey(np.asarray(picture) / np.float32(257))
-                ImageOps.exif_transpose(picture, in_place=True)
+                ImageOps.exif_transpose(picture, in_place=True)  # else upright ones are copied
                 return _to_rgb(picture)
     except BadFile:
         raise
