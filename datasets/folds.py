@@ -1,6 +1,6 @@
 """Cross-validation: which fold each item is in, by a column of the data or by number.
 
-A fold shares no group with another one, where the folds are made here.
+A fold shares no group with another one, and no file, where the folds are made here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import SecondhandError
+from datasets.sides import units
 
 #: Columns whose values may be folds: published ones, and the groups, one left out at a time.
 COLUMNS = ("fold", "group")
@@ -23,7 +24,7 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     ----------
     frame : item table with path, label, group and fold.
     cv : "fold" or "group" takes that column as it is; a number k makes k folds, "1" to k, each with
-        its share of every label, and no group in two of them.
+        its share of every label, and no group in two of them, nor a file of several rows.
     seed : of the shuffle, for a number; equal seeds give equal folds.
 
     Raises
@@ -36,18 +37,16 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     if not (number.isascii() and number.isdecimal()):
         return _column(frame, wanted)
     k = int(wanted)
-    has_groups = bool(frame["group"].ne("").any())
-    # A row without a group is one of its own.
-    groups = frame["group"].where(frame["group"].ne(""), frame["path"])
+    groups = units(frame)
     if k < 2:
         raise SecondhandError(f"--cv {k}: at least 2 folds are needed")
     if k > groups.nunique():
-        what = "groups" if has_groups else "files"
+        what = "groups" if frame["group"].ne("").any() else "files"
         raise SecondhandError(
             f"--cv {k}: there are {groups.nunique()} {what}, and each fold needs one of its own: "
             "ask for fewer folds"
         )
-    return pd.Series(_numbered(frame["label"], groups, has_groups, k, seed), index=frame.index)
+    return pd.Series(_numbered(frame["label"], groups, k, seed), index=frame.index)
 
 
 def fold_names(folds: pd.Series) -> list[str]:
@@ -78,14 +77,12 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
     return folds
 
 
-def _numbered(
-    labels: pd.Series, groups: pd.Series, has_groups: bool, k: int, seed: int
-) -> np.ndarray:
+def _numbered(labels: pd.Series, groups: pd.Series, k: int, seed: int) -> np.ndarray:
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
 
     # Where no label has an item for each fold there is nothing to stratify by.
     strata = labels if labels.value_counts().max() >= k else pd.Series("", index=labels.index)
-    splitter = StratifiedGroupKFold if has_groups else StratifiedKFold
+    splitter = StratifiedGroupKFold if groups.duplicated().any() else StratifiedKFold
     chosen = splitter(k, shuffle=True, random_state=seed)
     found = np.full(len(labels), "", dtype=object)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from datasets.errors import Rejected, SecondhandError
 from datasets.recipe import Recipe
 from datasets.recordings import cut, render_all
 from datasets.spectrogram import RECIPES, window_of
-from datasets.splits import assign_splits, groups_from_names
+from datasets.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.strangers import load_strangers
 from datasets.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
@@ -39,7 +40,8 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     """The item table with its splits; what it is and what was left out, in the log and as CSV.
 
     For signals also the recipe, inferred from the training files where it was not given; their
-    pictures are drawn here.
+    pictures are drawn here. Where what cannot be drawn leaves a part empty, or a class without a
+    training item, the rest is split again; the recipe stays.
 
     Raises
     ------
@@ -48,7 +50,10 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     """
     table = load_grouped(data, signal)
     given = signal.of(table.kind)
-    table.frame, moved = split(table.frame, data, seed)
+    whole = table.frame
+    for line in remarks(whole, None if data.cv else data.fold):
+        log.info("%s", line)
+    table.frame, moved = split(whole, data, seed)
     table.rejected += moved
     if data.unknown:
         there = pd.concat([table.frame, table.unknowns])
@@ -62,7 +67,13 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         if table.kind == "sound" and spans.notna().all():  # the items are these, not their files
             given.setdefault("window", window_of(spans.tolist()))
         recipe = RECIPES[table.kind].infer(trained["path"], **given)
+        asked = table.frame
         rows = _draw(table, recipe, signal)
+        if why := lacking(table.frame, set(asked["split"])):
+            _split_again(table, whole, asked, why, data, seed)
+        rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
+        rows = rows.drop(columns="item").reset_index(drop=True)
+        table.frame = table.frame.reset_index(drop=True)
     _tell(data.data, table, rows)
     begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
@@ -101,19 +112,63 @@ def picture_cache(signal: SignalSettings) -> PictureCache:
 
 
 def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:
-    """Draw every item; the known ones' windows. An item of which nothing can be drawn is left out."""
+    """Draw every item; the known ones' windows. An item of which nothing can be drawn is left out.
+
+    A window's ``item`` is the index of its item in the table.
+    """
     cache = picture_cache(signal)
     windows: dict[str, pd.DataFrame] = {}
     for name in ("frame", "unknowns"):
         frame = getattr(table, name)
         rows, bad = cut(frame, recipe, overlap=signal.overlap)
         rows, failed = render_all(rows, recipe, cache)
-        kept = sorted(rows["item"].unique())
-        setattr(table, name, frame.iloc[kept].reset_index(drop=True))
+        setattr(table, name, frame.iloc[sorted(rows["item"].unique())])
         table.rejected += bad + failed
-        windows[name] = rows.drop(columns="item")
+        windows[name] = rows.assign(item=frame.index[rows["item"]])
+    table.unknowns = table.unknowns.reset_index(drop=True)
     check_labels(table.frame, table.source, table.rejected)
     return windows["frame"]
+
+
+def _split_again(
+    table: ItemTable,
+    whole: pd.DataFrame,
+    asked: pd.DataFrame,
+    why: str,
+    data: DataSettings,
+    seed: int,
+) -> None:
+    """Split what could be drawn of the ``asked`` items, the data's own parts and folds kept.
+
+    Parameters
+    ----------
+    whole : the table as the data have it; its index is that of ``asked`` and of the table.
+    why : what is lacking in the table's split.
+
+    Raises
+    ------
+    SecondhandError : the parts that the data name, or a fold, cannot be filled.
+    """
+    lost = set(asked["path"].drop(table.frame.index))
+    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost]
+    cause = (
+        f"{len(asked) - len(table.frame)} of {len(asked)} items could not be drawn "
+        f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
+    )
+    left = whole.loc[table.frame.index]
+    try:
+        named = set(whole["split"]) & ({*SPLITS} if data.fold is None else {"test"})
+        if gone := sorted(named - set(left["split"])):
+            raise SecondhandError(f"no item is left of the data's own part {gone[0]}")
+        if data.cv is not None:  # the folds are those that all runs of the cross-validation have
+            left, data = left.assign(fold=asked["fold"]), replace(data, cv="fold")
+        table.frame, moved = split(left, data, seed)
+    except SecondhandError as error:
+        raise SecondhandError(
+            f"{table.source}: {cause}, and {error}. Mend or replace those files"
+        ) from None
+    table.rejected += moved
+    log.warning("%s, and %s: the others are split again", cause, why)
 
 
 def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:

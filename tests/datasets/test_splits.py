@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from datasets.errors import SecondhandError
-from datasets.splits import assign_splits, groups_from_names
+from datasets.splits import assign_splits, groups_from_names, remarks
 
 
 def table(
@@ -51,6 +51,24 @@ def test_each_class_is_shared_out_to_within_one_item(seed: int, parts: tuple[flo
             assert abs(found.get(split, 0) - part * count) <= 1, (label, split)
 
 
+@pytest.mark.parametrize("count", [3, 5, 7, 10, 13])
+@pytest.mark.parametrize("bursts", [False, True])
+def test_small_classes_fill_the_parts_to_their_sizes(count: int, bursts: bool) -> None:
+    """Half a file of each class, rounded class by class, gave calibration twice what valid got."""
+    frame = table(
+        {f"class{i}": count for i in range(30)},
+        group=lambda label, i: f"{label}-{i}" if bursts and i > 1 else f"{label}-burst" * bursts,
+    )
+    for seed in range(3):
+        done, _ = assign_splits(frame, seed=seed)
+        found = done["split"].value_counts()
+        held = max(30, round(0.3 * 30 * count))  # one of each class at least
+        assert found["valid"] + found["calibration"] == held
+        # A burst of two among a class's three may be on the wrong side, never all of them.
+        assert abs(found["valid"] - found["calibration"]) <= (held // 10 if bursts else 1)
+        assert done.loc[done["split"].ne("train"), "label"].nunique() == 30
+
+
 def test_the_seed_decides() -> None:
     frame = table({"a": 40, "b": 40})
     first, again, other = (assign_splits(frame, seed=seed)[0]["split"] for seed in (3, 3, 4))
@@ -60,7 +78,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_the_order_of_the_labels_does_not_unbalance() -> None:
-    frame = table({"a": 30, "b": 30}).sample(frac=1, random_state=0)
+    frame = table({"a": 40, "b": 40}).sample(frac=1, random_state=0)
     done, _ = assign_splits(frame)
     counts = done.groupby(["label", "split"]).size()
     assert counts["a"].equals(counts["b"])
@@ -141,6 +159,8 @@ def test_few_files_a_class_still_fill_the_three_parts(count: int, grouped: bool)
 def test_too_few_files_in_all_say_so() -> None:
     with pytest.raises(SecondhandError, match=r"no item is left for .*add files"):
         assign_splits(table({"a": 2, "b": 1}))
+    with pytest.raises(SecondhandError, match="no item is left for valid"):
+        assign_splits(table({"a": 1, "b": 1}))
 
 
 def test_given_parts_are_kept() -> None:
@@ -193,6 +213,40 @@ def test_fold_is_held_out() -> None:
     done, _ = assign_splits(frame, fold="3")
     assert done["split"].ne("train").equals(frame["fold"].eq("3"))
     assert done["split"].value_counts()[["valid", "calibration"]].tolist() == [6, 6]
+
+
+def test_a_fold_leaves_the_test_part_alone() -> None:
+    frame = table(
+        {"a": 30, "b": 30},
+        split=lambda label, i: "test" if i < 4 else "valid" if i < 9 else "",
+        fold=lambda label, i: str(i % 5),
+    )
+    done, moved = assign_splits(frame, fold="3")
+    assert moved == []
+    test = frame["split"].eq("test")
+    assert done["split"].eq("test").equals(test)
+    held = done["split"].isin(["valid", "calibration"])
+    assert held.equals(frame["fold"].eq("3") & ~test)
+    (said,) = remarks(frame, "3")
+    assert "its 8 test items stay test" in said
+    assert "the fold decides (they were marked 10 valid)" in said
+    assert remarks(frame) == []
+    assert remarks(frame.assign(split=""), "3") == []
+    with pytest.raises(SecondhandError, match="--fold 3: all its items are in the data's own test"):
+        assign_splits(frame.assign(split=np.where(frame["fold"].eq("3"), "test", "")), fold="3")
+
+
+def test_a_test_part_that_shares_a_group_with_training_is_no_test() -> None:
+    """Whether the group is then held out of training is the seed's choice."""
+    frame = table(
+        {"a": 40, "b": 40},
+        group=lambda label, i: f"g{i % 10}",
+        split=lambda label, i: "test" if i in (0, 1) else "train",
+    )
+    for seed in range(4):
+        done, moved = assign_splits(frame, seed=seed)
+        assert {item.path for item in moved} == {f"{n}/00{i}.png" for n in "ab" for i in (0, 1)}
+        assert len(done) == 76
 
 
 def test_a_group_in_two_folds_is_moved_out() -> None:
