@@ -58,7 +58,7 @@ def overlaps(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> npt.NDAr
     mine, theirs = here.to_numpy(), there.to_numpy()
     files = frame.groupby("path").indices
     for path in both:
-        rows = files[path]
+        rows = np.asarray(files[path])
         asked, others = rows[mine[rows]], rows[theirs[rows]]
         others = others[np.argsort(first[others])]
         reached = np.maximum.accumulate(last[others])

@@ -253,7 +253,7 @@ def _hold_out(
 
 
 def _apportion(
-    shares: npt.NDArray[np.float64],
+    shares: npt.NDArray[np.floating],
     least: npt.NDArray[np.intp],
     most: npt.NDArray[np.intp],
     rng: np.random.Generator,
