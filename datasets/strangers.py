@@ -15,7 +15,8 @@ import pandas as pd
 from datasets.checks import TIME_COLUMNS, contents, usable
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.table import UNKNOWN, read_rows, visible, with_columns
+from datasets.labels import UNKNOWN
+from datasets.table import read_rows, visible, with_columns, with_times
 
 
 def load_strangers(
@@ -55,7 +56,7 @@ def load_strangers(
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
         raise SecondhandError(f"--unknown {name}: there is no such folder or file")
-    frame = with_columns(frame.assign(label=UNKNOWN, split=""))
+    frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     frame, copies = _without_copies(frame, known, workers)
     rejected += bad + copies

@@ -40,12 +40,13 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[A
             "began: give the command that began it"
         )
     settings = parse(parser, ["--config", str(config)], FINETUNE)
-    then = {item.name: getattr(group, item.name) for group in settings for item in fields(group)}
+    then = _flat(settings)
     changes = {**given(parser, argv)}
     if changes.get("out") == folder:
         del changes["out"]
     changes.pop("resume")
-    other = [name for name, v in changes.items() if v != then[name] and name not in FREE]
+    anew = _flat(_with(settings, changes))
+    other = [name for name in changes if anew[name] != then[name] and name not in FREE]
     other += [name for name in ("out", "overwrite") if changes.get(name)]
     if other:
         named = " ".join(f"--{name.replace('_', '-')}" for name in dict.fromkeys(other))
@@ -54,10 +55,18 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[A
             f"out, or begin another: --config {config} --out OTHER {named} …"
         )
     changes |= {"out": folder, "overwrite": False, "resume": folder}
+    return _with(settings, changes)
+
+
+def _with(settings: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     return [
         replace(group, **{f.name: changes[f.name] for f in fields(group) if f.name in changes})
         for group in settings
     ]
+
+
+def _flat(settings: Sequence[Any]) -> dict[str, Any]:
+    return {item.name: getattr(group, item.name) for group in settings for item in fields(group)}
 
 
 def command_of(folder: Path) -> str:

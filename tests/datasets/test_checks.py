@@ -132,6 +132,10 @@ def other_kind(root: Path) -> None:
         path.rename(path.with_suffix(".xyz"))
 
 
+def reserved(root: Path) -> None:
+    picture(root / "un known" / "0.png")
+
+
 def unprintable(root: Path) -> None:
     (root / "cat").rename(root / "ca\nt")
 
@@ -141,12 +145,16 @@ def unprintable(root: Path) -> None:
     [
         (no_folder, r"no class folder with files in it; put the files"),
         (one_class, r"only the class 'cat', and at least two classes"),
-        (all_bad, r"no usable file \(6 files were left out\).*first: .*not a picture"),
-        (one_file, r"the class 'dog' has one usable file; each class needs two"),
+        (all_bad, r"no usable file, .*\. 6 file\(s\) left out, the first: .*not a picture"),
+        (one_file, r"the class 'dog' has one usable file, .*2\.jpg; each class needs two"),
         (other_case, r"'Cat' \(1 files\) and 'cat' \(3 files\) differ only in case or spaces"),
         (other_spaces, r"'c at' .* and 'cat' .* differ only in case or spaces"),
         (other_kind, r"no file of a kind that is read .*\.jpg"),
         (unprintable, r"not printable: rename"),
+        (
+            reserved,
+            r"'un known' \(1 files\) and 'unknown' \(reserved\) differ only in case or spaces",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_learned_from(
