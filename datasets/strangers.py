@@ -16,7 +16,7 @@ from datasets.checks import TIME_COLUMNS, contents, usable
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.labels import UNKNOWN
-from datasets.table import read_rows, visible, with_columns, with_times
+from datasets.table import files_below, read_rows, with_columns, with_times
 
 
 def load_strangers(
@@ -51,7 +51,10 @@ def load_strangers(
 
         frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
     elif Path(name).is_dir():
-        frame = _scan(name, kind)
+        # Other kinds of file are somebody's notes.
+        files, rejected = files_below(name)
+        own = [file for file in files if kind_of(file) == kind]
+        frame = pd.DataFrame({"path": pd.Series(own, dtype=str)})
     elif Path(name).exists():
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
@@ -69,17 +72,6 @@ def load_strangers(
             "not to know there, or leave --unknown out"
         )
     return frame.reset_index(drop=True), rejected
-
-
-def _scan(root: str, kind: str) -> pd.DataFrame:
-    """Every file of this kind, however deep; other kinds of file are somebody's notes."""
-    paths = sorted(
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in names
-        if visible(Path(name)) and kind_of(name) == kind
-    )
-    return pd.DataFrame({"path": pd.Series(paths, dtype=str)})
 
 
 def _without_copies(

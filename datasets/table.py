@@ -194,13 +194,23 @@ def _scan_classes(
         if not entry.name.strip():
             rejected.append(Rejected(str(entry), "a folder whose name is no label"))
             continue
-        files = sorted(
-            Path(folder, name)
-            for folder, _, names in os.walk(entry)
-            for name in names
-            if visible(Path(name))
-        )
-        rows += [{"path": str(f), "label": entry.name, "split": split} for f in files]
+        files, bad = files_below(entry)
+        rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+        rejected += bad
+
+
+def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
+    """The user's files in a folder, however deep; and those that no table can name."""
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    paths = sorted((path for path in below if visible(Path(path))), key=Path)
+    files, bad = [], []
+    for path in paths:
+        name = path.encode("utf-8", "replace").decode()
+        if name == path:
+            files.append(path)
+        else:
+            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
+    return files, bad
 
 
 def visible(path: Path) -> bool:
@@ -304,7 +314,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
     other = [name for name in TIME_COLUMNS if name in frame and name not in own]
     said = [name for name in other if not frame[name].isin(["", np.nan]).all()]
     if said:
-        log.info("%s: not used, for it is no time of a %s: %s", source, kind, ", ".join(said))
+        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
     frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
     if {"start", "end"} <= {*own}:
         for row in frame.index[frame["start"] >= frame["end"]][:1]:

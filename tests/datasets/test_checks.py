@@ -27,11 +27,14 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
     write(cat / ".DS_Store", "the system's")
     write(cat / "._0.jpg", "the system's")
     write(root / "Thumbs.db", "the system's")
+    os.link(cat / "0.jpg", os.fsencode(cat) + b"/\xe9t\xe9.jpg")
     table = load_table(root)
     found = reasons(table)
     assert set(found) == {
-        *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg")
+        *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg"),
+        "?t?.jpg",
     }
+    assert found["?t?.jpg"] == "its name is no UTF-8: rename it"
     assert "not a picture of a kind that is read" in found["text.jpg"]
     assert found["notes.docx"] == "not a picture by its ending"
     assert found["empty.png"] == "empty file"

@@ -323,9 +323,7 @@ def test_times_of_a_picture_table_are_none(root: Path, caplog: pytest.LogCapture
         rows.append(f'{file},{file.parent.name},"52.{index},4.3",{index},')
     with caplog.at_level("INFO"):
         table = load_table(write(root / "items.csv", "\n".join(rows)))
-    assert (
-        f"{root / 'items.csv'}: not used, for it is no time of a picture: start, gps" in caplog.text
-    )
+    assert f"{root / 'items.csv'}: columns not used for a picture: start, gps" in caplog.text
     assert reasons(table) == {"copy.jpg": f"a copy of {root / 'cat/0.jpg'}"}
     assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
 

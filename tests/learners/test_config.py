@@ -208,10 +208,7 @@ def test_a_flag_that_may_stand_bare(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["fold: 1", "fold: '1'", "fold:  # none\nseed: 2"])
 def test_a_fold_may_be_a_number(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text + "\n")
-    settings = read("--config", str(tmp_path / "c.yaml"))
-    assert settings[0].fold == (None if "none" in text else "1")
-    (tmp_path / "dumped.yaml").write_text(dump(settings))
-    assert read("--config", str(tmp_path / "dumped.yaml")) == settings
+    assert read("--config", str(tmp_path / "c.yaml"))["fold"] == (None if "none" in text else "1")
 
 
 @pytest.mark.parametrize("cv", [5, "fold", None])
