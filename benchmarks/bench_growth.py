@@ -84,6 +84,7 @@ def small_model(folder: Path, recipe: Any) -> Any:
 
 
 def files(count: int, folder: Path, stages: Stages) -> None:
+    from datasets._sources import SETTLED
     from datasets.cache import PictureCache
     from datasets.spectrogram import AudioRecipe
     from datasets.splits import assign_splits
@@ -95,10 +96,10 @@ def files(count: int, folder: Path, stages: Stages) -> None:
         path = folder / f"{number % 100:02}" / f"{number:06}.wav"
         path.parent.mkdir(exist_ok=True)
         write_sound(path, rng.uniform(-0.5, 0.5, RATE // 10))
-        os.utime(path, (time.time() - 60,) * 2)
         lines.append(f"{path},{'abcd'[number % 4]}")
     table = folder / "items.csv"
     table.write_text("\n".join(lines) + "\n")
+    time.sleep(SETTLED)  # hashes of files just written are not kept
     with stage(stages, "table"):
         frame = load_table(str(table)).frame
     with stage(stages, "split"):

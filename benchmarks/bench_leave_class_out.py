@@ -46,10 +46,16 @@ def measure(folder: Path) -> dict[str, float]:
     """AUROC of known against stranger by each score, and how much of either is accepted."""
     from datasets.blocks import items
     from datasets.cache import Item
+    from datasets.checks import TIME_COLUMNS
     from learners.predictor import Predictor
     from learners.selective import auroc
 
-    table = pd.read_csv(folder / "items.csv", dtype={"label": str, "group": str})
+    table = pd.read_csv(
+        folder / "items.csv",
+        dtype={"label": str, "group": str},
+        keep_default_na=False,  # a class may be called "NA"
+        na_values={name: [""] for name in TIME_COLUMNS},
+    )
     predictor = Predictor(folder / "model")
 
     def outputs(split: str) -> Any:

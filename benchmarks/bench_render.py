@@ -39,6 +39,7 @@ import numpy as np
 from PIL.Image import Image
 
 from benchmarks._record import record, spread
+from datasets._sources import SETTLED
 from datasets.cache import PictureCache
 from datasets.spectrogram import AudioRecipe
 
@@ -47,7 +48,7 @@ SMALL = (0.72, 0.72)  # inches
 
 
 def make_clips(folder: Path, count: int) -> list[Path]:
-    """Sweeps in noise, 16-bit WAV, last changed a minute ago."""
+    """Sweeps in noise, 16-bit WAV, settled: hashes of files just written are not kept."""
     import soundfile
 
     rng = np.random.default_rng(0)
@@ -59,8 +60,8 @@ def make_clips(folder: Path, count: int) -> list[Path]:
         clip += rng.uniform(0.001, 0.05) * rng.standard_normal(len(t))
         path = folder / f"{number:04}.wav"
         soundfile.write(path, clip, RATE)
-        os.utime(path, (time.time() - 60,) * 2)
         paths.append(path)
+    time.sleep(SETTLED)
     return paths
 
 

@@ -28,6 +28,7 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from datasets.checks import TIME_COLUMNS
 from datasets.demos import write_demo
 from datasets.spectrogram import AudioRecipe
 from learners._arrays import softmax
@@ -89,7 +90,12 @@ def judged(predictor: Predictor, paths: list[str]) -> Decisions:
 def figures(run: Path, near: list[str], far: dict[str, list[str]]) -> dict[str, float]:
     predictor = Predictor(run / "model")
     confidence = predictor.confidence
-    frame = pd.read_csv(run / "items.csv", dtype={"label": str}, keep_default_na=True)
+    frame = pd.read_csv(
+        run / "items.csv",
+        dtype={"label": str, "group": str},
+        keep_default_na=False,  # a class may be called "NA"
+        na_values={name: [""] for name in TIME_COLUMNS},
+    )
     held = "test" if frame["split"].eq("test").any() else "valid"
     known, _ = known_items(predictor, frame.loc[frame["split"].eq(held)], 32)
     own, _ = known_items(predictor, frame.loc[frame["split"].eq("calibration")], 32)

@@ -19,19 +19,31 @@ SETTLED = 2.0  # seconds; a file changed so recently may change again within one
 
 
 class Stamp(NamedTuple):
-    """What tells at a glance whether a file has changed."""
+    """What tells at a glance whether a file is the one it was.
+
+    Size and mtime alone do not: ``cp -p``, rsync and unzip set the mtime. Nobody sets the ctime, and
+    a file moved into another's place has its own inode. Where a file system makes both up, a file
+    is read once too often, no more.
+    """
 
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether a later change would show: not within one tick of the file system's clock."""
+        return time.time() - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
 
 
 def stamp_of(path: str) -> Stamp:
-    """Size and time of change; BadFile when there is no such file."""
+    """The stamp of a file now; BadFile when there is no such file."""
     try:
         status = os.stat(path)
     except OSError as error:
         raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
-    return Stamp(status.st_size, status.st_mtime_ns)
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def digest_of(path: str) -> str:
@@ -64,10 +76,11 @@ def _hash(path: str) -> tuple[Stamp, str] | None:
 
 
 class Sources:
-    """Hashes of files seen before, by path, size and time of change.
+    """Hashes of files seen before, by path and stamp.
 
     Kept as lines of JSON that are only ever added, each in one write: processes that add at once
-    do not disturb each other, and a line cut short by a kill is passed over.
+    do not disturb each other, and a line cut short by a kill is passed over, as is one with less of
+    a stamp, from before.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,8 +100,8 @@ class Sources:
         self._read_to += len(data)
         for line in data.splitlines():
             with contextlib.suppress(ValueError, TypeError):
-                path, size, mtime, digest = json.loads(line)
-                self._known[path] = Stamp(size, mtime), digest
+                path, *stamp, digest = json.loads(line)
+                self._known[path] = Stamp(*stamp), digest
 
     def get(self, path: str, stamp: Stamp) -> str | None:
         """The hash of a file, if it has not changed since it was added."""
@@ -97,7 +110,7 @@ class Sources:
 
     def add(self, path: str, stamp: Stamp, digest: str) -> None:
         """Remember a file's hash, unless the file may still be changing."""
-        if self.get(path, stamp) or time.time() - stamp.mtime_ns / 1e9 < SETTLED:
+        if self.get(path, stamp) or not stamp.settled:
             return
         where = os.path.abspath(path)
         self._known[where] = stamp, digest

@@ -31,12 +31,19 @@ def read_text(path: Path, packed: bool, rate: float | None, gps_start: float | N
             if not blocks:
                 text, header = _split_header(path, text)
                 seconds = _find(r"duration (\d+(?:\.\d+)?)", header)
-                rate = rate or _find(r"(\d+(?:\.\d+)?) samples per second", header)
-                gps_start = gps_start or _find(r"starting GPS (\d+(?:\.\d+)?)", header)
+                if rate is None:
+                    rate = _find(r"(\d+(?:\.\d+)?) samples per second", header)
+                if gps_start is None:
+                    gps_start = _find(r"starting GPS (\d+(?:\.\d+)?)", header)
                 limit = min(limit, round(seconds * rate)) if seconds and rate else limit
             blocks.append(_numbers(path, text))
             if rate is None or gps_start is None:
-                raise BadFile(path, "its header names no rate or no GPS start: give rate and start")
+                raise BadFile(
+                    path,
+                    f"no header that says {'at what rate' if rate is None else 'when'} it was "
+                    "measured: put two lines above the numbers, as '# 4096 samples per second' and "
+                    "'# starting GPS 1126259446'",
+                )
             total += len(blocks[-1])
             if total > limit:
                 raise BadFile(path, f"more than {limit} samples, the most by its header or in all")

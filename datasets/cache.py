@@ -47,8 +47,8 @@ class PictureCache:
     root : the folder; made when the first picture is stored. None: `cache_root()`.
     max_bytes : beyond this the least recently used pictures go. None: 20 GiB. Pictures that this
         object has handed out stay, even if they alone are more.
-    trust_mtime : take a file whose path, size and time of change are known as unchanged. False
-        hashes every file every time.
+    trust_mtime : take a file whose path and stamp (size, times of change, inode) are known as
+        unchanged. False hashes every file every time.
     """
 
     def __init__(

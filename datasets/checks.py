@@ -14,8 +14,10 @@ import pandas as pd
 
 from datasets._workers import CRASHED, in_parallel
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.labels import UNKNOWN, alike
 
-TIME_COLUMNS = ("start", "end", "gps")
+#: Times, and the kinds of file that have them: a photo's "gps" is a place.
+TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 MAX_LABEL = 200
 _CHUNK = 32  # files that a worker looks at before it reports
 
@@ -156,34 +158,35 @@ def check_labels(
     With ``learned`` also for fewer than two classes and for classes of one file.
     """
     counts = Counter(frame["label"])
-    alike: dict[str, list[str]] = {}
+    same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
-        alike.setdefault("".join(label.split()).casefold(), []).append(label)
+        same.setdefault(alike(label), []).append(label)
         if len(label) > MAX_LABEL or not label.isprintable():
             raise SecondhandError(
                 f"{source}: label {shown(label)} is longer than {MAX_LABEL} characters or not printable: "
                 "rename it"
             )
-    twins = next((labels for labels in alike.values() if len(labels) > 1), None)
+    twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
-        named = " and ".join(f"{shown(label)} ({counts[label]} files)" for label in sorted(twins))
+        sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}
+        named = " and ".join(f"{shown(label)} ({sizes[label]})" for label in sorted(twins))
         raise SecondhandError(
             f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
         )
     if not learned:
         return
+    left = ""
+    if rejected:
+        left = f". {len(rejected)} file(s) left out, the first: {': '.join(rejected[0])}"
     if len(counts) < 2:
-        left = f" ({len(rejected)} files were left out)" if rejected else ""
         there = f"only the class {next(iter(counts))!r}" if counts else "no usable file"
-        first = f"; the first: {rejected[0].path}: {rejected[0].reason}" if left else ""
-        raise SecondhandError(
-            f"{source}: {there}{left}, and at least two classes are needed{first}"
-        )
+        raise SecondhandError(f"{source}: {there}, and at least two classes are needed{left}")
     lonely = sorted(label for label, count in counts.items() if count < 2)
     if lonely:
+        only = frame.loc[frame["label"].eq(lonely[0]), "path"].iloc[0]
         raise SecondhandError(
-            f"{source}: the class {shown(lonely[0])} has one usable file"
-            + (f" (and {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")
+            f"{source}: the class {shown(lonely[0])} has one usable file, {only}"
+            + (f" (and so have {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")
             + "; each class needs two at least, one to learn from and one to check: add files or "
-            "take the class out"
+            f"take the class out{left}"
         )

@@ -18,6 +18,7 @@ from datasets.errors import BadFile, SecondhandError, shown
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
+_TEXT = (str, str | None, Path, Path | None)
 _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 
@@ -87,10 +88,15 @@ def config_action() -> type:
                 if action.option_strings and action.dest not in ("help", "config", "print_config")
             }
             known = {n: d for n, d in defaults.items() if d is not argparse.SUPPRESS}
+            hints = {action.dest: getattr(action, "_typehint", None) for action in parser._actions}
             check_names(file, content, known)
             for name, value in content.items():
                 if value is None and known[name] is not None:
                     raise _wrong(file, f"{name!r} has no value")
+                if hints[name] in _TEXT and type(value) in (int, float, bool):
+                    raise _wrong(
+                        file, f"YAML reads {name}: {value} as no text; put it in quotes: '{value}'"
+                    )
             if not content:
                 return  # nothing but comments
             leaves, parser.exit_on_error = parser.exit_on_error, False

@@ -1,8 +1,8 @@
 """Pictures kept as pixels, so that only the first epoch pays for decoding them.
 
 Each lies in a file of its own, uint8 RGB behind a line that gives its size, and is mapped into
-memory when it is wanted. The file's name is a hash of the source (path, size and time of change) and
-of what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. Files
+memory when it is wanted. The file's name is a hash of the source (path and stamp) and of
+what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. Files
 are written beside and renamed, so that workers may share the store and a killed one leaves no half of
 a picture; one whose length is not what its first line says is decoded and written again.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import PIL
 from PIL import Image
 
-from datasets._sources import SETTLED
+from datasets._sources import stamp_of
 from datasets._store import CacheError, sweep, write_beside
 from datasets._workers import in_parallel
 from datasets.errors import BadFile, SecondhandError
@@ -92,13 +92,11 @@ class DecodedPictures:
         BadFile : by ``make``.
         """
         try:
-            status = os.stat(path)
-        except OSError:
+            stamp = stamp_of(path)
+        except BadFile:
             return make()  # which says what is wrong with it
-        stamp = f"{status.st_size} {status.st_mtime_ns}"
-        source = f"{os.path.abspath(path)}\n{stamp}"
-        settled = time.time() - status.st_mtime >= SETTLED
-        return self._get(source, how, make, keep=settled)
+        source = f"{os.path.abspath(path)}\n{' '.join(map(str, stamp))}"
+        return self._get(source, how, make, keep=stamp.settled)
 
     def of_drawing(self, drawing: Path, how: str, make: Callable[[], Image.Image]) -> Image.Image:
         """As `get`, for a file of the picture cache, whose name stands for its content."""

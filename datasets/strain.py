@@ -110,7 +110,8 @@ def read_strain(
 
     Parameters
     ----------
-    path : GWOSC HDF5, text or gzip text (one number a line), or GWF (extra `gw`).
+    path : GWOSC HDF5; text or gzip text, one number a line below a header with GWOSC's words
+        ("# 4096 samples per second", "# starting GPS 1126259446"); or GWF (extra `gw`).
     at : GPS time of the trigger. None: the loudest tile of the file's Q-transform.
     context : seconds to read, at least 16.
     reach : seconds that must be there on either side of the trigger.

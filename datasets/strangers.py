@@ -15,7 +15,8 @@ import pandas as pd
 from datasets.checks import TIME_COLUMNS, contents, usable
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.table import UNKNOWN, read_rows, visible, with_columns
+from datasets.labels import UNKNOWN
+from datasets.table import files_below, read_rows, with_columns, with_times
 
 
 def load_strangers(
@@ -50,12 +51,15 @@ def load_strangers(
 
         frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
     elif Path(name).is_dir():
-        frame = _scan(name, kind)
+        # Other kinds of file are somebody's notes.
+        files, rejected = files_below(name)
+        own = [file for file in files if kind_of(file) == kind]
+        frame = pd.DataFrame({"path": pd.Series(own, dtype=str)})
     elif Path(name).exists():
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
         raise SecondhandError(f"--unknown {name}: there is no such folder or file")
-    frame = with_columns(frame.assign(label=UNKNOWN, split=""))
+    frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     frame, copies = _without_copies(frame, known, workers)
     rejected += bad + copies
@@ -68,17 +72,6 @@ def load_strangers(
             "not to know there, or leave --unknown out"
         )
     return frame.reset_index(drop=True), rejected
-
-
-def _scan(root: str, kind: str) -> pd.DataFrame:
-    """Every file of this kind, however deep; other kinds of file are somebody's notes."""
-    paths = sorted(
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in names
-        if visible(Path(name)) and kind_of(name) == kind
-    )
-    return pd.DataFrame({"path": pd.Series(paths, dtype=str)})
 
 
 def _without_copies(

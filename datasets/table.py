@@ -2,27 +2,32 @@
 
 The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
 known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
-``unknown`` are strangers: no network is trained on them, they show what a model refuses.
+``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
+normalised (`datasets.labels`); paths are left as they are, to the byte.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from datasets._table_file import read_cells
 from datasets.checks import TIME_COLUMNS, check_labels, usable, without_copies
 from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
+from datasets.labels import UNKNOWN, clean_label
 
 __all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
 
-UNKNOWN = "unknown"
+log = logging.getLogger(__name__)
+
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
 _SPLIT_NAMES = {
     "train": "train", "training": "train",
@@ -74,8 +79,8 @@ def load_table(
     ----------
     data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
         ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
-        file with the columns path and label, and where it has them group, split, fold, start, end,
-        gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
+        file with the columns path and label, and where it has them group, split, fold, of signals
+        start and end, of strain gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
         which is fetched where no folder or file is called so.
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
@@ -89,7 +94,7 @@ def load_table(
     Raises
     ------
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
-        of one file, or labels that differ only in case or spaces.
+        of one file, labels that differ only in case or spaces, or times that are none.
     """
     source = os.fspath(data)
     note = ""
@@ -102,11 +107,11 @@ def load_table(
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
     else:
         frame, rejected, note = _read_source(source)
-    frame = with_columns(frame)
     if kind == "auto":
         kind = _most_common_kind(frame["path"], source)
     elif kind not in SUFFIXES:
         raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
+    frame = with_columns(with_times(frame, kind, source))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     rejected += bad
     if learned:
@@ -186,13 +191,26 @@ def _scan_classes(
         if not entry.is_dir():
             rejected.append(Rejected(str(entry), "not in a class folder"))
             continue
-        files = sorted(
-            Path(folder, name)
-            for folder, _, names in os.walk(entry)
-            for name in names
-            if visible(Path(name))
-        )
-        rows += [{"path": str(f), "label": entry.name.strip(), "split": split} for f in files]
+        if not entry.name.strip():
+            rejected.append(Rejected(str(entry), "a folder whose name is no label"))
+            continue
+        files, bad = files_below(entry)
+        rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+        rejected += bad
+
+
+def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
+    """The user's files in a folder, however deep; and those that no table can name."""
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    paths = sorted((path for path in below if visible(Path(path))), key=Path)
+    files, bad = [], []
+    for path in paths:
+        name = path.encode("utf-8", "replace").decode()
+        if name == path:
+            files.append(path)
+        else:
+            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
+    return files, bad
 
 
 def visible(path: Path) -> bool:
@@ -203,35 +221,36 @@ def visible(path: Path) -> bool:
 def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Rejected]]:
     """The rows of a table file, paths relative to it made whole; those without a path or label.
 
+    All cells are text, times too. The index is the row's number in the file, less 2.
+
     ``label`` : of every row, whatever the file says or does not say.
     """
-    frame = read_cells(path)
-    frame.columns = [str(name).strip().lower() for name in frame.columns]
+    cells = read_cells(path)
+    found = {name: _column(path, cells, name) for name in (*TEXT_COLUMNS, *TIME_COLUMNS)}
+    frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
     if label:
         frame["label"] = label
     missing = [name for name in ("path", "label") if name not in frame]
     if missing:
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(shown, frame.columns[:20])) or 'none'}. Name them path,label"
+            f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
             "[,group][,split][,fold][,start][,end][,gps]"
         )
-    frame = frame[[name for name in (*TEXT_COLUMNS, *TIME_COLUMNS) if name in frame]].copy()
-    for name in frame:
-        frame[name] = frame[name].str.strip()
-    rejected = []
-    empty = frame["path"].eq("")
-    rejected += [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[empty]]
-    nan = ~empty & frame["label"].str.lower().isin(["", "nan", "none", "<na>"])
+    for name in frame.columns.drop("path"):
+        frame[name] = frame[name].str.normalize("NFC").str.strip()
+    no_path = frame["path"].str.strip().eq("")
+    rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    no_label = ~no_path & frame["label"].eq("")
     rejected += [
         Rejected(str(frame.at[row, "path"]), f"no label (row {row + 2} of {path.name})")
-        for row in frame.index[nan]
+        for row in frame.index[no_label]
     ]
-    frame = frame.loc[~empty & ~nan].reset_index(drop=True)
+    frame = frame.loc[~no_path & ~no_label]
     if frame.empty:
         raise SecondhandError(f"{path}: no row has both a path and a label")
-    base = path.parent
-    frame["path"] = [str(base / name) for name in frame["path"]]
+    files = {cell: _named(path.parent, cell) for cell in frame["path"].unique()}
+    frame = frame.assign(path=frame["path"].map(files))
     if "split" in frame:
         # A run's own items.csv calls the strangers' part by their label.
         frame["split"] = frame["split"].str.lower().replace(UNKNOWN, "")
@@ -241,28 +260,80 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
                 f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
-    for name in TIME_COLUMNS:
-        if name in frame:
-            numbers = pd.to_numeric(frame[name].replace("", "nan"), errors="coerce")
-            wrong_row = frame.index[numbers.isna() & frame[name].ne("")]
-            if len(wrong_row):
-                raise SecondhandError(
-                    f"{path}: {name} {shown(frame.at[wrong_row[0], name])} in row {wrong_row[0] + 2} is "
-                    "not a number of seconds"
-                )
-            frame[name] = numbers.astype(float)
     return frame, rejected
 
 
+def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
+    """The column of this name; else the one that is called so but for case and spaces."""
+    alike = [column for column in cells.columns if str(column).strip().lower() == name]
+    found = [column for column in alike if column == name] or alike
+    if len(found) > 1:
+        raise SecondhandError(
+            f"{path}: which column is {name!r}, {' or '.join(map(shown, found))}? Rename the other"
+        )
+    return found[0] if found else None
+
+
+def _named(base: Path, cell: str) -> str:
+    """The file that a cell of a table in the folder ``base`` names.
+
+    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
+    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
+    directory's: from there a run's items.csv names its files.
+    """
+    plain = cell.strip()
+    for name in (cell, plain, plain.replace("\\", "/")):
+        home = os.path.expanduser(name) if name.startswith("~/") else name
+        for path in (base / name, Path(home)):
+            if os.path.exists(path):
+                return str(path)
+    return str(base / plain)
+
+
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """All columns of an item table, in their order."""
+    """All columns of an item table, in their order, with labels as they are meant."""
+    frame = frame.copy()
     for name in TEXT_COLUMNS:
         if name not in frame:
             frame[name] = ""
     for name in TIME_COLUMNS:
         if name not in frame:
             frame[name] = float("nan")
+    frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
     return frame[[*TEXT_COLUMNS, *TIME_COLUMNS]].reset_index(drop=True)
+
+
+def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
+    """The rows of a table as read, with the times that files of this kind have as numbers.
+
+    Raises
+    ------
+    SecondhandError : a time is no number, or a start is not before its end; the row is named.
+    """
+    own = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
+    other = [name for name in TIME_COLUMNS if name in frame and name not in own]
+    said = [name for name in other if not frame[name].isin(["", np.nan]).all()]
+    if said:
+        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
+    frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
+    if {"start", "end"} <= {*own}:
+        for row in frame.index[frame["start"] >= frame["end"]][:1]:
+            start, end = frame.loc[row, ["start", "end"]]
+            raise SecondhandError(
+                f"{source}: start {start:g} is not before end {end:g} in row {row + 2}"
+            )
+    return frame
+
+
+def _seconds(cells: pd.Series, source: str) -> pd.Series:
+    """Numbers, NaN for empty cells."""
+    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
+        raise SecondhandError(
+            f"{source}: {cells.name} {shown(cells.at[row])} in row {row + 2} is not a number of "
+            "seconds"
+        )
+    return numbers
 
 
 def _most_common_kind(paths: Iterable[str], source: str) -> str:

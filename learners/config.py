@@ -38,7 +38,7 @@ class DataSettings:
     group_by: str | None = option(
         None, "regular expression on the file name: what must not be split"
     )
-    fold: str | None = option(None, "value of the column 'fold' that is held out")
+    fold: str | int | None = option(None, "value of the column 'fold' that is held out")
     cv: int | str | None = option(
         None,
         "cross-validation: the column fold, the column group, or a number of folds; with --fold one "
@@ -46,6 +46,10 @@ class DataSettings:
     )
     valid: float = option(0.15, "part of the items that chooses the checkpoint")
     calibration: float = option(0.15, "part of the items that sets temperature and threshold")
+
+    def __post_init__(self) -> None:
+        # YAML takes the name 1 for a number; folds are compared as the words of a table.
+        self.fold = None if self.fold is None else str(self.fold)
 
 
 @dataclass

@@ -17,8 +17,10 @@ import pandas as pd
 import torch
 
 from datasets.errors import Rejected, SecondhandError
+from datasets.kinds import kind_of
+from datasets.labels import UNKNOWN, alike, clean_label
 from datasets.strangers import load_strangers
-from datasets.table import UNKNOWN, ItemTable, load_table, summary
+from datasets.table import ItemTable, load_table, summary
 from learners._replace import check_replaceable, written_beside
 from learners.answers import BAD_FILE
 from learners.bundle import Bundle, load_bundle, read_confidence
@@ -139,6 +141,13 @@ def _items(
         raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
     # Bad files are answered as such, not left out beforehand.
     table = load_table(data, kind=own, check=_no_check, learned=False)
+    if table.frame.empty and table.unknowns.empty:
+        kinds = sorted({kind_of(item.path) or "" for item in table.rejected} - {""})
+        raise SecondhandError(
+            f"--data {data}: no {own} in it, and this model judges files of kind {own}"
+            + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
+            + (f". The first left out: {': '.join(table.rejected[0])}" if table.rejected else "")
+        )
     lines = _choose_part(table)
     lines += _sort_out_labels(table, bundle.classes)
     if unknown:
@@ -176,18 +185,21 @@ def _choose_part(table: ItemTable) -> list[str]:
 
 
 def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
-    """Turn files of other labels into strangers; as a line to read."""
+    """Call labels what the model calls them, and turn files of others into strangers; as a line to
+    read."""
+    # Classes of a model may be older than the rule for labels.
+    own = {clean_label(name): name for name in classes} | {name: name for name in classes}
     labels = table.frame["label"]
-    other = ~labels.isin(classes)
+    other = ~labels.isin(own)
     names = sorted(labels[other].unique())
-    alike = {"".join(name.split()).casefold(): name for name in classes}
+    near = {alike(name): name for name in classes}
     for name in names:
-        meant = alike.get("".join(name.split()).casefold())
-        if meant is not None:
+        if (meant := near.get(alike(name))) is not None:
             raise SecondhandError(
                 f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
             )
-    if other.all():
+    table.frame = table.frame.assign(label=labels.map(lambda name: own.get(name, name)))
+    if len(names) and other.all():
         raise SecondhandError(
             f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
             "rename them, or give files of known classes as --data and these as --unknown"

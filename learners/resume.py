@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 BEGUN = "checkpoint/begun.json"
 FINISHED = "checkpoint/finished.json"
+_EDGE = 16384  # bytes
 
 
 def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[Any]:
@@ -38,12 +40,13 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[A
             "began: give the command that began it"
         )
     settings = parse(parser, ["--config", str(config)], FINETUNE)
-    then = {item.name: getattr(group, item.name) for group in settings for item in fields(group)}
+    then = _flat(settings)
     changes = {**given(parser, argv)}
     if changes.get("out") == folder:
         del changes["out"]
     changes.pop("resume")
-    other = [name for name, v in changes.items() if v != then[name] and name not in FREE]
+    anew = _flat(_with(settings, changes))
+    other = [name for name in changes if anew[name] != then[name] and name not in FREE]
     other += [name for name in ("out", "overwrite") if changes.get(name)]
     if other:
         named = " ".join(f"--{name.replace('_', '-')}" for name in dict.fromkeys(other))
@@ -52,10 +55,18 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[A
             f"out, or begin another: --config {config} --out OTHER {named} …"
         )
     changes |= {"out": folder, "overwrite": False, "resume": folder}
+    return _with(settings, changes)
+
+
+def _with(settings: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     return [
         replace(group, **{f.name: changes[f.name] for f in fields(group) if f.name in changes})
         for group in settings
     ]
+
+
+def _flat(settings: Sequence[Any]) -> dict[str, Any]:
+    return {item.name: getattr(group, item.name) for group in settings for item in fields(group)}
 
 
 def command_of(folder: Path) -> str:
@@ -87,7 +98,7 @@ def has_progress(folder: Path) -> bool:
 
 
 def begin(folder: Path, items: pd.DataFrame) -> None:
-    """Note what a run begins with: ``items.csv`` and the sizes of its files.
+    """Note what a run begins with: ``items.csv``, and what its files look like.
 
     Of a run that goes on: compare that with what is there now.
 
@@ -107,20 +118,31 @@ def begin(folder: Path, items: pd.DataFrame) -> None:
     write_beside(record, json.dumps({"files": files}, ensure_ascii=False).encode())
 
 
-def _stamp(path: str) -> list[int] | None:
+def _stamp(path: str) -> list[int | str] | None:
+    """Size, mtime, and a hash of beginning and end: a run may go on where files were copied to, so
+    that ctime and inode say nothing. None for a file that cannot be read."""
     try:
-        status = os.stat(path)
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            edges = hashlib.sha256(file.read(_EDGE))
+            file.seek(max(_EDGE, status.st_size - _EDGE))
+            edges.update(file.read(_EDGE))
     except OSError:
         return None
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, edges.hexdigest()]
+
+
+def _changed(then: list[int | str], now: list[int | str]) -> bool:
+    """Runs from before the hash have none."""
+    return then[0] != now[0] or then[2:] not in ([], now[2:])
 
 
 def _compare(folder: Path, then: dict[str, Any], now: dict[str, Any], same_table: bool) -> None:
     gone = [path for path in then if path not in now or now[path] is None]
     both = [path for path in then if path not in gone and then[path] is not None]
-    changed = [path for path in both if now[path][0] != then[path][0]]
+    changed = [path for path in both if _changed(then[path], now[path])]
     new = [path for path in now if path not in then]
-    touched = [path for path in both if path not in changed and now[path] != then[path]]
+    touched = [path for path in both if path not in changed and now[path][1] != then[path][1]]
     said = [
         f"{len(paths)} {what}: {', '.join(paths[:5])}{' …' if len(paths) > 5 else ''}"
         for paths, what in ((gone, "gone or unreadable"), (changed, "changed"), (new, "new"))
@@ -135,7 +157,8 @@ def _compare(folder: Path, then: dict[str, Any], now: dict[str, Any], same_table
         )
     if touched:
         log.warning(
-            "%d files have another time of change and their old size: taken for the same (%s%s)",
+            "%d files have another time of change, but their old size, beginning and end: taken for "
+            "the same (%s%s)",
             len(touched),
             ", ".join(touched[:5]),
             " …" if len(touched) > 5 else "",

@@ -17,6 +17,7 @@ import pytest
 import soundfile
 from PIL import Image
 
+from datasets import _sources
 from datasets import cache as cache_module
 from datasets._store import files
 from datasets.cache import Item, PictureCache, cache_root, main, no_signal
@@ -27,11 +28,16 @@ RATE = 8000
 RECIPE = AudioRecipe(rate=RATE, window=0.5, size=(64, 64))
 
 
-def write(path, seed=0, seconds=0.5, age=60):
-    """A clip of noise, last changed `age` s ago."""
+@pytest.fixture(autouse=True)
+def settled(monkeypatch):
+    """As if all files had been there for a while: nobody can set the ctime."""
+    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+
+
+def write(path, seed=0, seconds=0.5):
+    """A clip of noise."""
     noise = np.random.default_rng(seed).standard_normal(round(RATE * seconds)) / 10
     soundfile.write(path, noise, RATE)
-    grow_old(path, age)
     return path
 
 
@@ -117,22 +123,50 @@ class TestKey:
 
     def test_a_changed_file_is_drawn_again(self, store, clip):
         before = store.get(clip, RECIPE)
-        write(clip, seed=1, age=30)
+        write(clip, seed=1)
         assert store.get(clip, RECIPE) != before
 
-    def test_trust_in_size_and_time_can_be_turned_off(self, store, clip):
+    @pytest.mark.parametrize("moved", [False, True])
+    def test_one_of_equal_size_and_mtime_is_drawn_again(self, store, clip, tmp_path, moved):
+        """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
+        other = write(tmp_path / "other.wav", seed=1)
+        for file in (clip, other):
+            os.utime(file, (1e9, 1e9))
         before = store.get(clip, RECIPE)
-        old = os.stat(clip)
+        assert os.stat(clip).st_size == os.stat(other).st_size
+        if moved:
+            os.replace(other, clip)
+        else:
+            clip.write_bytes(other.read_bytes())
+            os.utime(clip, (1e9, 1e9))
+        after = store.get(clip, RECIPE)
+        assert after != before
+        assert store.render_all([clip], RECIPE) == ([after], [])
+
+    def test_hashes_with_less_of_a_stamp_are_made_anew(self, store, clip):
+        """Lines from before the ctime was kept: the file may have been replaced since."""
+        before = store.get(clip, RECIPE)
+        lines = (store.root / "sources.jsonl").read_text().split("\n")
+        path, size, mtime, *_, digest = json.loads(lines[1])
         write(clip, seed=1)
-        os.utime(clip, ns=(old.st_atime_ns, old.st_mtime_ns))
+        os.utime(clip, ns=(mtime, mtime))
+        (store.root / "sources.jsonl").write_text(json.dumps([path, size, mtime, digest]) + "\n")
+        assert PictureCache(store.root).get(clip, RECIPE) != before
+
+    def test_trust_in_the_stamp_can_be_turned_off(self, store, clip, monkeypatch):
+        """For a file system that makes up the ctime as well."""
+        monkeypatch.setattr(cache_module, "stamp_of", lambda path: _sources.Stamp(1, 1, 1, 1))
+        before = store.get(clip, RECIPE)
+        write(clip, seed=1)
         assert store.get(clip, RECIPE) == before
         assert PictureCache(store.root, trust_mtime=False).get(clip, RECIPE) != before
 
-    def test_a_file_just_written_is_not_trusted(self, store, tmp_path):
-        clip = write(tmp_path / "a.wav", age=0)
-        before, old = store.get(clip, RECIPE), os.stat(clip)
-        write(clip, seed=1, age=0)
-        os.utime(clip, ns=(old.st_atime_ns, old.st_mtime_ns))  # within one tick of the clock
+    def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
+        monkeypatch.setattr(_sources, "SETTLED", 2.0)
+        stamp = _sources.stamp_of(clip)
+        monkeypatch.setattr(cache_module, "stamp_of", lambda path: stamp)  # within one tick
+        before = store.get(clip, RECIPE)
+        write(clip, seed=1)
         assert store.get(clip, RECIPE) != before
 
     def test_lines_cut_short_are_passed_over(self, store, clip, tmp_path, reads):
@@ -151,7 +185,6 @@ class TestFailures:
     def bad(self, tmp_path):
         path = tmp_path / "bad.wav"
         path.write_bytes(b"RIFF nothing")
-        grow_old(path)
         return path
 
     @pytest.mark.parametrize("trust", [True, False])
@@ -160,7 +193,7 @@ class TestFailures:
             with pytest.raises(BadFile, match="cannot be decoded"):
                 PictureCache(tmp_path / "c", trust_mtime=trust).get(bad, RECIPE)
         assert reads() == ["bad.wav"]
-        write(bad, age=30)
+        write(bad)
         assert PictureCache(tmp_path / "c", trust_mtime=trust).get(bad, RECIPE).exists()
 
     @pytest.mark.parametrize("workers", [1, 2])

@@ -27,11 +27,14 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
     write(cat / ".DS_Store", "the system's")
     write(cat / "._0.jpg", "the system's")
     write(root / "Thumbs.db", "the system's")
+    os.link(cat / "0.jpg", os.fsencode(cat) + b"/\xe9t\xe9.jpg")
     table = load_table(root)
     found = reasons(table)
     assert set(found) == {
-        *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg")
+        *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg"),
+        "?t?.jpg",
     }
+    assert found["?t?.jpg"] == "its name is no UTF-8: rename it"
     assert "not a picture of a kind that is read" in found["text.jpg"]
     assert found["notes.docx"] == "not a picture by its ending"
     assert found["empty.png"] == "empty file"
@@ -132,6 +135,10 @@ def other_kind(root: Path) -> None:
         path.rename(path.with_suffix(".xyz"))
 
 
+def reserved(root: Path) -> None:
+    picture(root / "un known" / "0.png")
+
+
 def unprintable(root: Path) -> None:
     (root / "cat").rename(root / "ca\nt")
 
@@ -141,12 +148,16 @@ def unprintable(root: Path) -> None:
     [
         (no_folder, r"no class folder with files in it; put the files"),
         (one_class, r"only the class 'cat', and at least two classes"),
-        (all_bad, r"no usable file \(6 files were left out\).*first: .*not a picture"),
-        (one_file, r"the class 'dog' has one usable file; each class needs two"),
+        (all_bad, r"no usable file, .*\. 6 file\(s\) left out, the first: .*not a picture"),
+        (one_file, r"the class 'dog' has one usable file, .*2\.jpg; each class needs two"),
         (other_case, r"'Cat' \(1 files\) and 'cat' \(3 files\) differ only in case or spaces"),
         (other_spaces, r"'c at' .* and 'cat' .* differ only in case or spaces"),
         (other_kind, r"no file of a kind that is read .*\.jpg"),
         (unprintable, r"not printable: rename"),
+        (
+            reserved,
+            r"'un known' \(1 files\) and 'unknown' \(reserved\) differ only in case or spaces",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_learned_from(

@@ -16,7 +16,7 @@ import torch
 from fastai.torch_core import set_seed
 from PIL import Image, ImageEnhance
 
-from datasets import decoded
+from datasets import _sources, decoded
 from datasets._picture_tfms import Lighting, Normalised
 from datasets.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.decoded import DecodedPictures, Prepared, keep
@@ -32,8 +32,14 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all files had been there for a while: nobody can set the ctime."""
+    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+
+
 def old(file: Path, seconds: float = 100.0) -> Path:
-    """As if it had been there for a while."""
+    """As if it had been changed a while ago."""
     then = time.time() - seconds
     os.utime(file, (then, then))
     return file
@@ -108,18 +114,37 @@ def test_another_preprocessing_is_another_picture(photo, store):
     assert len(seen) == len(files(store)) == 4
 
 
-def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened):
+def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, monkeypatch):
     look = Prepared(LOOK, 0.35, store)
     before = look.open_for_validation(str(photo)).tobytes()
     noise(200, 300, seed=1).save(photo, quality=90)
     # It may still be being written: not kept yet.
+    monkeypatch.setattr(_sources, "SETTLED", 2.0)
     fresh = look.open_for_validation(str(photo)).tobytes()
     assert fresh != before
     assert len(files(store)) == 1
-    old(photo, 50)
+    monkeypatch.setattr(_sources, "SETTLED", 0.0)
     assert look.open_for_validation(str(photo)).tobytes() == fresh
     assert look.open_for_validation(str(photo)).tobytes() == fresh
     assert len(opened) == 3
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_one_of_equal_size_and_mtime_is_another_picture(tmp_path, store, moved):
+    """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
+    photo, other = tmp_path / "photo.bmp", tmp_path / "other.bmp"
+    for seed, file in enumerate((photo, other)):
+        noise(50, 40, seed).save(file)
+        os.utime(file, (1e9, 1e9))
+    look = Prepared(LOOK, 0.35, store)
+    expected = Prepared(LOOK, 0.35, None).open_for_validation(str(other)).tobytes()
+    assert look.open_for_validation(str(photo)).tobytes() != expected
+    if moved:
+        os.replace(other, photo)
+    else:
+        photo.write_bytes(other.read_bytes())
+        os.utime(photo, (1e9, 1e9))
+    assert look.open_for_validation(str(photo)).tobytes() == expected
 
 
 def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import resource
 import time
 from contextlib import contextmanager
@@ -130,13 +131,22 @@ def test_text_as_gwosc_writes_it(tmp_path, packed):
     assert (strain.rate, strain.start, strain.detector) == (1024, START + 1, "H1")
 
 
-def test_text_without_a_header_needs_rate_and_start(tmp_path):
+def test_text_without_a_header_says_which_lines_are_missing(tmp_path):
     path = tmp_path / "a.txt"
     values = noise(20, 512)
     values[5] = np.nan
     np.savetxt(path, values)
-    with pytest.raises(BadFile, match="give rate and start"):
+    with pytest.raises(BadFile, match="no header that says at what rate") as error:
         read_strain(path, at=START + 10, context=16)
+    lines = [f"{line}\n" for line in re.findall("'(#[^']+)'", str(error.value))]
+    assert len(lines) == 2
+    headed = tmp_path / "headed.txt"
+    headed.write_text(lines[0].replace("4096", "512") + path.read_text())
+    with pytest.raises(BadFile, match="no header that says when"):
+        read_strain(headed, at=START + 10, context=16)
+    headed.write_text("".join(lines).replace("4096", "512") + path.read_text())
+    with open_strain(headed) as source:
+        assert (source.rate, source.start) == (512, 1126259446)
     strain = read_strain(path, at=START + 10, context=16, rate=512, gps_start=START)
     np.testing.assert_allclose(strain.values, values[2 * 512 : 18 * 512], rtol=1e-15)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 
 from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.table import kind_of, load_table, summary
-from tests.datasets.files import picture, reasons, root, write
+from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
 
@@ -81,7 +82,9 @@ def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_of_each_format(root: Path, suffix: str) -> None:
-    names = [f"{label}/{i}.jpg" for label in ("cat", "dog") for i in range(3)]
+    names = [f"{label}/{i}.wav" for label in ("cat", "dog") for i in range(3)]
+    for name in names:
+        sound(root / name)
     frame = pd.DataFrame(
         {
             " Path ": names,
@@ -128,7 +131,7 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
         root / "items.csv",
         "path,label\n"
         + "".join(f"{label}/{i}.jpg,{label}\n" for label in ("cat", "dog") for i in range(2))
-        + "cat/2.jpg,NaN\ndog/2.jpg,\n,cat\ncat/gone.jpg,cat\n"
+        + "cat/2.jpg, \ndog/2.jpg,\n,cat\ncat/gone.jpg,cat\n"
         + f"cat/{'n' * 300}.jpg,cat\ncat/0.jpg/inside.jpg,cat\ncat\0.jpg,cat\n",
     )
     table = load_table(listed)
@@ -151,9 +154,18 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
         ),
         ("path,class\na.jpg,cat\n", r"no column 'label'; it has"),
         ("path,label\n", r"no row has both"),
-        ("path,label\n,cat\na.jpg,nan\n", r"no row has both"),
+        ("path,label\n,cat\na.jpg, \n", r"no row has both"),
         ("path,label,split\na.jpg,cat,dev\n", r"split 'dev' is none of train, valid"),
-        ("path,label,start\na.jpg,cat,soon\n", r"start 'soon' in row 2 is not a number of seconds"),
+        ("path,label,start\na.wav,cat,soon\n", r"start 'soon' in row 2 is not a number of seconds"),
+        (
+            "path,label,end\n,cat,\na.wav,cat,inf\n",
+            r"end 'inf' in row 3 is not a number of seconds",
+        ),
+        (
+            "path,label,start,end\na.wav,cat,,\na.wav,cat,5,3\n",
+            r"start 5 is not before end 3 in row 3",
+        ),
+        ("Path,PATH,label\na.jpg,b.jpg,cat\n", r"which column is 'path', 'Path' or 'PATH'\?"),
         ("", r"cannot be read as a table"),
         ('path,label\n"a.jpg,cat\n', r"cannot be read as a table"),
     ],
@@ -228,6 +240,112 @@ def test_an_unknown_demo() -> None:
         load_table("demo:cats")
 
 
+#: Names that a table's reader, a normaliser or a spreadsheet might take for something else.
+NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007", "1.0", "true",
+         "Café", "Ångström", "ﬁn", 'a "quoted", one', "semi;colon", "#no comment", "'", "=1+1",
+         "ohne  Zweifel", "Ünknown", "梨")  # fmt: skip
+
+
+def test_every_name_of_a_class_comes_back_from_every_kind_of_table(tmp_path: Path) -> None:
+    for label in NASTY:
+        for index in range(2):
+            # A class folder as a Mac leaves it; names of files with all that a name may have.
+            folder = tmp_path / "data" / unicodedata.normalize("NFD", label.replace("/", "-"))
+            picture(folder / f" {index}, é e\u0301 \\ 'n\" .png")
+    from_folder = load_table(tmp_path / "data")
+    assert from_folder.classes == sorted(label.replace("/", "-") for label in NASTY)
+    frame = from_folder.frame
+    assert all(os.path.exists(path) for path in frame["path"])
+    frame.to_csv(tmp_path / "items.csv", index=False)
+    frame.to_csv(tmp_path / "items.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "items.parquet")
+    for name in ("items.csv", "items.tsv", "items.parquet"):
+        again = load_table(tmp_path / name)
+        pd.testing.assert_frame_equal(again.frame, frame)
+        assert again.rejected == []
+
+
+def test_a_label_is_the_same_however_it_is_encoded_and_unknown_however_it_is_cased(
+    tmp_path: Path,
+) -> None:
+    rows = ["path,label"]
+    for label in (
+        "Caf\u00e9",
+        "Cafe\u0301",
+        " Café ",
+        "tea",
+        "tea ",
+        "Unknown",
+        "UNKNOWN",
+        "unknown",
+    ):
+        path = picture(tmp_path / "data" / label / "0.png")
+        rows.append(f"{path},{label}")
+    listed = write(tmp_path / "items.csv", "\n".join(rows))
+    for source in (tmp_path / "data", listed):
+        table = load_table(source)
+        assert table.frame["label"].value_counts().to_dict() == {"Caf\u00e9": 3, "tea": 2}
+        assert table.unknowns["label"].tolist() == ["unknown"] * 3
+
+
+def test_paths_are_found_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["data/c/0.png", "data/c/1.png", "home/c/2.png", "home/d/3.png", "data/d/4\\5.png",
+             "here/d/6.png"]  # fmt: skip
+    files = [str(picture(tmp_path / name)) for name in names]
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    text = (
+        "path,label\n c/0.png ,c\nc\\1.png,c\n~/c/2.png,c\n~\\d\\3.png,d\nd/4\\5.png,d\nd/6.png,d\n"
+    )
+    table = load_table(write(tmp_path / "data/items.csv", text))
+    found = [os.path.abspath(path) for path in table.frame["path"]]
+    assert found == files
+    write(tmp_path / "data/lost.csv", text + "~/gone.png,d\nc\\gone.png,c\n")
+    lost = load_table(tmp_path / "data/lost.csv").rejected
+    assert [item.reason for item in lost] == ["there is no such file"] * 2
+
+
+def test_the_column_that_is_called_so_wins_over_one_in_capitals(root: Path) -> None:
+    rows = [f"cat/{i}.jpg,nowhere,dog,cat" for i in range(3)]
+    rows += [f"dog/{i}.jpg,nowhere,cat,dog" for i in range(3)]
+    listed = write(root / "items.csv", "path,Path,LABEL,label\n" + "\n".join(rows))
+    frame = load_table(listed).frame
+    assert [Path(path).parent.name for path in frame["path"]] == frame["label"].tolist()
+
+
+def test_times_of_a_picture_table_are_none(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A place is no time, and one photo taken twice is one photo whatever stands beside it."""
+    (root / "cat/copy.jpg").write_bytes((root / "cat/0.jpg").read_bytes())
+    rows = ["path,label,gps,start,end"]
+    for index, file in enumerate(sorted(root.rglob("*.jpg"))):
+        rows.append(f'{file},{file.parent.name},"52.{index},4.3",{index},')
+    with caplog.at_level("INFO"):
+        table = load_table(write(root / "items.csv", "\n".join(rows)))
+    assert f"{root / 'items.csv'}: columns not used for a picture: start, gps" in caplog.text
+    assert reasons(table) == {"copy.jpg": f"a copy of {root / 'cat/0.jpg'}"}
+    assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
+
+
+def test_a_sound_has_a_place_too_and_no_gps_time(tmp_path: Path) -> None:
+    rows = [f'{sound(tmp_path / f"{i}.wav")},{"ab"[i % 2]},0,0.05,"52.1,4.3"' for i in range(4)]
+    frame = load_table(
+        write(tmp_path / "items.csv", "path,label,start,end,gps\n" + "\n".join(rows))
+    ).frame
+    assert frame["end"].tolist() == [0.05] * 4
+    assert frame["gps"].isna().all()
+
+
+def test_missing_files_are_named_where_too_few_are_left(root: Path) -> None:
+    text = "path,label\ncat/0.jpg,cat\ncat/gone.jpg,cat\ndog/0.jpg,dog\ndog/1.jpg,dog\n"
+    with pytest.raises(SecondhandError) as caught:
+        load_table(write(root / "items.csv", text))
+    message = str(caught.value)
+    assert f"the class 'cat' has one usable file, {root / 'cat/0.jpg'};" in message
+    assert f"the first: {root / 'cat/gone.jpg'}: there is no such file" in message
+
+
 def sounds(folder: Path) -> Path:
     """Two classes of three sounds, and a copy, an empty, a broken and a missing-header one."""
     import soundfile
@@ -279,7 +397,7 @@ def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) ->
         ("path,label\na.jpg,cat,x\nb.jpg,dog,x\n", "rows have more cells than its first line"),
         ("path,label\na.jpg,cat\nb.jpg,dog,x\n", "Expected 2 fields in line 3, saw 3"),
         (f"path,label{',x' * 2000}\na.jpg,cat\n", "2002 columns are more than 1000"),
-        (f"path,label,gps\na.jpg,cat,{'9' * 5000}z\n", "gps '999.* in row 2 is not a number"),
+        (f"path,label,gps\na.hdf5,cat,{'9' * 5000}z\n", "gps '999.* in row 2 is not a number"),
         ('path,label\n"a.jpg,cat\n', "EOF inside string"),
         ("path,label\na.jpg,\0\nb.jpg,\0\n", "not printable|no row has both"),
     ],

@@ -128,6 +128,9 @@ def test_a_wrong_value_ends_with_status_2_and_names_it(
     [
         ("epochs: many\n", "epochs.*many"),
         ("epochs:\n", "'epochs' has no value"),
+        ("data: 2024\n", "YAML reads data: 2024 as no text; put it in quotes: '2024'"),
+        ("out: 2024\n", "YAML reads out: 2024 as no text"),
+        ("group_by: yes\n", "YAML reads group_by: True as no text"),
         ("views: [0.5, [1]]\n", "'views' is neither a number, a word"),
         ("cv: {a: 1}\n", "'cv' is neither a number, a word"),
         ("out: 2024-01-01\n", "'out' is neither a number, a word"),
@@ -200,6 +203,12 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_flag_that_may_stand_bare(tmp_path: Path) -> None:
     assert [read(*words)["tta"] for words in ((), ("--tta",), ("--tta", "6"))] == [1, 4, 6]
     assert read("--tta", "--epochs", "3")["tta"] == 4
+
+
+@pytest.mark.parametrize("text", ["fold: 1", "fold: '1'", "fold:  # none\nseed: 2"])
+def test_a_fold_may_be_a_number(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text + "\n")
+    assert read("--config", str(tmp_path / "c.yaml"))["fold"] == (None if "none" in text else "1")
 
 
 @pytest.mark.parametrize("cv", [5, "fold", None])

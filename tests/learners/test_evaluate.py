@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +23,7 @@ from learners.config import ConfidenceSettings, ScoreName, TrainSettings
 from learners.evaluate import main
 from learners.heldout import calibrate
 from learners.predictor import Predictor
+from tests.datasets.files import sound
 from tests.pictures import write_pictures
 
 CLASSES = ["blue", "green", "red"]
@@ -38,12 +41,12 @@ def table(folder: Path) -> pd.DataFrame:
     return frame.assign(start=np.nan, end=np.nan, gps=np.nan)
 
 
-def bundle(folder: Path, **settings: object) -> Bundle:
-    """An untrained network, whose answers are as good as any for counting."""
+def bundle(folder: Path, names: Sequence[str] = CLASSES, **settings: object) -> Bundle:
+    """An untrained network, whose answers are as good as any for counting; ``names`` of its classes."""
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    made = Bundle(network.eval(), spec, CLASSES, preprocessing)
-    rows = table(folder)
+    made = Bundle(network.eval(), spec, list(names), preprocessing)
+    rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
     calibrate(made, rows, rows, options, TrainSettings())
     return made
@@ -127,6 +130,36 @@ def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
     with pytest.raises(SecondhandError, match=r"none of the labels .*'deep'.* is a class"):
         main([model, "--data", str(others / "strange"), "--out", str(others / "r2")])
     assert not (others / "r2").exists()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
+    """Also of a model from before labels were normalised."""
+    names = [unicodedata.normalize("NFD", "Café"), "NA", "nan"]
+    model = save_bundle(bundle(folder, names), others / "model")
+    data = others / "data"
+    for colour, name in zip(CLASSES, ("Caf\u00e9", "NA", "nan"), strict=True):
+        (data / colour).rename(data / name)
+    if listed:
+        files = sorted(data.glob("*/*.png"))
+        rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
+        rows.to_csv(others / "rows.csv", index=False)
+        data = others / "rows.csv"
+    assert main([str(model), "--data", str(data), "--out", str(others / "r")]) == 0
+    answers = pd.read_csv(others / "r/predictions.csv", keep_default_na=False)
+    assert answers["truth"].value_counts().to_dict() == dict.fromkeys(names, 3)
+    assert set(answers["split"]) == {"test"}
+
+
+def test_files_of_another_kind_are_told_by_it(model, tmp_path):
+    for name in ("a/0.wav", "b/1.wav", "b/notes.docx"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        sound(tmp_path / name) if name.endswith("wav") else (tmp_path / name).write_text("x")
+    with pytest.raises(SecondhandError) as caught:
+        main([model, "--data", str(tmp_path), "--out", str(tmp_path / "r")])
+    message = str(caught.value)
+    assert "no picture in it, and this model judges files of kind picture" in message
+    assert f"of kind sound. The first left out: {tmp_path}/a/0.wav: not a picture" in message
 
 
 def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
