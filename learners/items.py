@@ -135,8 +135,8 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings)
     log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
     if found.loosed:
         said = (
-            f"{len(found.loosed)} more of {', '.join(map(str, found.loosed[:5]))} files would hold "
-            "more than half of a class and are not kept together: the figures may be too good"
+            f"not kept together, for they hold more than half of a class: {len(found.loosed)} "
+            f"of {', '.join(map(str, found.loosed[:5]))} files, so the figures may be too good"
         )
         table.near_duplicates += f"; {said}"
         log.warning("near-duplicates: %s", said)
@@ -157,7 +157,8 @@ def _thumbnails(
     rows, _ = render_all(rows, recipe, cache)
     drawn = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
-        drawn, lambda item: open_picture(cache.get(item.path, recipe, item.start, item.end, item.at))
+        drawn,
+        lambda item: open_picture(cache.get(item.path, recipe, item.start, item.end, item.at)),
     )
 
 
