@@ -49,6 +49,7 @@ class ItemTable:
     kind : "picture", "sound" or "strain".
     source : what the user named.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
+    near_duplicates : how many were found and kept on one side; "" where none were looked for.
     """
 
     frame: pd.DataFrame
@@ -57,6 +58,7 @@ class ItemTable:
     source: str
     rejected: list[Rejected] = field(default_factory=list)
     note: str = ""
+    near_duplicates: str = ""
 
     @property
     def classes(self) -> list[str]:

@@ -11,9 +11,10 @@ import pandas as pd
 from learners import _page, _plots
 from learners._galleries import Pictures
 from learners.bundle import Bundle
+from learners.duplicates import source_of
 from learners.heldout import Evaluation
 from learners.measure import Judged
-from learners.suspects import LOW, source_of
+from learners.suspects import LOW
 
 Figures = Mapping[str, Any]
 FITTING = 12  # classes whose confusion matrix fits on a phone; a larger one is scrolled

@@ -42,6 +42,8 @@ def facts(table: ItemTable) -> dict[str, str]:
     groups = frame["group"].loc[frame["group"].ne("")].nunique()
     if groups:
         found["groups"] = f"{groups}, none of them split"
+    if table.near_duplicates:
+        found["near-duplicates"] = table.near_duplicates
     looked = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int))]
     if not paths:
         return found

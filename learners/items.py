@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from datasets.cache import Item as Source
 from datasets.cache import PictureCache
 from datasets.checks import check_labels
 from datasets.errors import Rejected, SecondhandError
+from datasets.images import open_picture
 from datasets.recipe import Recipe
 from datasets.recordings import cut, render_all
 from datasets.spectrogram import RECIPES, window_of
@@ -19,6 +23,7 @@ from datasets.splits import SPLITS, assign_splits, groups_from_names, lacking, r
 from datasets.strangers import load_strangers
 from datasets.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
+from learners.duplicates import THUMBNAIL, find_clusters, source_of, thumbnails_of
 from learners.folder import write_csv
 from learners.resume import begin
 
@@ -49,7 +54,6 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         those that a run which goes on began with.
     """
     table = load_grouped(data, signal)
-    given = signal.of(table.kind)
     whole = table.frame
     for line in remarks(whole, None if data.cv else data.fold):
         log.info("%s", line)
@@ -63,10 +67,7 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
     rows, recipe = table.frame, None
     if table.kind != "picture":
         trained = table.frame.loc[table.frame["split"].eq("train")]
-        spans = trained["end"] - trained["start"]
-        if table.kind == "sound" and spans.notna().all():  # the items are these, not their files
-            given.setdefault("window", window_of(spans.tolist()))
-        recipe = RECIPES[table.kind].infer(trained["path"], **given)
+        recipe = _infer(table.kind, trained, signal)
         asked = table.frame
         rows = _draw(table, recipe, signal)
         if why := lacking(table.frame, set(asked["split"])):
@@ -81,7 +82,7 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
 
 
 def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
-    """The item table with its groups, not yet split."""
+    """The item table with its groups, near-duplicates among them, not yet split."""
     if not data.data:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
@@ -89,6 +90,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
     table = load_table(data.data, kind=data.kind, noise=signal.noise)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    if data.near_duplicates == "keep-together":
+        _keep_together(table, data, signal)
     return table
 
 
@@ -109,6 +112,73 @@ def split(
 def picture_cache(signal: SignalSettings) -> PictureCache:
     """Where drawings are kept."""
     return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
+
+
+def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings) -> None:
+    """Give each cluster of near-duplicates a group, where items are drawn at random.
+
+    A group that is given stands: a cluster never joins two of them, or one pair of look-alikes would
+    make one group of two speakers. Files without a group go to the one group in their cluster, or
+    get one of their own. Parts and folds that the data name are not overruled.
+    """
+    frame = table.frame
+    folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
+    if (data.cv is None and data.fold is not None) or folds_given:
+        return
+    if frame["split"].isin(["valid", "calibration"]).any():
+        return
+    free = frame["split"].isin(["", "train"])
+    if not (free & frame["group"].eq("")).any():
+        return
+    began = time.monotonic()
+    rows, thumbnails = _thumbnails(table.kind, frame.loc[free].reset_index(drop=True), signal)
+    found = find_clusters(
+        thumbnails, pd.factorize(rows["path"])[0].astype(np.int64), rows["label"].to_numpy(str)
+    )
+    of_path = dict(zip(rows["path"], found.number, strict=True))
+    number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
+    given = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
+    for cluster in range(len(found.sizes)):
+        groups = given.get(cluster, [])
+        name = groups[0] if len(groups) == 1 else f"near-duplicates {cluster + 1}"
+        frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
+    table.near_duplicates = str(found)
+    log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
+    if found.loosed:
+        said = (
+            f"not kept together, for they hold more than half of a class: {len(found.loosed)} "
+            f"of {', '.join(map(str, found.loosed[:5]))} files, so the figures may be too good"
+        )
+        table.near_duplicates += f"; {said}"
+        log.warning("near-duplicates: %s", said)
+
+
+def _thumbnails(
+    kind: str, frame: pd.DataFrame, signal: SignalSettings
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """What is seen of each item, the windows of long recordings one by one, and their thumbnails."""
+    if kind == "picture":
+        sources = [Source(path) for path in frame["path"]]
+        return frame, thumbnails_of(
+            sources, lambda source: open_picture(source.path, at_least=2 * THUMBNAIL)
+        )
+    # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
+    recipe, cache = _infer(kind, frame, signal), picture_cache(signal)
+    rows, _ = cut(frame, recipe, overlap=signal.overlap)
+    rows, _ = render_all(rows, recipe, cache)
+    drawn = [source_of(row) for row in rows.to_dict("records")]
+    return rows, thumbnails_of(
+        drawn,
+        lambda item: open_picture(cache.get(item.path, recipe, item.start, item.end, item.at)),
+    )
+
+
+def _infer(kind: str, frame: pd.DataFrame, signal: SignalSettings) -> Recipe:
+    given = signal.of(kind)
+    spans = frame["end"] - frame["start"]
+    if kind == "sound" and spans.notna().all():  # the items are these, not their files
+        given.setdefault("window", window_of(spans.tolist()))
+    return RECIPES[kind].infer(frame["path"], **given)
 
 
 def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:

@@ -7,7 +7,6 @@ too. Nothing here is proof; a person decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.cache import Item as Source
-from datasets.errors import SecondhandError
 from learners.bundle import Bundle
+from learners.duplicates import alike_enough, correlation, source_of, thumbnails_of
 from learners.heldout import Evaluation
 from learners.measure import Judged
 from learners.scores import normalise
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
 LOW, HIGH = 0.05, 0.5
 #: Pairs nearest by features whose pictures are compared.
 CANDIDATES = 100
-#: Side of the thumbnails that are compared, by how much they may be shifted, and the least
-#: correlation of near-duplicates.
-THUMBNAIL, SHIFT, ALIKE = 32, 5, 0.7
-#: Standard deviations from the usual pair of one label to a near-duplicate.
-FAR = 5
 #: Cosine similarity from which a picture is taken for a copy of a training item.
 SAME = 0.9999
 
@@ -105,7 +99,8 @@ def near_duplicates(
     pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
     too alike is learnt from the same pictures in other pairs: half-way from what pairs of different
     labels reach to 1, and far outside of what is usual for a label (photos of one fruit hardly
-    correlate; eights, or recordings of one word, do so by 0.88), and no less than `ALIKE`. On
+    correlate; eights, or recordings of one word, do so by 0.88), and no less than
+    `learners.duplicates.ALIKE`. On
     ``pictures/known`` this lists bursts, from 0.76 to 0.91, and nothing else.
 
     Parameters
@@ -128,43 +123,22 @@ def near_duplicates(
     nearest = trained.iloc[index[chosen]]
     sources = [source_of(row) for row in (*_records(held), *_records(nearest))]
     n = len(chosen)
-    with ThreadPoolExecutor(2) as pool:
-        thumbnails = np.array(list(pool.map(lambda source: _thumbnail(draw, source), sources)))
-    correlation = _correlation(thumbnails[:n], thumbnails[n:])
+    thumbnails = thumbnails_of(sources, draw)
+    alike = correlation(thumbnails[:n], thumbnails[n:])
     kin = held["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
-    enough = _alike_enough(correlation[~kin], correlation[kin & ~np.eye(n, dtype=bool)])
+    enough = alike_enough(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])
     pairs = pd.DataFrame(
         {
             "row": judged.rows[chosen],
             "train_path": nearest["path"].to_numpy(),
             "train_label": nearest["label"].to_numpy(),
             "similarity": similarity[chosen],
-            "correlation": correlation.diagonal(),
+            "correlation": alike.diagonal(),
             **{f"train_{name}": nearest[name].to_numpy() for name in ("start", "end", "gps")},
         }
     )
     found = pairs.loc[pairs["correlation"] >= enough]
     return found.sort_values("correlation", ascending=False, kind="stable").reset_index(drop=True)
-
-
-def _alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
-    """The least correlation of near-duplicates, from pairs of different and of equal labels."""
-    enough = [ALIKE]
-    if len(apart):
-        enough.append((1 + float(np.quantile(apart, 0.999))) / 2)
-    if len(kin):
-        # On Fisher's scale, where a correlation's spread does not depend on itself; by the median,
-        # which duplicates among these pairs do not move.
-        z = np.arctanh(np.clip(kin, -0.9999, 0.9999))
-        spread = 1.4826 * np.median(np.abs(z - np.median(z)))
-        enough.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
-    return max(enough)
-
-
-def source_of(row: Any) -> Source:
-    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
-    times = (row[name] for name in ("start", "end", "gps"))
-    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
 
 
 def _beside(
@@ -189,32 +163,6 @@ def _nearest(
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
     similar = normalise(evaluation.features[judged.rows]) @ reference.numpy().T
     return similar.max(axis=1), similar.argmax(axis=1)
-
-
-def _thumbnail(draw: Callable[[Source], Image.Image], source: Source) -> NDArray[np.float64]:
-    """Grey values [side, side] of mean 0 and length 1; zeros where there is nothing to be seen."""
-    from PIL import Image
-
-    size = (THUMBNAIL, THUMBNAIL)
-    try:
-        small = draw(source).convert("L").resize(size, Image.Resampling.BOX)
-    except SecondhandError:
-        return np.zeros(size)
-    values = np.asarray(small, np.float64)
-    values = values - values.mean()
-    length = np.linalg.norm(values)
-    return values / length if length > 1e-6 else np.zeros(size)
-
-
-def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest correlation [n, m] of thumbnails over shifts of up to `SHIFT`, wrapped around."""
-    theirs = np.fft.rfft2(b)
-    out = np.empty((len(a), len(b)))
-    for n, ours in enumerate(np.fft.rfft2(a)):
-        shifted = np.fft.irfft2(ours.conj() * theirs, s=a.shape[1:])
-        near = np.roll(shifted, (SHIFT, SHIFT), axis=(1, 2))[:, : 2 * SHIFT + 1, : 2 * SHIFT + 1]
-        out[n] = near.max(axis=(1, 2))
-    return out
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
