@@ -12,7 +12,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +174,9 @@ def _feature_loaders(
             set_seed((seed + 7919 * view) % 2**32)
             # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
             fresh = train.new(shuffle=True, drop_last=False)
-            drawn.append(_computed(learn, layers, fresh, folder / str(view)))
+            drawn.append(_computed(layers, fresh, folder / str(view), _autocast(learn)))
     fresh = valid.new(shuffle=False, drop_last=False)
-    held = _computed(learn, layers, fresh, folder / "valid")
+    held = _computed(layers, fresh, folder / "valid", nullcontext())
     # As where the files themselves are read: a training set smaller than a batch is one batch.
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     return DataLoaders(
@@ -206,7 +206,7 @@ def _following(body: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _computed(
-    learn: Learner, layers: list[nn.Module], fresh: DataLoader, file: Path
+    layers: list[nn.Module], fresh: DataLoader, file: Path, precision: AbstractContextManager[Any]
 ) -> tuple[Tensor, Tensor]:
     """What the layers make of all that a loader has; and the targets."""
     # Its own: that of the usual loader leads through transforms that only its own iteration tells
@@ -217,7 +217,7 @@ def _computed(
     done = 0
     for batch in fresh:
         x, y = (part.as_subclass(Tensor) for part in batch)
-        with _autocast(learn):
+        with precision:
             for layer in layers:
                 x = layer(x)
         if features is None:

@@ -50,12 +50,16 @@ log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """A network in eval mode with the weights of its best epochs, and how to build it again."""
+    """A network in eval mode with the weights of its best epochs, and how to build it again.
+
+    ``kept`` says of each of its members which epoch that was, and why.
+    """
 
     network: Network
     spec: NetworkSpec
     preprocessing: Preprocessing
     interrupted: bool
+    kept: list[str]
 
 
 def train_members(
@@ -81,6 +85,7 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
     """
     members: list[nn.Sequential] = []
+    kept_epochs: list[str] = []
     interrupted = False
     for number in range(train.seeds):
         if train.seeds > 1:
@@ -95,8 +100,9 @@ def train_members(
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
         checkpoints = Checkpoints(saved, history, settings.checkpoint_minutes)
         if checkpoints.trained and best.restore(one):
-            log.info("trained already: kept")
+            log.info("trained already: kept %s", best.said())
             members.append(one.eval())
+            kept_epochs.append(best.said())
             continue
         kept = _decoded(loaded, preprocessing, signal, augment, speed)
         dls = _batches(
@@ -134,12 +140,16 @@ def train_members(
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
             where = f"{spec.size} px, {device}, {precision}"
+            if precision != "fp32":
+                where += " (validated in fp32, as it will answer)"
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
         if ranks.from_first(partial(best.restore, learn.model)):
+            log.info("kept %s", best.said())
             members.append(learn.model.eval())
+            kept_epochs.append(best.said())
         if not interrupted:
             checkpoints.finish()
         if interrupted:
@@ -147,7 +157,7 @@ def train_members(
     if not members:
         raise KeyboardInterrupt
     joined = Ensemble(members).eval() if len(members) > 1 else members[0]
-    return Trained(joined, replace(spec, members=len(members)), preprocessing, interrupted)
+    return Trained(joined, replace(spec, members=len(members)), preprocessing, interrupted, kept_epochs)
 
 
 def _untrained(

@@ -56,10 +56,11 @@ def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path,
     layers = (torch.nn.Conv2d, torch.nn.Linear)
     for module in learn.model.modules():
         if isinstance(module, layers):
-            module.register_forward_hook(lambda m, i, out: seen.add(out.dtype))
+            module.register_forward_hook(lambda m, i, out: seen.add((learn.training, out.dtype)))
     learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
     quietly(learn)
-    assert seen == {torch.bfloat16}
+    # Validation computes as prediction does.
+    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
     assert outputs == {torch.float32}
     assert {p.dtype for p in learn.model.parameters()} == {torch.float32}
     assert not torch.is_autocast_enabled("cpu")
