@@ -18,8 +18,8 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
-from fastai.losses import CrossEntropyLossFlat
 from fastai.learner import Learner
+from fastai.losses import CrossEntropyLossFlat
 from fastxtend.callback.ema import EMACallback
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -29,30 +29,9 @@ from datasets.errors import BadFile, SecondhandError
 from learners import ranks
 from learners._replace import write_beside
 from learners._tensors import save_weights
+from learners.backbones import batch_norms
 
 log = logging.getLogger(__name__)
-
-PRECISIONS = ("auto", "fp32", "fp16", "bf16")
-
-
-def resolve_precision(wanted: str, device: str) -> str:
-    """fp32, fp16 or bf16 for a wish that may be "auto".
-
-    auto is bf16 on a GPU that has it, fp16 on an older one, and on a CPU bf16 only where it has
-    matrix units for it (AMX): elsewhere emulation or depthwise convolutions make it slower than
-    fp32 for many networks.
-
-    Raises
-    ------
-    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably.
-    """
-    if wanted == "auto":
-        if device.startswith("cuda"):
-            return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-        return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"
-    if wanted == "fp16" and not device.startswith("cuda"):
-        raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
-    return wanted
 
 
 def mixed_precision(precision: str, device: str) -> list[Callback]:
@@ -127,11 +106,28 @@ class PlainLoss(Callback):
         self.after_validate()
 
 
+class AloneInBatch(Callback):
+    """Batches of a single item have no variance: BatchNorms use their averages, and leave them.
+
+    Those are the backbone's, or of the training files where frozen epochs have found them.
+    """
+
+    order = -9  # after the learner has set the mode
+
+    def before_train(self) -> None:
+        if self.dls.train.bs == 1 and (norms := batch_norms(self.learn.model)):
+            if not self.epoch:
+                log.info("batches of one item: BatchNorms normalise by their averages")
+            for norm in norms:
+                norm.eval()
+
+
 class Ema(EMACallback):
     """Exponential moving average of the weights, its memory fitted to the length of the fit.
 
     A fixed decay of 0.9998 still holds 90 % of the first weights after 500 steps. Here the average
-    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps).
+    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps);
+    and over two of them at least, for one alone is no average.
     BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
 
     Parameters
@@ -149,7 +145,8 @@ class Ema(EMACallback):
         accumulation = getattr(self.learn, "gradient_accumulation", None)
         per_step = max(1, accumulation.n_acc // self.dls.train.bs) if accumulation else 1
         steps = max(1, self.n_epoch * len(self.dls.train) // per_step)
-        self.decay = 1 - 1 / max(1.0, self.horizon * steps)
+        reach = max(min(2, steps), self.horizon * steps)
+        self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
         super().before_fit()
         # Whole-number buffers (BatchNorm's count of batches) are copied by fastxtend from the model
@@ -160,6 +157,10 @@ class Ema(EMACallback):
                 for ours, theirs in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
                 if not ours.is_floating_point()
             ]
+            if steps == 1:
+                log.warning("--ema: one step alone, so there is nothing to average")
+            else:
+                log.info("averaged weights reach over %.3g of %d steps", reach, steps)
             self.model_buffers: list[Tensor] = []
             self.ema_buffers: list[Tensor] = []
 

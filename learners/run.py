@@ -19,7 +19,7 @@ import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import SecondhandError
-from learners import callbacks, ranks
+from learners import ranks
 from learners._galleries import Pictures
 from learners._replace import write_beside
 from learners.backbones import MAX_MEMBERS
@@ -44,6 +44,7 @@ from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
 from learners.resume import FINISHED, write_config
+from learners.speed import check_precision
 from learners.suspects import near_duplicates
 from learners.views import View, views_for
 
@@ -88,7 +89,7 @@ def run(
     device = pick_device(ranks.device(speed.device))
     if device == "cpu":
         keep_memory()
-    callbacks.resolve_precision(speed.precision, device)
+    check_precision(speed.precision, device)
     loaded = ranks.from_first(lambda: load_items(data, signal, train.seed, folder))
     table, rows, recipe = loaded
     train = train.of(table.kind)

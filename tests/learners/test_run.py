@@ -28,7 +28,7 @@ from learners.predictor import Predictor
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
-         "--workers", "0", "--speed", "off"]  # fmt: skip
+         "--workers", "0"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
