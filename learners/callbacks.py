@@ -102,9 +102,6 @@ class PlainLoss(Callback):
     def after_validate(self) -> None:
         self.learn.loss_func = self.training_loss
 
-    def after_cancel_validate(self) -> None:
-        self.after_validate()
-
 
 class AloneInBatch(Callback):
     """Batches of a single item have no variance: BatchNorms use their averages, and leave them.

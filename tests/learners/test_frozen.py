@@ -193,10 +193,9 @@ def test_a_last_file_alone_is_no_batch(folder, tmp_path):  # noqa: F811
     learn = learner(folder, tmp_path, size=32)
     learn = learner(folder, tmp_path, size=32, bs=learn.dls.train.n - 1)
     passed = []
-    learn.model[0].register_forward_pre_hook(
-        lambda module, inputs: (
-            passed.append(len(inputs[0])) if learn.model[0].bn1.training else None
-        )
+    norm = learn.model[0].bn1
+    norm.register_forward_pre_hook(
+        lambda module, inputs: passed.append(len(inputs[0])) if module.training else None
     )
     quietly(learn, epochs=1, freeze_epochs=1)
     assert passed == [learn.dls.train.n, learn.dls.train.n - 1]
