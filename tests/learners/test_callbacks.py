@@ -67,7 +67,7 @@ def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path,
         if isinstance(module, layers):
             module.register_forward_hook(lambda m, i, out: seen.add((learn.training, out.dtype)))
     learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
-    quietly(learn, frozen_views=0)
+    quietly(learn, freeze_epochs=0)
     # Validation computes as prediction does.
     assert seen == {(True, torch.bfloat16), (False, torch.float32)}
     assert outputs == {torch.float32}
