@@ -97,6 +97,7 @@ def _learner(settings: argparse.Namespace) -> Any:
     from learners.config import TrainSettings
     from learners.learner import make_learner
     from learners.machine import keep_memory
+    from learners.speed import resolve_precision
 
     keep_memory()
     frame, classes = _table(settings)
@@ -107,7 +108,7 @@ def _learner(settings: argparse.Namespace) -> Any:
     parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
     keep(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
     dls = dataloaders(frame, block, classes, bs=BS, workers=0, path=str(folder))
-    precision = callbacks.resolve_precision(settings.precision, "cpu")
+    precision = resolve_precision(settings.precision, "cpu", network)
     cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
     return make_learner(dls, network, preprocessing, TrainSettings(), cbs=cbs)
 
@@ -159,8 +160,8 @@ def _bare(settings: argparse.Namespace) -> Callable[[], None]:
     import torch
     from torch.nn import functional
 
-    from learners import callbacks
     from learners.machine import keep_memory
+    from learners.speed import resolve_precision
 
     keep_memory()
     frame, classes = _table(settings)
@@ -171,7 +172,7 @@ def _bare(settings: argparse.Namespace) -> Callable[[], None]:
     shape = (2 * BS, 3, settings.size, settings.size)
     x = torch.randn(shape).contiguous(memory_format=torch.channels_last)
     y = torch.randint(len(classes), (2 * BS,))
-    half = callbacks.resolve_precision(settings.precision, "cpu") == "bf16"
+    half = resolve_precision(settings.precision, "cpu", network) == "bf16"
 
     def forward(n: int) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):

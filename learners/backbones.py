@@ -233,6 +233,11 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     return network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
 
 
+def batch_norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """The layers that normalise by the batch in training, and by their averages elsewhere."""
+    return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
 def parameter_groups(network: nn.Sequential, n_body: int = 3) -> list[list[nn.Parameter]]:
     """Parameters from stem to head: ``n_body`` groups of the body, then the head.
 

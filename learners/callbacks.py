@@ -18,6 +18,8 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
+from fastai.learner import Learner
+from fastai.losses import CrossEntropyLossFlat
 from fastxtend.callback.ema import EMACallback
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -27,39 +29,24 @@ from datasets.errors import BadFile, SecondhandError
 from learners import ranks
 from learners._replace import write_beside
 from learners._tensors import save_weights
+from learners.backbones import batch_norms
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = ("auto", "fp32", "fp16", "bf16")
-
-
-def resolve_precision(wanted: str, device: str) -> str:
-    """fp32, fp16 or bf16 for a wish that may be "auto".
-
-    auto is bf16 on a GPU that has it, fp16 on an older one, and on a CPU bf16 only where it has
-    matrix units for it (AMX): elsewhere emulation or depthwise convolutions make it slower than
-    fp32 for many networks.
-
-    Raises
-    ------
-    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably.
-    """
-    if wanted == "auto":
-        if device.startswith("cuda"):
-            return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-        return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"
-    if wanted == "fp16" and not device.startswith("cuda"):
-        raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
-    return wanted
-
 
 def mixed_precision(precision: str, device: str) -> list[Callback]:
-    """The callback for a resolved precision: none for fp32."""
+    """The callback for a resolved precision: none for fp32.
+
+    Training steps alone are computed in it. Validation is in fp32, as prediction is on every
+    device: the epoch is chosen by the figures of the network that will answer.
+    """
     if precision == "fp32":
         return []
-    if device.startswith("cuda"):
-        return [CudaMixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)]
-    return [CpuAutocast()]
+    if not device.startswith("cuda"):
+        return [CpuAutocast()]
+    mixed = CudaMixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)
+    mixed.run_valid = False
+    return [mixed]
 
 
 class CpuAutocast(Callback):
@@ -69,6 +56,7 @@ class CpuAutocast(Callback):
     """
 
     order = CudaMixedPrecision.order
+    run_valid = False
     autocast: torch.autocast | None = None
 
     def before_batch(self) -> None:
@@ -98,11 +86,45 @@ def _to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
+class PlainLoss(Callback):
+    """The loss of validation is the items' mean NLL in nats, whatever training minimises.
+
+    Without label smoothing and class weights: what the report says of the answers (timm's train.py
+    does so too). Weighted, it would also depend on which items share a batch.
+    """
+
+    order = 10
+
+    def before_validate(self) -> None:
+        self.training_loss = self.learn.loss_func
+        self.learn.loss_func = CrossEntropyLossFlat()
+
+    def after_validate(self) -> None:
+        self.learn.loss_func = self.training_loss
+
+
+class AloneInBatch(Callback):
+    """Batches of a single item have no variance: BatchNorms use their averages, and leave them.
+
+    Those are the backbone's, or of the training files where frozen epochs have found them.
+    """
+
+    order = -9  # after the learner has set the mode
+
+    def before_train(self) -> None:
+        if self.dls.train.bs == 1 and (norms := batch_norms(self.learn.model)):
+            if not self.epoch:
+                log.info("batches of one item: BatchNorms normalise by their averages")
+            for norm in norms:
+                norm.eval()
+
+
 class Ema(EMACallback):
     """Exponential moving average of the weights, its memory fitted to the length of the fit.
 
     A fixed decay of 0.9998 still holds 90 % of the first weights after 500 steps. Here the average
-    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps).
+    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps);
+    and over two of them at least, for one alone is no average.
     BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
 
     Parameters
@@ -120,7 +142,8 @@ class Ema(EMACallback):
         accumulation = getattr(self.learn, "gradient_accumulation", None)
         per_step = max(1, accumulation.n_acc // self.dls.train.bs) if accumulation else 1
         steps = max(1, self.n_epoch * len(self.dls.train) // per_step)
-        self.decay = 1 - 1 / max(1.0, self.horizon * steps)
+        reach = max(min(2, steps), self.horizon * steps)
+        self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
         super().before_fit()
         # Whole-number buffers (BatchNorm's count of batches) are copied by fastxtend from the model
@@ -131,6 +154,10 @@ class Ema(EMACallback):
                 for ours, theirs in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
                 if not ours.is_floating_point()
             ]
+            if steps == 1:
+                log.warning("--ema: one step alone, so there is nothing to average")
+            else:
+                log.info("averaged weights reach over %.3g of %d steps", reach, steps)
             self.model_buffers: list[Tensor] = []
             self.ema_buffers: list[Tensor] = []
 
@@ -176,6 +203,11 @@ class Compile(Callback):
         self.network._compiled_call_impl = None
 
 
+def phase_of(learn: Learner) -> str:
+    """What is trained: the head alone, "frozen", or everything, "unfrozen"."""
+    return "frozen" if learn.opt.frozen_idx else "unfrozen"
+
+
 class WatchLoss(Callback):
     """Ends a run whose loss is no longer a number, before it overwrites anything good."""
 
@@ -208,7 +240,7 @@ class History(Callback):
             return
         names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
         values = [float(v) for v in self.recorder.values[-1]]
-        phase = "frozen" if self.opt.frozen_idx else "unfrozen"
+        phase = phase_of(self.learn)
         row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1}
         row |= dict(zip(names, values, strict=True))
         row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
@@ -219,7 +251,7 @@ class History(Callback):
         writer = csv.DictWriter(lines, row.keys())
         if not lines.seek(0, os.SEEK_END):
             writer.writeheader()
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
         if ranks.is_first():
             write_beside(self.file, lines.getvalue().encode())
         shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
@@ -247,7 +279,7 @@ class KeepBest(Callback):
     def __init__(self, folder: Path, monitor: str = "valid_loss", *, last: bool = False) -> None:
         self.folder, self.monitor, self.last = folder, monitor, last
         self.sign = -1 if "loss" in monitor or "error" in monitor else 1
-        self.best: float | None = None
+        self.kept: dict[str, Any] = {}
 
     def after_epoch(self) -> None:
         if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
@@ -255,15 +287,25 @@ class KeepBest(Callback):
         names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
         value = float(self.recorder.values[-1][names.index(self.monitor)])
         # A later epoch of the same value has seen more: it is preferred.
-        if self.last or self.best is None or self.sign * value >= self.sign * self.best:
-            self.best = value
+        if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
+            self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
+                         "of": self.n_epoch, "phase": phase_of(self.learn)}  # fmt: skip
             if not ranks.is_first():
                 return
             ema = getattr(self.learn, "ema", None)
             model = ranks.plain_model(self.learn) if ema is None else ema.ema_model
-            record = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1}
-            save_weights(model, self.folder / "best.safetensors", {"best": json.dumps(record)})
-            write_beside(self.folder / "best.json", json.dumps(record).encode())
+            text = json.dumps(self.kept)
+            save_weights(model, self.folder / "best.safetensors", {"best": text})
+            write_beside(self.folder / "best.json", text.encode())
+
+    def said(self) -> str:
+        """Which epoch is kept, and why; in words."""
+        kept = self.kept
+        of = f" of {kept['of']}" if "of" in kept else ""  # of a run from before it was noted
+        phase = f", {kept['phase']}" if "phase" in kept else ""
+        why = "the last" if self.last else "the best on valid, and of equal ones the latest"
+        figure = f"{kept['monitor'].replace('_', ' ')} {kept['value']:.6g}"
+        return f"epoch {kept['epoch']}{of}{phase}: {figure}, {why}"
 
     def go_on(self) -> None:
         """Take the best epoch of an earlier process for the one to be surpassed.
@@ -276,7 +318,8 @@ class KeepBest(Callback):
         if file.exists():
             try:
                 with safe_open(file, "pt") as opened:
-                    self.best = float(json.loads(opened.metadata()["best"])["value"])
+                    kept = dict(json.loads(opened.metadata()["best"]))
+                    self.kept = kept | {"value": float(kept["value"])}
             except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
                 raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
 
@@ -285,6 +328,7 @@ class KeepBest(Callback):
         file = self.folder / "best.safetensors"
         if not file.exists():
             return False
+        self.go_on()
         try:
             model.load_state_dict(load_file(file))
         except (SafetensorError, OSError) as error:

@@ -209,20 +209,21 @@ class AugmentSettings:
 class SpeedSettings:
     """speed"""
 
-    speed: Literal["auto", "off"] | bool = option(  # YAML reads a bare off as False
-        "auto", "try what is left open below on the first batches; off takes what is usual, untried"
-    )
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    precision: Literal["auto", "fp32", "fp16", "bf16"] = option("auto", "of the forward pass")
-    compile: bool | None = option(None, "torch.compile the training step; tried in long runs")
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
+        "auto", "of training steps; auto follows the hardware and the kind of network"
+    )
+    compile: bool | None = option(None, "torch.compile the training step; not if not given")
     channels_last: bool | None = option(
-        None, "memory format of feature maps; no effect on transformers"
+        None, "memory format of feature maps, yes if not given; no effect on transformers"
     )
     workers: int | None = option(
-        None, "processes that open files; one less than the cores if untried"
+        None,
+        "processes that open files; if not given one less than the cores, and none where pictures "
+        "lie decoded beside a training on the CPU",
     )
     threads: int | None = option(
-        None, "CPU threads of the training process; torch's own if untried"
+        None, "CPU threads of the training process; torch's own if not given"
     )
     decoded_limit: float = option(
         4.0, "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time"

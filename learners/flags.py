@@ -19,6 +19,8 @@ from datasets.config_file import check_names, config_action, read_settings
 from datasets.errors import SecondhandError
 
 PRESETS = Path(__file__).parent / "presets"
+#: Settings that are no more, but stand in the files of earlier runs: read, and without effect.
+RETIRED = ("speed",)
 
 
 def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
@@ -33,6 +35,8 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
         parser.add_argument(
             "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
         )
+        for name in RETIRED:
+            parser.add_argument(f"--{name}", type=Any, help=argparse.SUPPRESS)
     for group in groups:
         section = parser.add_argument_group(group.__doc__ or "")
         hints = get_type_hints(group)
@@ -62,7 +66,7 @@ def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     """The settings that were said, by flag, file or preset: without defaults."""
     words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
     namespace = parser.parse_args(words, defaults=False)
-    return {name: value for name, value in vars(namespace).items() if name != "config"}
+    return {n: value for n, value in vars(namespace).items() if n not in ("config", *RETIRED)}
 
 
 def check_keys(file: Path, groups: Sequence[type]) -> None:

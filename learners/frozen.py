@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from learners import callbacks
-from learners.backbones import ConcatPool, Unit
+from learners.backbones import ConcatPool, Unit, batch_norms
 from learners.randomness import undisturbed_randomness
 from learners.steady import Door
 
@@ -169,14 +169,14 @@ def _feature_loaders(
     layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
     learn.model.to(device=device, memory_format=layout).eval()
     drawn = []
-    with _following(learn.model[0]) if adapt else nullcontext():
+    with _following(learn.model[0], adapt) as count:
         for view in range(views):
             set_seed((seed + 7919 * view) % 2**32)
             # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
             fresh = train.new(shuffle=True, drop_last=False)
-            drawn.append(_computed(learn, layers, fresh, folder / str(view)))
+            drawn.append(_computed(layers, fresh, folder / str(view), _autocast(learn), count))
     fresh = valid.new(shuffle=False, drop_last=False)
-    held = _computed(learn, layers, fresh, folder / "valid")
+    held = _computed(layers, fresh, folder / "valid", nullcontext())
     # As where the files themselves are read: a training set smaller than a batch is one batch.
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     return DataLoaders(
@@ -188,16 +188,26 @@ def _feature_loaders(
 
 
 @contextmanager
-def _following(body: nn.Module) -> Iterator[None]:
-    """BatchNorms normalise by the batch; their averages become the mean over all the batches."""
-    norms = [m for m in body.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+def _following(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
+    """BatchNorms normalise by the batch; their averages become the mean over all batches, by items.
+
+    What is given is to be told the number of items before each batch.
+    """
+    norms = batch_norms(body) if adapt else []
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()  # so that a resumed run comes to the same
-        norm.momentum = None
         norm.train()
+    seen = 0
+
+    def count(items: int) -> None:
+        nonlocal seen
+        seen += items
+        for norm in norms:
+            norm.momentum = items / seen
+
     try:
-        yield
+        yield count
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
@@ -206,7 +216,11 @@ def _following(body: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _computed(
-    learn: Learner, layers: list[nn.Module], fresh: DataLoader, file: Path
+    layers: list[nn.Module],
+    fresh: DataLoader,
+    file: Path,
+    precision: AbstractContextManager[Any],
+    count: Callable[[int], None] = lambda items: None,
 ) -> tuple[Tensor, Tensor]:
     """What the layers make of all that a loader has; and the targets."""
     # Its own: that of the usual loader leads through transforms that only its own iteration tells
@@ -215,9 +229,9 @@ def _computed(
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0
-    for batch in fresh:
-        x, y = (part.as_subclass(Tensor) for part in batch)
-        with _autocast(learn):
+    for x, y in _none_alone(fresh):
+        count(len(x))
+        with precision:
             for layer in layers:
                 x = layer(x)
         if features is None:
@@ -230,6 +244,34 @@ def _computed(
             "no file of a part can be read any more: is their folder still there?"
         )
     return features[:done], torch.cat(targets)
+
+
+def _none_alone(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches in their order; one of a single item joins the next, or at the end the one before.
+
+    A BatchNorm cannot normalise by one item where the map is 1 x 1, and learns little from it
+    elsewhere. Here and not in the loader, which its workers would each cut for themselves.
+    """
+    ready: tuple[Tensor, ...] | None = None
+    alone: tuple[Tensor, ...] | None = None
+    for batch in batches:
+        new = tuple(part.as_subclass(Tensor) for part in batch)
+        if alone is not None:
+            new, alone = _joined(alone, new), None
+        if len(new[0]) == 1:
+            alone = new
+            continue
+        if ready is not None:
+            yield ready[0], ready[1]
+        ready = new
+    if alone is not None:
+        ready = alone if ready is None else _joined(ready, alone)
+    if ready is not None:
+        yield ready[0], ready[1]
+
+
+def _joined(first: tuple[Tensor, ...], then: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(parts) for parts in zip(first, then, strict=True))
 
 
 def _autocast(learn: Learner) -> Any:

@@ -33,6 +33,7 @@ from torch import nn
 from datasets.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones import ConcatPool, parameter_groups
+from learners.callbacks import AloneInBatch, PlainLoss
 from learners.config import TrainSettings
 from learners.frozen import frozen_features
 from learners.randomness import undisturbed_randomness
@@ -65,7 +66,7 @@ def make_learner(
         "metrics": [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
-        "cbs": [*_training_callbacks(settings), *cbs],
+        "cbs": [AloneInBatch(), PlainLoss(), *_training_callbacks(settings), *cbs],
         "path": dls.path,
     }
     if _gives_a_map(network):

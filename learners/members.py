@@ -43,19 +43,23 @@ from learners.config import (
 from learners.folder import check_room
 from learners.items import Loaded, picture_cache
 from learners.learner import find_lr, fine_tune, make_learner, tracker
-from learners.speed import Work, record, settle
+from learners.speed import in_words, record, settle
 from learners.steady import Seeds
 
 log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """A network in eval mode with the weights of its best epochs, and how to build it again."""
+    """A network in eval mode with the weights of its best epochs, and how to build it again.
+
+    ``kept`` says of each of its members which epoch that was, and why.
+    """
 
     network: Network
     spec: NetworkSpec
     preprocessing: Preprocessing
     interrupted: bool
+    kept: list[str]
 
 
 def train_members(
@@ -81,6 +85,7 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
     """
     members: list[nn.Sequential] = []
+    kept_epochs: list[str] = []
     interrupted = False
     for number in range(train.seeds):
         if train.seeds > 1:
@@ -95,20 +100,19 @@ def train_members(
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
         checkpoints = Checkpoints(saved, history, settings.checkpoint_minutes)
         if checkpoints.trained and best.restore(one):
-            log.info("trained already: kept")
+            log.info("trained already: kept %s", best.said())
             members.append(one.eval())
+            kept_epochs.append(best.said())
             continue
         kept = _decoded(loaded, preprocessing, signal, augment, speed)
+        speed = settle(speed, one, device, kept=kept is not None and kept.fits)
+        if ranks.is_first():
+            record(folder, speed)
         dls = _batches(
             folder, loaded, preprocessing, signal, train.bs, augment, speed, device, kept
         )
-        work = _work(train, spec, signal, device, len(dls.train), kept)
         if ranks.count() > 1:
-            # A trial in one process would say little of all of them, and each draws its own part.
-            speed, train = replace(speed, speed="off"), replace(train, frozen_views=0)
-        speed = settle(speed, one, dls, work)
-        if ranks.is_first():
-            record(folder, speed)
+            train = replace(train, frozen_views=0)  # each process draws its own part
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
         learn = make_learner(
@@ -133,13 +137,17 @@ def train_members(
         )
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
-            where = f"{spec.size} px, {device}, {precision}"
+            where = f"{spec.size} px, {device}, {in_words(speed)}"
+            if precision != "fp32":
+                where += " (validated in fp32, as it will answer)"
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
         if ranks.from_first(partial(best.restore, learn.model)):
+            log.info("kept %s", best.said())
             members.append(learn.model.eval())
+            kept_epochs.append(best.said())
         if not interrupted:
             checkpoints.finish()
         if interrupted:
@@ -147,7 +155,9 @@ def train_members(
     if not members:
         raise KeyboardInterrupt
     joined = Ensemble(members).eval() if len(members) > 1 else members[0]
-    return Trained(joined, replace(spec, members=len(members)), preprocessing, interrupted)
+    return Trained(
+        joined, replace(spec, members=len(members)), preprocessing, interrupted, kept_epochs
+    )
 
 
 def _untrained(
@@ -198,25 +208,10 @@ def _batches(
         block,
         loaded.table.classes,
         bs=bs,
-        workers=speed.workers or 0,  # settled later where it was left open
+        workers=speed.workers or 0,
         path=str(folder),
         device=device,
     )
-
-
-def _work(
-    train: TrainSettings,
-    spec: NetworkSpec,
-    signal: SignalSettings,
-    device: str,
-    batches: int,
-    kept: DecodedPictures | None,
-) -> Work:
-    """What the trial of speeds is for. Frozen epochs on kept features hardly count."""
-    frozen = 0 if train.frozen_views and not train.mixup else train.freeze_epochs
-    steps = (train.epochs + frozen) * batches * train.seeds
-    cache, fits = signal.cache_dir or cache_root(), kept is not None and kept.fits
-    return Work(spec.backbone, spec.size, device, steps, cache, fits)
 
 
 def _decoded(

@@ -105,7 +105,7 @@ def write_report(
 
     mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)
     sections = [
-        ("Training", "" if epochs is None or epochs.empty else _page.plots(_plots.curves(epochs))),
+        ("Training", "" if epochs is None or epochs.empty else _training(bundle, epochs)),
         ("Confusion", classes(known, found["classes"], bundle.classes)),
         ("Calibration", calibration(found, bundle)),
         ("Accepted or unknown", refusal(found, bundle)),
@@ -125,6 +125,12 @@ def write_report(
     page = folder / "index.html"
     write_beside(page, _page.document(title, head, sections).encode())
     return page
+
+
+def _training(bundle: Bundle, epochs: pd.DataFrame) -> str:
+    kept = bundle.provenance.get("kept")
+    said = f"<p>Kept {_page.text(str(kept))}.</p>" if kept else ""
+    return said + _page.plots(_plots.curves(epochs))
 
 
 def _too_good(same: int, alike: int, judged: int) -> list[str]:

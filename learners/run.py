@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import SecondhandError
-from learners import callbacks, ranks
+from learners import ranks
 from learners._galleries import Pictures
 from learners._replace import write_beside
 from learners.backbones import MAX_MEMBERS
@@ -38,13 +39,14 @@ from learners.heldout import answer, calibrate, reference_rows
 from learners.items import load_items
 from learners.machine import keep_memory, threads_kept
 from learners.measure import judge, measure, plain
-from learners.members import train_members
+from learners.members import Trained, train_members
 from learners.predictor import pick_device
 from learners.ranking import score_tables
 from learners.report import write_report
 from learners.resume import FINISHED, write_config
+from learners.speed import check_precision
 from learners.suspects import near_duplicates
-from learners.views import views_for
+from learners.views import View, views_for
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ def run(
     device = pick_device(ranks.device(speed.device))
     if device == "cpu":
         keep_memory()
-    callbacks.resolve_precision(speed.precision, device)
+    check_precision(speed.precision, device)
     loaded = ranks.from_first(lambda: load_items(data, signal, train.seed, folder))
     table, rows, recipe = loaded
     train = train.of(table.kind)
@@ -112,8 +114,11 @@ def run(
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=signal.overlap,
         views=views,
-        provenance=provenance(table, command, began),
+        provenance=provenance(table, command, began) | {"kept": "; ".join(made.kept)},
     )
+    if joint := _asked_together(made, views, rows, table.frame):
+        log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
+        bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
     reference = calibrate(bundle, table.frame, rows, confidence, train)
     evaluation = answer(bundle, table, train.bs)
     bundle.metrics = measure(evaluation.predictions)
@@ -136,6 +141,18 @@ def run(
     if not made.interrupted:
         write_beside(folder / FINISHED, b"{}")
     return Result(folder, bundle.metrics, made.interrupted)
+
+
+def _asked_together(
+    made: Trained, views: Sequence[View], rows: pd.DataFrame, frame: pd.DataFrame
+) -> str:
+    """In what answers differ from the validation of an epoch; nothing where they are the same."""
+    parts = [
+        *([f"{made.spec.members} networks"] if made.spec.members > 1 else []),
+        *([f"{len(views)} views"] if len(views) > 1 else []),
+        *(["all windows of a recording"] if len(rows) > len(frame) else []),
+    ]
+    return " and ".join(parts)
 
 
 def _check(

@@ -28,15 +28,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
-def learner(folder: Path, path: Path, *, name: str = CNN, cbs: list = (), **settings) -> Learner:
+def learner(
+    folder: Path,
+    path: Path,
+    *,
+    name: str = CNN,
+    size: int = 64,
+    bs: int = 8,
+    cbs: list = (),
+    **settings,
+) -> Learner:
     torch.manual_seed(0)
     table = load_table(folder)
     frame, _ = assign_splits(table.frame)
-    size = 160 if name == VIT else 64
+    size = 160 if name == VIT else size
     network, _, preprocessing = build(NetworkSpec(name, 3, size), pretrained=False)
-    train = TrainSettings(bs=8, **settings)
+    train = TrainSettings(bs=bs, **settings)
     block = PictureBlock(preprocessing, Augmentation())
-    dls: DataLoaders = dataloaders(frame, block, table.classes, bs=8, workers=0, path=str(path))
+    dls: DataLoaders = dataloaders(frame, block, table.classes, bs=bs, workers=0, path=str(path))
     learn = make_learner(dls, network, preprocessing, train, counts=[14, 14, 14], cbs=list(cbs))
     learn.remove_cb(learn.progress) if hasattr(learn, "progress") else None
     return learn
@@ -56,10 +65,11 @@ def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path,
     layers = (torch.nn.Conv2d, torch.nn.Linear)
     for module in learn.model.modules():
         if isinstance(module, layers):
-            module.register_forward_hook(lambda m, i, out: seen.add(out.dtype))
+            module.register_forward_hook(lambda m, i, out: seen.add((learn.training, out.dtype)))
     learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
-    quietly(learn)
-    assert seen == {torch.bfloat16}
+    quietly(learn, freeze_epochs=0)
+    # Validation computes as prediction does.
+    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
     assert outputs == {torch.float32}
     assert {p.dtype for p in learn.model.parameters()} == {torch.float32}
     assert not torch.is_autocast_enabled("cpu")
@@ -75,24 +85,18 @@ def test_autocast_is_left_when_a_batch_fails(folder, tmp_path):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_precision_is_resolved_for_the_device():
-    assert callbacks.resolve_precision("fp32", "cpu") == "fp32"
-    assert callbacks.resolve_precision("auto", "cpu") in ("fp32", "bf16")
-    with pytest.raises(SecondhandError, match="fp16 needs a CUDA GPU"):
-        callbacks.resolve_precision("fp16", "cpu")
-
-
-def test_ema_equals_the_average_computed_by_hand(folder, tmp_path):
-    ema = callbacks.Ema(horizon=0.5)
+@pytest.mark.parametrize(("horizon", "epochs"), [(0.5, 2), (0.1, 1)])  # of 10 and of 5 steps
+def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epochs):
+    ema = callbacks.Ema(horizon)
     record: list[dict[str, torch.Tensor]] = []
     learn = learner(folder, tmp_path, cbs=[ema, _Spy(lambda learn: None)])
     learn.add_cb(_AfterStep(lambda learn: record.append(_state(learn.model))))
     before = _state(learn.model)
     learn.unfreeze()
     with learn.no_bar(), learn.no_logging():
-        learn.fit(2, 1e-2)
-    steps = 2 * len(learn.dls.train)
-    decay = 1 - 1 / (0.5 * steps)
+        learn.fit(epochs, 1e-2)
+    steps = epochs * len(learn.dls.train)
+    decay = 1 - 1 / max(2, horizon * steps)  # over two at least: one is no average
     assert len(record) == steps
     average = before
     for state in record:
@@ -180,6 +184,22 @@ def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path):
         gradients.append({n: p.grad for n, p in learn.model.named_parameters()})
     for name, value in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], value, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, caplog):
+    """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
+    caplog.set_level("INFO")
+    learn = learner(folder, tmp_path, size=32, bs=1)
+    states: list[dict[str, torch.Tensor]] = []
+    learn.add_cb(_AfterEpoch(lambda learn: states.append(_state(learn.model))))
+    quietly(learn)
+    assert "BatchNorms normalise by their averages" in caplog.text
+    assert torch.isfinite(torch.tensor([float(v) for v in learn.recorder.values[-1]])).all()
+    frozen, unfrozen = states
+    same = {name for name in frozen if torch.equal(frozen[name], unfrozen[name])}
+    buffers = {name for name, _ in learn.model.named_buffers()}
+    assert same == buffers
+    assert not (frozen["0.bn1.running_mean"] == 0).any(), "the frozen epoch has found them"
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path):

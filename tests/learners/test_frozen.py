@@ -95,13 +95,21 @@ def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  #
     assert {shape[2:] for shape in crops} == {(64, 64)}, "files of 48 x 40, not cropped to 64"
 
 
-def test_validation_is_the_whole_networks(folder, tmp_path):  # noqa: F811
-    learn = learner(folder, tmp_path, cbs=[ChannelsLast()])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_validation_is_the_whole_networks(folder, tmp_path, precision):  # noqa: F811
+    """Against plain torch in fp32, whatever training computes in and minimises."""
+    cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
+    learn = learner(folder, tmp_path, cbs=cbs, label_smoothing=0.1, class_weights=True)
     frozen_only(learn, epochs=2, views=1)
     kept = [float(v) for v in learn.recorder.values[-1][1:]]
-    with learn.no_bar(), learn.no_logging():
-        anew = [float(v) for v in learn.validate()]
-    assert kept == pytest.approx(anew, abs=1e-5)
+    network = learn.model.eval()
+    with torch.inference_mode():
+        batches = [(network(x.as_subclass(torch.Tensor)), y) for x, y in learn.dls.valid]
+    logits = torch.cat([z for z, _ in batches])
+    labels = torch.cat([y for _, y in batches]).as_subclass(torch.Tensor)
+    right = (logits.argmax(1) == labels).float().mean()
+    nll = functional.cross_entropy(logits, labels)
+    assert kept == pytest.approx([nll.item(), right.item()], abs=1e-5)
 
 
 def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
@@ -148,8 +156,11 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
         with frozen.frozen_features(learn, 2, 3, adapt=True):
             learn.fit(3, 1e-3)
     assert len(seen) == 2 * -(-learn.dls.train.n // 8)
-    mean = torch.stack([x.mean((0, 2, 3)) for x in seen]).mean(0)
-    var = torch.stack([x.var((0, 2, 3)) for x in seen]).mean(0)
+    items = torch.tensor([len(x) for x in seen])
+    assert items.unique().tolist() == [2, 8], "the last batch counts for its items"
+    part = (items / items.sum())[:, None]
+    mean = (part * torch.stack([x.mean((0, 2, 3)) for x in seen])).sum(0)
+    var = (part * torch.stack([x.var((0, 2, 3)) for x in seen])).sum(0)
     torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(norm.running_var, var, rtol=1e-4, atol=1e-5)
     assert norm.momentum is not None
@@ -165,6 +176,29 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
     assert functional.cross_entropy(
         logits, torch.cat([y for _, y in given])
     ).item() == pytest.approx(anew[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 3), (3, 1), (1, 1, 1), (2, 1, 3, 3, 1)])
+def test_no_item_is_lost_and_none_is_alone(sizes):
+    x = torch.arange(sum(sizes))
+    found = list(frozen._none_alone(zip(x.split(sizes), (-x).split(sizes), strict=True)))
+    assert torch.cat([x[:0], *(a for a, _ in found)]).tolist() == x.tolist()
+    assert torch.cat([x[:0], *(b for _, b in found)]).tolist() == (-x).tolist()
+    assert all(len(a) > 1 for a, _ in found) or sizes == (1,)
+    assert max((len(a) for a, _ in found), default=0) <= max(sizes, default=0) + 2
+
+
+def test_a_last_file_alone_is_no_batch(folder, tmp_path):  # noqa: F811
+    """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
+    learn = learner(folder, tmp_path, size=32)
+    learn = learner(folder, tmp_path, size=32, bs=learn.dls.train.n - 1)
+    passed = []
+    norm = learn.model[0].bn1
+    norm.register_forward_pre_hook(
+        lambda module, inputs: passed.append(len(inputs[0])) if module.training else None
+    )
+    quietly(learn, epochs=1, freeze_epochs=1)
+    assert passed == [learn.dls.train.n, learn.dls.train.n - 1]
 
 
 def test_the_seed_says_which_features(folder, tmp_path):  # noqa: F811

@@ -19,7 +19,7 @@ from learners.predictor import Predictor
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
-         "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0", "--speed", "off"]  # fmt: skip
+         "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
