@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.folder import run_folder
 from learners.machine import threads_kept
+from learners.predict import main as predict
 from learners.predictor import Predictor
 from tests.pictures import write_pictures
 
@@ -72,6 +74,19 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     history = pd.read_csv(finished / "history.csv")
     # What was saved is the best epoch: the model folder answers as that epoch's validation did.
     assert metrics["valid_accuracy"] == pytest.approx(history.accuracy.max(), abs=1e-6)
+
+
+def test_the_tables_of_answers_are_one_format(finished, capsys):
+    """What reads the rows of `learners.predict` reads those of a run."""
+    saved = pd.read_csv(finished / "predictions.csv", dtype=str, keep_default_na=False)
+    predict([str(finished / "model"), *saved.path])
+    asked = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
+    assert list(saved)[: asked.shape[1]] == list(asked)
+    same = ["path", "label", "best", "reason", "start", "end"]
+    pd.testing.assert_frame_equal(saved[same], asked[same])
+    for ours, theirs in zip(saved.top.map(json.loads), asked.top.map(json.loads), strict=True):
+        assert [name for name, _ in ours] == [name for name, _ in theirs]
+        assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
