@@ -24,6 +24,7 @@ from torch import nn
 from datasets.errors import SecondhandError
 from datasets.table import ItemTable
 from learners import ranks
+from learners._command import command_line
 from learners._replace import write_beside
 from learners.answers import cell
 from learners.config import RunSettings
@@ -101,10 +102,9 @@ def shared_folder(data: str, settings: RunSettings) -> Iterator[Path]:
 
 def go_on(folder: Path) -> str:
     """The command that goes on with a run."""
-    words = ["learners.finetune", "--resume", str(folder)]
     if ranks.count() > 1:
-        return f"accelerate launch … -m {shlex.join(words)}"
-    return f"python -m {shlex.join(words)}"
+        return f"accelerate launch … -m learners.finetune --resume {shlex.quote(str(folder))}"
+    return command_line("learners.finetune", "--resume", folder)
 
 
 def is_empty(folder: Path) -> bool:
