@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from datasets.errors import BadFile, SecondhandError, shown
+from datasets.picture_input import fit, rgb, short_side
 
 #: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -90,18 +91,12 @@ class Preprocessing:
 
         The square is cut and scaled in one resampling step.
         """
-        width, height = picture.size
-        box = (0.0, 0.0, float(width), float(height))
-        if not self.squish:
-            side = min(width, height) * self.crop
-            left, top = (width - side) / 2, (height - side) / 2
-            box = (left, top, left + side, top + side)
-        return picture.resize((self.size, self.size), self.resampling, box=box)
+        return fit(picture, self.size, self.interpolation, self.crop, self.squish)
 
     @property
     def needs(self) -> int:
         """Short side, in pixels, below which a decoder may not scale a picture down."""
-        return 2 * round(self.size / self.crop)
+        return short_side(self.size, self.crop)
 
 
 def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -> Image.Image:
@@ -132,18 +127,7 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
             )
             with opened as picture:
                 _check_size(picture)
-                if at_least and picture.format == "JPEG":
-                    width, height = picture.size
-                    short = min(width, height)
-                    # In whole numbers: 1 / 49 * 49 is less than 1, and a side of 0 no size.
-                    wanted = (at_least * width // short, at_least * height // short)
-                    picture.draft("RGB", wanted)
-                picture.load()
-                if picture.format == "PPM" and picture.mode == "I":
-                    # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.
-                    return _grey(np.asarray(picture) / np.float32(257))
-                ImageOps.exif_transpose(picture, in_place=True)  # else upright ones are copied
-                return _to_rgb(picture)
+                return rgb(picture, at_least)
     except BadFile:
         raise
     except FileNotFoundError:
@@ -185,27 +169,6 @@ def _check_size(picture: Image.Image) -> None:
 
 def _too_large(size: str) -> str:
     return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
-
-
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode == "RGB" and "transparency" not in picture.info:
-        return picture.copy() if picture.readonly else picture
-    if picture.mode.startswith("I;16"):
-        return _grey(np.asarray(picture).astype(np.float32) / 257)
-    if picture.mode in ("I", "F"):
-        values = np.asarray(picture).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("it has NaN or infinite pixels")
-        low, high = values.min(), values.max()
-        return _grey((values - low) * (255 / max(high - low, 1e-12)))
-    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        layer = picture.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
-    return picture.convert("RGB")
-
-
-def _grey(values: npt.NDArray[np.floating]) -> Image.Image:
-    return Image.fromarray(np.rint(values).clip(0, 255).astype(np.uint8)).convert("RGB")
 
 
 def _not_a_picture(source: str | os.PathLike[str] | bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -54,6 +55,17 @@ def _terminated(number: int, frame: object) -> None:
     # As Ctrl-C does, but at once: whoever sends it soon sends the signal that nobody survives.
     print("terminated", file=sys.stderr)
     sys.exit(128 + number)
+
+
+def command_line(module: str, *words: object) -> str:
+    """A command that works as it is pasted: by this interpreter, whose folder may not be activated.
+
+    Relative to the working directory where that is shorter, as the paths among the words may be.
+    """
+    python = sys.executable or "python"
+    near = os.path.relpath(python)
+    near = near if os.sep in near else os.path.join(os.curdir, near)
+    return shlex.join([min(near, python, key=len), "-m", module, *map(str, words)])
 
 
 def add_threshold_flag(group: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -60,6 +62,17 @@ class Answer(NamedTuple):
     prediction: Prediction
     logits: Floats | None
     features: Floats | None
+
+
+def cell(value: object) -> object:
+    """A value as every table of answers has it: six decimals, nothing for NaN, JSON for a list."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, list):
+        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def refused(source: Source, why: object) -> Prediction:

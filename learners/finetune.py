@@ -73,10 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _where(folder: Path) -> str:
-    return (
-        f"model   {folder}/model\nreport  {folder}/report/index.html\n"
-        f"answers python -m learners.predict {folder}/model FILE..."
-    )
+    model = folder / "model"
+    answers = _command.command_line("learners.predict", model)
+    return f"model   {model}\nreport  {folder}/report/index.html\nanswers {answers} FILE..."
 
 
 def _cross_validate(settings: Sequence[Any], command: str) -> int:

@@ -24,7 +24,9 @@ from torch import nn
 from datasets.errors import SecondhandError
 from datasets.table import ItemTable
 from learners import ranks
+from learners._command import command_line
 from learners._replace import write_beside
+from learners.answers import cell
 from learners.config import RunSettings
 from learners.lock import NAME as LOCK
 from learners.lock import locked
@@ -100,10 +102,9 @@ def shared_folder(data: str, settings: RunSettings) -> Iterator[Path]:
 
 def go_on(folder: Path) -> str:
     """The command that goes on with a run."""
-    words = ["learners.finetune", "--resume", str(folder)]
     if ranks.count() > 1:
-        return f"accelerate launch … -m {shlex.join(words)}"
-    return f"python -m {shlex.join(words)}"
+        return f"accelerate launch … -m learners.finetune --resume {shlex.quote(str(folder))}"
+    return command_line("learners.finetune", "--resume", folder)
 
 
 def is_empty(folder: Path) -> bool:
@@ -181,9 +182,9 @@ def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
 
 
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
-    """A table, or rows under a line of field names; whole or not at all."""
+    """A table of answers, or rows under a line of field names; whole or not at all."""
     if isinstance(rows, pd.DataFrame):
-        text = rows.to_csv(index=False, float_format="%.6f")
+        text = rows.map(cell).to_csv(index=False)
     else:
         lines = io.StringIO(newline="")
         csv.writer(lines).writerows([fields, *rows])

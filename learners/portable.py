@@ -10,6 +10,7 @@ further views; and the distance to the training data, by which the predictor ref
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import tempfile
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from datasets import picture_input
 from datasets.errors import SecondhandError
 from learners._onnx import TOLERANCE, distance, first_line, open_onnx, quiet, traced, write_onnx
 from learners.backbones import Network, logits_and_features
@@ -114,6 +116,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "classes": bundle.classes,
         "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.size}], RGB, 0 to 255, "
         "after resizing and cropping",
+        "onnx_input": inspect.getsource(picture_input),
         "preprocessing": asdict(bundle.preprocessing),
         "recipe": recipe,
         "overlap": bundle.overlap,

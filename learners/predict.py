@@ -161,23 +161,14 @@ def find_files(names: Sequence[str]) -> Iterator[str]:
 
 
 def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
+    from learners.answers import cell
     from learners.predictor import Prediction
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     # Windows are rows of their own.
     columns = [name for name in Prediction._fields if name not in ("windows", *hidden)]
     writer.writerow(columns)
-    return lambda row: writer.writerow([_cell(getattr(row, name)) for name in columns])
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6f}"
-    if isinstance(value, list):
-        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
-    if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False)
-    return value
+    return lambda row: writer.writerow([cell(getattr(row, name)) for name in columns])
 
 
 def _jsonl_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:

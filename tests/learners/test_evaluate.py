@@ -78,6 +78,7 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys):
     printed = capsys.readouterr().out
     answers = pd.read_csv(out / "predictions.csv")
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
+    assert [json.loads(top)[0][0] for top in answers["top"]] == list(answers["best"])
     report = json.loads((out / "report.json").read_text())
     known, strangers = (answers.loc[answers["split"].eq(s)] for s in ("test", "unknown"))
     metrics = report["metrics"]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +24,7 @@ from PIL import Image
 import learners.engine
 import learners.portable
 from datasets.errors import SecondhandError
+from datasets.images import Preprocessing, open_picture, pixels
 from datasets.spectrogram import AudioRecipe, recipe_from_dict
 from datasets.strain_recipe import StrainRecipe
 from learners.bundle import Bundle, save_bundle
@@ -34,14 +41,15 @@ from tests.learners.exports import (
     bundle,
     close,
     noise,
-    plain_bundle,
     softmax,
 )
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def small() -> Bundle:
-    return plain_bundle()
+    return bundle()
 
 
 @pytest.fixture(scope="module")
@@ -78,19 +86,80 @@ def test_both_files_answer_as_the_predictor(name: str, tmp_path: Path) -> None:
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
 
 
-def test_pictures_on_disk_are_answered_the_same(
-    small: Bundle, onnx_file: Path, tmp_path: Path
+def test_the_readme_asks_the_file_as_the_predictor_does(
+    small: Bundle, onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole way by other means: Pillow and NumPy open the picture, ONNX Runtime does the rest."""
-    file = tmp_path / "picture.png"
-    Image.fromarray(noise(1)[0].transpose(1, 2, 0)).save(file)
-    (answer,) = Predictor(small, device="cpu", top=4).predict([file])
-    pixels = np.asarray(Image.open(file)).transpose(2, 0, 1)[None]
+    """Exactly as it is printed, over files of all makes."""
+    (example,) = re.findall(r"^```\n(import json, onnxruntime\n.*?)^```", README, re.S | re.M)
+    monkeypatch.chdir(tmp_path)
+    Path("runs/photos").mkdir(parents=True)
+    shutil.copy(onnx_file, "runs/photos/model.onnx")
+    predictor = Predictor(small, device="cpu", top=4)
+    for name, content in odd_pictures().items():
+        Path("a.jpg").write_bytes(content)
+        said = io.StringIO()
+        there: dict[str, Any] = {}
+        with redirect_stdout(said):
+            exec(example, there)
+        (answer,) = predictor.predict(["a.jpg"], workers=1)
+        assert said.getvalue() == f"{answer.best}\n", name
+        (row,) = there["probabilities"]
+        found = dict(zip(CLASSES, row, strict=True))
+        assert found == pytest.approx(dict(answer.top), abs=1e-4), name
+
+
+def test_the_file_carries_what_makes_its_input(onnx_file: Path, tmp_path: Path) -> None:
+    """A program that has NumPy and Pillow alone."""
     session = onnxruntime.InferenceSession(onnx_file)
-    (row,) = session.run(["probabilities"], {"pixels": pixels})[0]
-    told = json.loads(session.get_modelmeta().custom_metadata_map["secondhand.classes"])
-    assert dict(answer.top) == pytest.approx(dict(zip(told, row, strict=True)), abs=1e-4)
-    assert row.sum() == pytest.approx(1, abs=1e-5)
+    told = session.get_modelmeta().custom_metadata_map
+    (tmp_path / "onnx_input.py").write_text(told["secondhand.onnx_input"])
+    (tmp_path / "a.jpg").write_bytes(odd_pictures()["upright by EXIF"])
+    code = """
+import json, sys
+sys.path.insert(0, ".")
+from onnx_input import model_input
+model_input("a.jpg", json.loads(sys.argv[1])).tofile("pixels")
+print(*sorted({"datasets", "learners", "torch", "pandas"} & set(sys.modules)))
+"""
+    how = told["secondhand.preprocessing"]
+    command = [sys.executable, "-I", "-c", code, how]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
+    look = Preprocessing(**{k: tuple(v) if k in ("mean", "std") else v
+                            for k, v in json.loads(how).items()})  # fmt: skip
+    wanted = pixels(look.fit(open_picture(tmp_path / "a.jpg", at_least=look.needs)))
+    assert (tmp_path / "pixels").read_bytes() == wanted.tobytes()
+
+
+def odd_pictures() -> dict[str, bytes]:
+    """Files that look different to a program that resizes what Pillow opens."""
+    rng = np.random.default_rng(0)
+
+    def photo(width: int, height: int) -> Image.Image:
+        values = rng.integers(0, 256, (9, 7, 3), dtype=np.uint8)
+        return Image.fromarray(values).resize((width, height), Image.Resampling.BICUBIC)
+
+    def file(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+        out = io.BytesIO()
+        picture.save(out, kind, **options)
+        return out.getvalue()
+
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    holes = Image.fromarray(rng.integers(0, 256, (60, 90), dtype=np.uint8))
+    deep = rng.integers(20_000, 40_000, (70, 50), dtype=np.uint16)
+    return {
+        "upright by EXIF": file(photo(90, 150), "JPEG", exif=turned),
+        "large": file(photo(700, 500), "JPEG"),
+        "grey": file(photo(80, 60).convert("L"), "JPEG"),
+        "palette": file(photo(60, 90).quantize(8), transparency=0),
+        "alpha": file(Image.merge("RGBA", [*photo(90, 60).split(), holes])),
+        "CMYK": file(photo(120, 90).convert("CMYK"), "JPEG"),
+        "16 bit": file(Image.fromarray(deep)),
+        "float": file(Image.fromarray(deep.astype(np.float32)), "TIFF"),
+        "tiny": file(photo(3, 2)),
+        "strip": file(photo(900, 12)),
+    }
 
 
 def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path) -> None:

@@ -31,7 +31,7 @@ from learners import _command, steady
 from learners.bundle import load_bundle
 from learners.config import RunSettings
 from learners.finetune import main
-from learners.folder import run_folder
+from learners.folder import go_on, run_folder
 from learners.lock import NAME, locked
 from learners.predictor import Predictor
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
         _command.run(lambda: with_callback(monkeypatch, full, words))
     assert end.value.code == 1
     said = capsys.readouterr().err
-    assert f"go on with: python -m learners.finetune --resume {out}" in said
+    assert f"go on with: {go_on(out)}" in said
     last = said.strip().splitlines()[-1]
     assert last.startswith(f"error: {out}")
     assert "No space left on device; free some room" in last
@@ -200,7 +200,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
         SecondhandError, match=r"^no file of the training part can be read any more"
     ):
         with_callback(monkeypatch, gone, words)
-    assert f"go on with: python -m learners.finetune --resume {out}" in capsys.readouterr().err
+    assert f"go on with: {go_on(out)}" in capsys.readouterr().err
     with pytest.raises(SecondhandError, match="there is no such folder"):
         main(["--resume", str(out)])
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
@@ -323,7 +323,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
     )  # fmt: skip
     assert ended.returncode == status, ended.stderr
     assert "Traceback" not in ended.stderr
-    assert f"go on with: python -m learners.finetune --resume {out}" in ended.stderr
+    assert f"go on with: {go_on(out)}" in ended.stderr
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0

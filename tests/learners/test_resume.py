@@ -23,6 +23,7 @@ from datasets.errors import SecondhandError
 from learners import _state, members, run
 from learners.bundle import load_bundle
 from learners.finetune import main
+from learners.folder import go_on
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
 
@@ -110,7 +111,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     stopped(monkeypatch, Stop(7), words)
     assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0, 0]
-    assert f"go on with: python -m learners.finetune --resume {out}" in capsys.readouterr().err
+    assert f"go on with: {go_on(out)}" in capsys.readouterr().err
     # History is a row ahead of the checkpoint.
     stopped_in(monkeypatch, _state, "write", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
@@ -198,7 +199,7 @@ def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys)
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     assert with_callback(monkeypatch, Stop(8, what=KeyboardInterrupt), words) == 130
-    assert f"go on   python -m learners.finetune --resume {out}" in capsys.readouterr().out
+    assert f"go on   {go_on(out)}" in capsys.readouterr().out
     load_bundle(out / "model")
     assert main(["--resume", str(out)]) == 0
     same(whole, out)

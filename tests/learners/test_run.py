@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,11 +22,13 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
+from learners._command import command_line
 from learners.config import RunSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
-from learners.folder import run_folder
+from learners.folder import go_on, run_folder
 from learners.machine import threads_kept
+from learners.predict import main as predict
 from learners.predictor import Predictor
 from tests.pictures import write_pictures
 
@@ -85,6 +90,45 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"kept {said}, the best on valid" in (finished / "log.txt").read_text()
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
+
+
+def test_the_tables_of_answers_are_one_format(finished, capsys):
+    """What reads the rows of `learners.predict` reads those of a run."""
+    saved = pd.read_csv(finished / "predictions.csv", dtype=str, keep_default_na=False)
+    predict([str(finished / "model"), *saved.path])
+    asked = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
+    assert list(saved)[: asked.shape[1]] == list(asked)
+    same = ["path", "label", "best", "reason", "start", "end"]
+    pd.testing.assert_frame_equal(saved[same], asked[same])
+    for ours, theirs in zip(saved.top.map(json.loads), asked.top.map(json.loads), strict=True):
+        assert [name for name, _ in ours] == [name for name, _ in theirs]
+        assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
+
+
+def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
+    """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
+    run = shutil.copytree(finished, tmp_path / "Jane's run")
+    assert main(["--resume", str(run)]) == 0
+    (line,) = re.findall(r"^answers (.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
+    asked = folder / "red" / "red_000.jpg"
+    bare = {**os.environ, "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(
+        line + str(asked), shell=True, env=bare, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[1].startswith(f"{asked},")
+    assert shlex.split(go_on(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
+
+
+def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
+    for cwd, named in (
+        (tmp_path, "'my env/bin/python'"),
+        (tmp_path / "my env/bin", "./python"),
+        (Path("/"), f"'{str(tmp_path)[1:]}/my env/bin/python'"),
+    ):
+        cwd.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(cwd)
+        assert command_line("app", "a b") == f"{named} -m app 'a b'"
 
 
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
