@@ -206,8 +206,9 @@ class Predictor:
 
     def close(self) -> None:
         """End them; another question starts new ones."""
-        if self._openers is not None:
-            self._openers.close()
+        for apart in (self._openers, self._cutters):
+            if apart is not None:
+                apart.close()
 
     def _apart(self, workers: int | None) -> Apart[Source, Opened]:
         count = max(1, workers or len(os.sched_getaffinity(0)))
