@@ -86,6 +86,7 @@ class Predictor:
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
+        self.kind = "picture" if self.recipe is None else self.recipe.kind
         self.confidence = read_confidence(
             self.bundle.confidence, self.bundle.reference, len(self.classes)
         )
