@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from datasets._audio_header import RATES, check_header, checked_size
 from datasets._mp4 import Mp4Sound, is_mp4
-from datasets.errors import BadFile, SecondhandError
+from datasets.errors import BadFile, OutsideFile, SecondhandError
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def read_audio(
 
     Raises
     ------
+    OutsideFile : it ends before `start`.
     BadFile : unreadable, truncated, empty, not finite, or a header beyond belief.
     SecondhandError : a span that is no span, or one too long to hold at once.
     """
@@ -89,7 +90,7 @@ def read_audio(
         first = round(start * own)
         last = file.frames if end is None else min(file.frames, round(end * own))
         if first >= file.frames:
-            raise BadFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
+            raise OutsideFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
         count = max(last - first, 1)
         if longest is not None and count > round(longest * own):
             first += (count - round(longest * own)) // 2

@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = jsonargparse.ArgumentParser(
         prog="python -m learners.predict",
         description="Answers for files: a header and a row each on standard output, messages on "
-        "standard error. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong "
-        "call.",
+        "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
+        "are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--at",
         type=float | None,
         default=None,
-        help="GPS time in seconds that strain files are asked about; their loudest moment if not given",
+        help="moment that every file is asked about: GPS time in seconds of strain (its loudest moment "
+        "if not given), seconds from the beginning of a sound (all of it if not given)",
     )
     answers.add_argument(
         "--windows",
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
+    from learners.answers import BAD_FILE, NO_MOMENT, UNANSWERED, check_moment
     from learners.predictor import Predictor
 
     predictor = Predictor(
@@ -99,21 +101,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{f' ({_told(skipped)})' if skipped else ''}; name files, folders that hold some, "
             "or patterns"
         )
+    check_moment(predictor.kind, settings.at)
     hidden = () if settings.sets else ("set",)
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
-    bad = count = 0
+    bad = outside = count = 0
     for prediction in _predictions(predictor, chain([first], files), settings):
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
-        if prediction.reason.startswith("bad file"):
-            bad += 1
+        if prediction.reason.startswith(UNANSWERED):
+            bad += prediction.reason.startswith(BAD_FILE)
+            outside += prediction.reason.startswith(NO_MOMENT)
             print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
     if skipped:
         print(_told(skipped), file=sys.stderr)
     if bad:
         print(f"{bad} of {count} files were bad", file=sys.stderr)
-    return 3 if bad else 0
+    if outside:
+        print(f"{outside} of {count} files do not hold --at {settings.at}", file=sys.stderr)
+    return 3 if bad or outside else 0
 
 
 def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> Iterator[Prediction]:
@@ -141,7 +147,9 @@ def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> I
         )
 
 
-def find_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
+def find_files(
+    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
+) -> Iterator[str]:
     """The files behind names: themselves, a pattern's matches, or those in a folder and below.
 
     In a folder only files of the kind count; a file named outright is always answered, if only with
@@ -149,7 +157,7 @@ def find_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
 
     Parameters
     ----------
-    kind : what the model is asked about, "picture", "sound" or "strain".
+    kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
     skipped : counts, by the endings of their names, what a folder holds besides.
     """
     from datasets.table import kind_of, visible
@@ -161,9 +169,9 @@ def find_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
                 for file in sorted(files):
                     if not visible(Path(file)):
                         continue
-                    if kind_of(file) == kind:
+                    if (found := kind_of(file)) and kind in (None, found):
                         yield str(Path(folder, file))
-                    else:
+                    elif skipped is not None:
                         skipped[Path(file).suffix.lower() or "without an ending"] += 1
         elif not os.path.exists(name) and glob.has_magic(name):
             # A pattern that matches nothing is answered as a file that is not there.

@@ -46,7 +46,7 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
     assert main([model, str(folder)]) == 0
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert out.splitlines()[0] == "path,label,best,probability,reason,top,distance_p,start,end"
+    assert out.splitlines()[0] == "path,label,best,probability,reason,top,distance_p,start,end,at"
     assert [row["path"] for row in rows] == sorted(str(p) for p in folder.rglob("*.jpg"))
     for row in rows:
         top = json.loads(row["top"])
@@ -161,7 +161,7 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
     done = subprocess.run(
         command, shell=True, capture_output=True, text=True, check=True, env=os.environ
     )
-    assert done.stdout == "path,label,best,probability,reason,top,distance_p,start,end\n"
+    assert done.stdout == "path,label,best,probability,reason,top,distance_p,start,end,at\n"
     assert "Traceback" not in done.stderr
 
 
@@ -184,7 +184,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     broken.write_text("no picture")
     assert main([model, str(folder), str(broken), "--sets"]) == 3
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert list(rows[0])[-1] == "set"
+    assert list(rows[0])[-2:] == ["set", "at"]
     assert rows[-1]["set"] == "[]"
     for row in rows[:-1]:
         top, found = json.loads(row["top"]), json.loads(row["set"])
