@@ -34,7 +34,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         description="A web page over one or several models. Bound to 127.0.0.1, with no share link.",
     )
     parser.add_argument(
-        "models", nargs="*", help="model folders; the newest of runs/ if none is given"
+        "models", nargs="*", default=[], help="model folders; the newest of runs/ if none is given"
     )
     where = parser.add_argument_group("where")
     where.add_argument("--port", type=int, default=7860, help="port")

@@ -22,7 +22,7 @@ ANSWERS = {
         "type": "object",
         "properties": {
             **dict.fromkeys(("file", "label", "best", "reason"), _TEXT),
-            **dict.fromkeys(("probability", "distance_p", "start", "end"), _NUMBER),
+            **dict.fromkeys(("probability", "distance_p", "start", "end", "at"), _NUMBER),
             "top": {"type": "array", "items": _TOP},
             "windows": {"type": "array", "items": {"type": "object"}},
             "set": {"type": "array", "items": _TEXT},

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from learners.predictor import Prediction
 
 AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
+NO_MOMENT = "no such moment: "
 UNKNOWN = "unknown"
 
 
@@ -67,6 +68,8 @@ def in_words(answer: Prediction, rule: Rule) -> str:
         )
     if reason == NO_SIGNAL:
         return "There is no signal in it: nothing is louder than -60 dB below full scale."
+    if reason.startswith(NO_MOMENT):
+        return f"It cannot be asked about this moment: {reason.removeprefix(NO_MOMENT)}."
     if reason.startswith(BAD):
         return f"This file cannot be used: {reason.removeprefix(BAD)}."
     return reason
@@ -75,7 +78,7 @@ def in_words(answer: Prediction, rule: Rule) -> str:
 def answer_html(answer: Prediction, rule: Rule) -> str:
     """The label large, or unknown with its reason, and the best classes with their probabilities."""
     said = answer.label
-    bad = answer.reason.startswith(BAD)
+    bad = answer.reason.startswith((BAD, NO_MOMENT))
     heading = "no answer" if bad else said
     words = in_words(answer, rule)
     if not words:

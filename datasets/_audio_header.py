@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets.errors import BadFile
 
-FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF"}
+FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", "M4A"}
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
 MIN_SAMPLES = 16  # fewer hold no sound
@@ -19,7 +19,6 @@ _FRAMES_PER_BYTE = {"WAV": 8, "WAVEX": 8, "RF64": 8, "W64": 8, "AIFF": 8}
 _COMPRESSED_FRAMES_PER_BYTE = 8192
 
 _VIDEO = (  # (offset, bytes, name)
-    (4, b"ftyp", "an MP4 or MOV container"),
     (0, b"\x1aE\xdf\xa3", "a Matroska or WebM container"),
     (8, b"AVI ", "an AVI video"),
     (0, b"FLV\x01", "a Flash video"),
@@ -30,8 +29,8 @@ _VIDEO = (  # (offset, bytes, name)
 )
 
 
-def checked_size(path: str | os.PathLike[str]) -> int:
-    """The file's size in bytes, after the checks that need no decoder."""
+def checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
+    """The file's size in bytes and its first 64, after the checks that need no decoder."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -45,7 +44,7 @@ def checked_size(path: str | os.PathLike[str]) -> int:
     for offset, magic, name in _VIDEO:
         if head[offset : offset + len(magic)] == magic:
             raise BadFile(path, f"{name}, not an audio file: extract its sound as WAV or FLAC")
-    return status.st_size
+    return status.st_size, head
 
 
 def check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:

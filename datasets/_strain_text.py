@@ -16,6 +16,7 @@ from .errors import BadFile
 
 # Real strain packs to a third; what unpacks to more than this was made to fill a memory.
 _MAX_RATIO = 20
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
 _BLOCK = 1 << 20  # bytes of text at a time
 
 
@@ -29,6 +30,10 @@ def read_text(path: Path, packed: bool, rate: float | None, gps_start: float | N
     try:
         for text in _blocks(path, packed):
             if not blocks:
+                if _BINARY.search(text[:4096]):
+                    raise BadFile(
+                        path, "not strain: neither HDF5, GWF nor text with one number a line"
+                    )
                 text, header = _split_header(path, text)
                 seconds = _find(r"duration (\d+(?:\.\d+)?)", header)
                 if rate is None:

@@ -18,6 +18,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -154,6 +155,7 @@ class Apart(Generic[T, R]):
             try:
                 return Pending(items, self._pool.submit(each, items), self._pool)
             except BrokenProcessPool:  # it died while nothing was waited for
+                _end(self._pool)
                 self._pool = self._start()
                 return Pending(items, self._pool.submit(each, items), self._pool)
 
@@ -163,11 +165,14 @@ class Apart(Generic[T, R]):
         return _pool(self.workers, settle_quietly)
 
     def close(self) -> None:
-        """End the processes; another call starts new ones."""
+        """End the processes, and wait until they have ended; another call starts new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+            _end(pool)
+
+    def __del__(self) -> None:
+        self.close()
 
     def result(self, pending: Pending[T, R]) -> list[R]:
         """The answers, waited for; of items that were in a dead pool, asked for once more, alone."""
@@ -180,10 +185,12 @@ class Apart(Generic[T, R]):
         except BrokenProcessPool:
             pass
         with self._lock:
-            if self._pool is pending.pool:
+            mine = self._pool is pending.pool
+            if mine:
                 log.warning("a worker died; what it may have read is tried one file at a time")
                 self._pool = None
-        pending.pool.shutdown(wait=False, cancel_futures=True)
+        if mine:
+            _end(pending.pool)
         may_fork = _may_fork()
         return [
             _alone(self.task, item, self.crashed) if may_fork else self.crashed
@@ -234,6 +241,16 @@ def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
             return crashed
         except BrokenProcessPool:
             return crashed
+
+
+def _end(pool: Executor) -> None:
+    """End a pool, and wait for it.
+
+    As the interpreter ends it wakes the thread of each pool, by a pipe that a pool which is just
+    ending closes: `OSError: [Errno 9] Bad file descriptor`.
+    """
+    with suppress(RuntimeError):  # garbage may be collected in a thread of the pool: it cannot wait
+        pool.shutdown(cancel_futures=True)
 
 
 def _kill(pool: Executor) -> None:

@@ -1,4 +1,4 @@
-"""Open an audio file safely: WAV, FLAC, OGG, Opus, MP3 and AIFF, through soundfile and soxr.
+"""Open an audio file safely: WAV, FLAC, OGG, Opus, MP3 and AIFF through soundfile, M4A through av.
 
 A header is a claim. Every figure in it is held against the limits below and against the size of
 the file before anything is allocated, and samples are decoded block by block, so that a file that
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets._audio_header import RATES, check_header, checked_size
-from datasets.errors import BadFile, SecondhandError
+from datasets._mp4 import Mp4Sound, is_mp4
+from datasets.errors import BadFile, OutsideFile, SecondhandError
 
 log = logging.getLogger(__name__)
 
 MAX_SAMPLES = 2**28  # in one reading: 1 GiB of float32, 1.7 h at 44.1 kHz
 BLOCK = 2**20  # samples decoded at a time, over all channels
-_LOSSY = {"OGG", "MP3", "MPEG"}  # their length is an estimate
+_LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # their length is an estimate
 NO_SIGNAL = -60.0  # dBFS; quieter is no signal
 
 
@@ -63,7 +64,7 @@ def read_audio(
 
     Parameters
     ----------
-    path : WAV, FLAC, OGG, Opus, MP3 or AIFF.
+    path : WAV, FLAC, OGG, Opus, MP3, AIFF or M4A (AAC or Apple Lossless).
     start, end : the span in seconds; an `end` of None, or beyond the file, is the file's end.
     longest : of a longer span only so many seconds, from its middle.
     rate : resample to this rate in Hz (soxr, high quality); None keeps the file's own.
@@ -74,6 +75,7 @@ def read_audio(
 
     Raises
     ------
+    OutsideFile : it ends before `start`.
     BadFile : unreadable, truncated, empty, not finite, or a header beyond belief.
     SecondhandError : a span that is no span, or one too long to hold at once.
     """
@@ -88,7 +90,7 @@ def read_audio(
         first = round(start * own)
         last = file.frames if end is None else min(file.frames, round(end * own))
         if first >= file.frames:
-            raise BadFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
+            raise OutsideFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
         count = max(last - first, 1)
         if longest is not None and count > round(longest * own):
             first += (count - round(longest * own)) // 2
@@ -164,12 +166,12 @@ def is_silent(signal: NDArray[np.floating], rate: int) -> bool:
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A soundfile.SoundFile whose header has been checked; its errors become BadFile."""
+    """A soundfile.SoundFile, or the like, whose header has been checked; errors become BadFile."""
     import soundfile
 
-    size = checked_size(path)
+    size, head = checked_size(path)
     try:
-        with soundfile.SoundFile(os.fspath(path)) as file:
+        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fspath(path)) as file:
             check_header(file, path, size)
             yield file
     except soundfile.LibsndfileError as error:

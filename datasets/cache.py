@@ -264,6 +264,15 @@ def no_signal(picture: str | os.PathLike[str]) -> bool:
         return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels
 
 
+def readable(size: int) -> str:
+    """Bytes for people, as "1.5 GiB"; 1024 of a unit make the next."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB"]
+    while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} bytes"
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command: look at the store, check it, or empty it."""
     import argparse
@@ -277,7 +286,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     store = PictureCache(options.cache_dir)
     if options.action == "info":
-        known = store.info() | {"bytes of decoded pictures": decoded.total(store.root)}
+        known = store.info()
+        sizes = {
+            "size": int(known.pop("bytes")),
+            "limit": int(known.pop("limit")),
+            "decoded pictures": decoded.total(store.root),
+        }
+        known |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")

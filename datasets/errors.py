@@ -28,7 +28,11 @@ class BadFile(SecondhandError):
 
     def __reduce__(self) -> tuple[type[BadFile], tuple[str, str]]:
         # Pickled as it was made: it comes out of processes that read files.
-        return BadFile, (self.path, self.reason)
+        return type(self), (self.path, self.reason)
+
+
+class OutsideFile(BadFile):
+    """A file that may be good, asked about seconds or a GPS time that it does not hold."""
 
 
 class Rejected(NamedTuple):

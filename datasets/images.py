@@ -11,7 +11,6 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,14 @@ from datasets.errors import BadFile, SecondhandError, shown
 from datasets.picture_input import fit, rgb, short_side
 
 #: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
+#: Brands of photos in HEVC, as phones take them. "mif1" and "msf1" stand for AVIF as well.
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
 #: Larger pictures are refused by their header, before a byte of them is decoded.
 MAX_PIXELS = 120_000_000
 MAX_SIDE = 65_500
+#: HEIC and AVIF files are read whole before their header is: no photo is as large.
+MAX_BYTES = 256 << 20
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -102,7 +105,7 @@ class Preprocessing:
 def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -> Image.Image:
     """Decode a picture to RGB, upright.
 
-    EXIF orientation is honoured. Transparency is laid on white. Grey and palette pictures become
+    EXIF orientation is honoured, and HEIC's and AVIF's own. Transparency is laid on white. Grey and palette pictures become
     RGB. 16-bit ones are divided by 257, as if they had been saved with 8; 32-bit and float ones
     (no agreed range) are stretched from their minimum to their maximum.
 
@@ -122,11 +125,11 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
         with warnings.catch_warnings():
             # Pillow warns of large pictures; the limit below is ours and is an error.
             warnings.simplefilter("ignore")
-            opened = Image.open(
-                io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
-            )
-            with opened as picture:
+            with _opened(source) as picture:
                 _check_size(picture)
+                if picture.format != "JPEG":  # whose size for the decoder is chosen before
+                    picture.load()
+                    _check_size(picture)  # HEIC has one in its header, and one in each of its tiles
                 return rgb(picture, at_least)
     except BadFile:
         raise
@@ -157,6 +160,24 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
 
 
+def _opened(source: str | os.PathLike[str] | bytes) -> Image.Image:
+    """The picture, its header read."""
+    head = _head(source, 64)
+    if head[4:8] == b"ftyp":
+        size = len(source) if isinstance(source, bytes) else os.path.getsize(source)
+        if size > MAX_BYTES:
+            raise _SizeError(f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    brands = head[8 : int.from_bytes(head[:4], "big")]
+    if head[4:8] == b"ftyp" and brands[:4] in _HEIF and b"avif" not in brands:
+        # Pillow's class for them, not made known to Pillow: what it opens elsewhere is not ours to
+        # choose. libheif turns them upright, and their EXIF is told so.
+        from pillow_heif import HeifImageFile
+
+        return HeifImageFile(file)
+    return Image.open(file, formats=FORMATS)
+
+
 class _SizeError(Exception):
     pass
 
@@ -172,15 +193,16 @@ def _too_large(size: str) -> str:
 
 
 def _not_a_picture(source: str | os.PathLike[str] | bytes) -> str:
-    head = source[:16] if isinstance(source, bytes) else _head(Path(source))
-    if not head:
+    if not _head(source, 1):
         return "empty file"
-    return f"not a picture of a kind that is read ({', '.join(FORMATS)})"
+    return f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
 
 
-def _head(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(16)
+def _head(source: str | os.PathLike[str] | bytes, count: int) -> bytes:
+    if isinstance(source, bytes):
+        return source[:count]
+    with open(source, "rb") as file:
+        return file.read(count)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 SUFFIXES = {
-    "picture": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
+    "picture": (
+        ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
+        ".heic", ".heif", ".avif",
+    ),
     "sound": (
-        ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64",
+        ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
     ),
     "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz"),
 }  # fmt: skip

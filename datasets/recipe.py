@@ -76,6 +76,10 @@ class Recipe:
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
+    def moment(self, signal: Any) -> float | None:
+        """GPS time in seconds that the picture is centred on; None for signals without a clock."""
+        return None
+
     def no_signal(self, signal: Any) -> bool:
         """Whether the signal is too quiet to be given to a network."""
         return False

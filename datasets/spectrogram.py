@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datasets import audio, mel
 from datasets._audio_header import RATES
-from datasets.errors import BadFile, SecondhandError
+from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.recipe import (
     COLOUR_MAPS,
     RENDERER_VERSION,
@@ -160,7 +160,7 @@ class AudioRecipe(Recipe):
             return [(start, end)]  # no file is opened for the length
         last = min(audio.probe(path).duration, math.inf if end is None else end)
         if last <= first:
-            raise BadFile(path, f"starts at {first:g} s but lasts {last:g} s")
+            raise OutsideFile(path, f"starts at {first:g} s but lasts {last:g} s")
         parts = audio.windows(last - first, self.window, overlap)
         if len(parts) > 100:  # a header may promise hours that are not there
             audio.read_audio(path, start=first + parts[-1][0], end=last)
@@ -180,8 +180,16 @@ class AudioRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> NDArray[np.float32]:
-        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds."""
+        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds.
+
+        Raises
+        ------
+        OutsideFile : it does not hold ``at``, or ``start``. BadFile : see `read_audio`.
+        """
         if at is not None:
+            lasts = audio.probe(path).duration
+            if not 0 <= at <= lasts:
+                raise OutsideFile(path, f"{at:g} s is outside, it lasts from 0 to {lasts:g} s")
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
         signal, _ = audio.read_audio(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ._strain_source import Floats, Source
-from .errors import BadFile, SecondhandError
+from .errors import BadFile, OutsideFile, SecondhandError
 from .qscan import highest_frequency, qtransform
 from .whitening import settling, whiten
 
@@ -121,7 +121,8 @@ def read_strain(
 
     Raises
     ------
-    BadFile : not strain, the trigger is outside, or too much is missing; the seconds are named.
+    OutsideFile : the trigger is not in it.
+    BadFile : not strain, or too much is missing; the seconds are named.
     SecondhandError : a GWF frame and no library for it, or a context under 16 s.
     """
     if not SHORTEST_CONTEXT <= context <= 4096 or not 0 <= 2 * reach <= context:
@@ -142,7 +143,9 @@ def _around(
     trigger = (at - source.start) * rate  # in samples from here on
     if not 0 <= trigger <= source.samples:
         end = source.start + source.samples / rate
-        raise BadFile(path, f"GPS {at:.3f} is outside, it covers {source.start:.3f} to {end:.3f}")
+        raise OutsideFile(
+            path, f"GPS {at:.3f} is outside, it covers {source.start:.3f} to {end:.3f}"
+        )
     size = round(context * rate)
     low = max(0, floor(trigger) - size)
     high = min(source.samples, ceil(trigger) + size)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -22,6 +23,8 @@ from .whitening import settling, whiten
 
 if TYPE_CHECKING:
     from PIL import Image
+
+log = logging.getLogger(__name__)
 
 #: Layouts, and the views of each unless others are given, in seconds.
 LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
@@ -177,6 +180,10 @@ class StrainRecipe(Recipe):
             frange=(self.fmin, self.fmax or 2048.0),
         )
 
+    def moment(self, signal: Strain) -> float:
+        """GPS time in seconds of the trigger."""
+        return signal.trigger
+
     def image(self, signal: Strain) -> Image.Image:
         """The picture as Pillow stores it best: with a palette, or RGB for `channels`."""
         from PIL import Image
@@ -202,11 +209,7 @@ class StrainRecipe(Recipe):
         axis = np.geomspace(bottom, top, height)
         rows = int(np.count_nonzero(axis <= limit))
         if rows < height:
-            warnings.warn(
-                f"{signal.rate:g} Hz sampling ends the band at {limit:.0f} Hz, not at {top:g} Hz: "
-                "the picture stays dark above",
-                stacklevel=2,
-            )
+            _tell_of_band(signal.path, signal.rate, limit, top)
         centre = signal.trigger - signal.start
         try:
             gram = qtransform(
@@ -235,6 +238,18 @@ class StrainRecipe(Recipe):
         scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
         grey[self.size[0] - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
         return grey
+
+
+@lru_cache(maxsize=4096)
+def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
+    """Once a file, however many pictures are drawn of it."""
+    log.warning(
+        "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",
+        path,
+        rate,
+        limit,
+        top,
+    )
 
 
 def _rates(paths: list[str | os.PathLike[str]]) -> list[tuple[float, float] | str]:

@@ -11,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.cache import Item as Source
-from datasets.errors import BadFile
+from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.table import UNKNOWN
 
 Floats = npt.NDArray[np.float32]
 NAN = float("nan")
 NO_SIGNAL = "no signal"
 BAD_FILE = "bad file: "
+NO_MOMENT = "no such moment: "
+#: How the reason begins of a file that was not judged.
+UNANSWERED = (BAD_FILE, NO_MOMENT)
 
 #: Of a long recording's windows, as many speak for each class as say it loudest.
 TOP_WINDOWS = 3
@@ -32,8 +35,8 @@ class Prediction(NamedTuple):
     label : one of the classes, or "unknown".
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file.
-    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal" or
-        "bad file: …".
+    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal",
+        "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first.
     distance_p : part of known items that lie at least as far from the training data, in (0, 1];
         NaN where the model measures no distance.
@@ -41,6 +44,8 @@ class Prediction(NamedTuple):
     windows : of a recording longer than the model's window, the answer for each window.
     set : classes that hold the right one with the coverage the model was asked for, the likeliest
         first; empty where it makes no sets, and for a bad file.
+    at : the moment it was judged at: GPS time in seconds of strain, also where it was its loudest;
+        of a sound the seconds in the file that were asked about. NaN for all others.
     """
 
     path: str
@@ -54,6 +59,7 @@ class Prediction(NamedTuple):
     end: float = NAN
     windows: tuple[Prediction, ...] = ()
     set: tuple[str, ...] = ()
+    at: float = NAN
 
 
 class Answer(NamedTuple):
@@ -77,9 +83,21 @@ def cell(value: object) -> object:
 
 def refused(source: Source, why: object) -> Prediction:
     """The row of a file that could not be read (``why`` is the BadFile), or that is silent."""
-    reason = f"{BAD_FILE}{why.reason}" if isinstance(why, BadFile) else NO_SIGNAL
+    reason = NO_SIGNAL
+    if isinstance(why, BadFile):
+        reason = f"{NO_MOMENT if isinstance(why, OutsideFile) else BAD_FILE}{why.reason}"
     limits = seconds(source.start), seconds(source.end)
-    return Prediction(source.path, UNKNOWN, "", NAN, reason, [], NAN, *limits)
+    return Prediction(
+        source.path, UNKNOWN, "", NAN, reason, [], NAN, *limits, at=seconds(source.at)
+    )
+
+
+def check_moment(kind: str, at: float | None) -> None:
+    """Raise SecondhandError for a moment that files of this kind do not have."""
+    if at is not None and kind == "picture":
+        raise SecondhandError(
+            f"--at {at:g}: a picture has no moments, and this is a model of pictures; leave it out"
+        )
 
 
 def unheard(windows: Sequence[Prediction]) -> object:

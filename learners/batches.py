@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets._workers import CRASHED
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
-from learners.answers import BAD_FILE, Prediction, refused
+from learners.answers import UNANSWERED, Prediction, refused
 from learners.machine import threads_kept
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _named(row: Prediction, full: str, name: str) -> Prediction:
     if full == name:
         return row
     reason = row.reason
-    if reason.startswith(BAD_FILE):
+    if reason.startswith(UNANSWERED):
         reason = reason.replace(full, name)
     windows = tuple(_named(window, full, name) for window in row.windows)
     return row._replace(path=name, reason=reason, windows=windows)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from datasets.config_file import config_action
 from learners import _command
 from learners.config import ScoreName
+from learners.flags import check_once
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,8 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     _command.add_speed_flags(parser)
     run = parser.add_argument_group("run")
-    run.add_argument("--out", type=Path, default=Path("report"), help="folder of the report")
+    run.add_argument("--out", type=str, default="report", help="folder of the report")
     run.add_argument("--overwrite", action="store_true", help="replace an older report there")
+    check_once(argv)
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()

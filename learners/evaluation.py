@@ -22,7 +22,7 @@ from datasets.labels import UNKNOWN, alike, clean_label
 from datasets.strangers import load_strangers
 from datasets.table import ItemTable, load_table, summary
 from learners._replace import check_replaceable, written_beside
-from learners.answers import BAD_FILE
+from learners.answers import UNANSWERED
 from learners.bundle import Bundle, load_bundle, read_confidence
 from learners.confidence import Confidence
 from learners.folder import write_csv
@@ -217,7 +217,7 @@ def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Without the files that cannot be read, and those. Silence is a file like others."""
-    bad = evaluation.predictions["reason"].str.startswith(BAD_FILE)
+    bad = evaluation.predictions["reason"].str.startswith(UNANSWERED)
     left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     kept = replace(
         evaluation,

@@ -55,11 +55,27 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
 
 def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> list[Any]:
     """The dataclasses, filled. Wrong flags and values end with exit status 2 and a message."""
+    check_once(argv)
     namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
     return [
         group(**{item.name: getattr(namespace, item.name) for item in dataclasses.fields(group)})
         for group in groups
     ]
+
+
+def check_once(argv: Sequence[str] | None) -> None:
+    """Raise SecondhandError for data named twice: both may be meant, and the last one would be taken.
+
+    Of other flags the last one counts, as in most commands: a script adds what it wants otherwise.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    for flag in ("--data", "--unknown"):
+        said = sum(word.partition("=")[0] == flag for word in words)
+        if said > 1:
+            raise SecondhandError(
+                f"{flag} is given {said} times: name one folder or table; a CSV with the columns "
+                "path,label holds files of many folders"
+            )
 
 
 def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:

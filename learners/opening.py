@@ -29,26 +29,29 @@ def as_source(asked: Asked, at: float | None = None) -> Source:
 
 @dataclass(frozen=True)
 class Opener:
-    """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
+    """The network's input before normalisation, uint8 [3, size, size], or what is wrong; and the
+    moment of it: as it was asked for, or the one that was found in strain."""
 
     preprocessing: Preprocessing
     recipe: Recipe | None
 
-    def __call__(self, source: Source) -> Opened:
+    def __call__(self, source: Source) -> tuple[Opened, float | None]:
         path, start, end, at = source
         try:
             if self.recipe is None:
                 picture = open_picture(path, at_least=self.preprocessing.needs)
             else:
                 signal = self.recipe.read(path, start=start, end=end, at=at)
+                if at is None:
+                    at = self.recipe.moment(signal)
                 if self.recipe.no_signal(signal):
-                    return NO_SIGNAL
+                    return NO_SIGNAL, at
                 picture = self.recipe.image(signal).convert("RGB")
-            return pixels(self.preprocessing.fit(picture))
+            return pixels(self.preprocessing.fit(picture)), at
         except BadFile as error:
-            return error
-        except SecondhandError as error:  # the file is fine, the moment asked for is not
-            return BadFile(path, str(error))
+            return error, at
+        except SecondhandError as error:  # the file is fine, the span asked for is not
+            return BadFile(path, str(error)), at
 
 
 @dataclass(frozen=True)

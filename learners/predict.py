@@ -8,12 +8,13 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, one_line
 from learners import _command
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = jsonargparse.ArgumentParser(
         prog="python -m learners.predict",
         description="Answers for files: a header and a row each on standard output, messages on "
-        "standard error. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong "
-        "call.",
+        "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
+        "are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--at",
         type=float | None,
         default=None,
-        help="GPS time in seconds that strain files are asked about; their loudest moment if not given",
+        help="moment that every file is asked about: GPS time in seconds of strain (its loudest moment "
+        "if not given), seconds from the beginning of a sound (all of it if not given)",
     )
     answers.add_argument(
         "--windows",
@@ -75,13 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
-    files = find_files(settings.paths)
-    first = next(files, None)
-    if first is None:
-        raise SecondhandError(
-            f"{', '.join(settings.paths)[:500]}: no file of a kind that is read; name files, "
-            "folders that hold some, or patterns"
-        )
+    from learners.answers import BAD_FILE, NO_MOMENT, UNANSWERED, check_moment
     from learners.predictor import Predictor
 
     predictor = Predictor(
@@ -96,19 +92,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
+    skipped: Counter[str] = Counter()
+    files = find_files(settings.paths, predictor.kind, skipped)
+    first = next(files, None)
+    if first is None:
+        raise SecondhandError(
+            f"{', '.join(settings.paths)[:500]}: no {predictor.kind} of a kind that is read"
+            f"{f' ({_told(skipped)})' if skipped else ''}; name files, folders that hold some, "
+            "or patterns"
+        )
+    check_moment(predictor.kind, settings.at)
     hidden = () if settings.sets else ("set",)
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
-    bad = count = 0
+    bad = outside = count = 0
     for prediction in _predictions(predictor, chain([first], files), settings):
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
-        if prediction.reason.startswith("bad file"):
-            bad += 1
+        if prediction.reason.startswith(UNANSWERED):
+            bad += prediction.reason.startswith(BAD_FILE)
+            outside += prediction.reason.startswith(NO_MOMENT)
             print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
+    if skipped:
+        print(_told(skipped), file=sys.stderr)
     if bad:
         print(f"{bad} of {count} files were bad", file=sys.stderr)
-    return 3 if bad else 0
+    if outside:
+        print(f"{outside} of {count} files do not hold --at {settings.at}", file=sys.stderr)
+    return 3 if bad or outside else 0
 
 
 def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> Iterator[Prediction]:
@@ -136,28 +147,45 @@ def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> I
         )
 
 
-def find_files(names: Sequence[str]) -> Iterator[str]:
+def find_files(
+    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
+) -> Iterator[str]:
     """The files behind names: themselves, a pattern's matches, or those in a folder and below.
 
-    In a folder only files of a kind that is read count; a file named outright is always answered,
-    if only with what is wrong with it.
+    In a folder only files of the kind count; a file named outright is always answered, if only with
+    what is wrong with it.
+
+    Parameters
+    ----------
+    kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
+    skipped : counts, by the endings of their names, what a folder holds besides.
     """
-    from datasets.table import kind_of
+    from datasets.table import kind_of, visible
 
     for name in names:
         if os.path.isdir(name):
             for folder, folders, files in os.walk(name):
                 folders.sort()
-                yield from (
-                    str(Path(folder, file))
-                    for file in sorted(files)
-                    if kind_of(file) and not file.startswith(".")
-                )
+                for file in sorted(files):
+                    if not visible(Path(file)):
+                        continue
+                    if (found := kind_of(file)) and kind in (None, found):
+                        yield str(Path(folder, file))
+                    elif skipped is not None:
+                        skipped[Path(file).suffix.lower() or "without an ending"] += 1
         elif not os.path.exists(name) and glob.has_magic(name):
             # A pattern that matches nothing is answered as a file that is not there.
             yield from sorted(glob.glob(name, recursive=True)) or [name]
         else:
             yield name
+
+
+def _told(skipped: Counter[str]) -> str:
+    counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
+    more = ["…"] if len(skipped) > 10 else []
+    return one_line(
+        f"skipped {skipped.total()} files of other kinds: {', '.join([*counts, *more])}"
+    )
 
 
 def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:

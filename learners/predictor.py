@@ -26,6 +26,7 @@ from learners.answers import (
     Answer,
     Floats,
     Prediction,
+    check_moment,
     pooled,
     refused,
     seconds,
@@ -46,7 +47,7 @@ Part = tuple[tuple[int, Source], Source]
 log = logging.getLogger(__name__)
 
 _AHEAD = 64  # files of sound looked into before they are cut
-_DIED = BadFile("", CRASHED)
+_DIED = BadFile("", CRASHED), None
 
 
 class Predictor:
@@ -86,6 +87,7 @@ class Predictor:
         self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
+        self.kind = "picture" if self.recipe is None else self.recipe.kind
         self.confidence = read_confidence(
             self.bundle.confidence, self.bundle.reference, len(self.classes)
         )
@@ -103,7 +105,7 @@ class Predictor:
         self.top = min(top, len(self.classes))
         self._opener = Opener(preprocessing, self.recipe)
         self._cores = CoreEach()
-        self._openers: Apart[Source, Opened] | None = None
+        self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None
 
     def predict(
@@ -122,7 +124,9 @@ class Predictor:
         Parameters
         ----------
         paths : files, or sources with a span or a moment in a file of a signal.
-        at : GPS time in seconds that a strain file is asked about; without it, its loudest moment.
+        at : moment that every file is asked about, where it names none itself: GPS time in seconds
+            of strain (without it, its loudest moment), seconds from the beginning of a sound
+            (without it, all of it). An error for pictures.
         bs : items in a forward pass.
         workers : processes that decode; by default one for each core.
         """
@@ -140,6 +144,7 @@ class Predictor:
         """As `predict`, with the logits and features that each prediction rests on."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+        check_moment(self.kind, at)
         asked = enumerate(as_source(path, at) for path in paths)  # a file may be asked about twice
         for (_, source), group in groupby(
             self._judged(self._parts(asked), bs, workers), key=itemgetter(0)
@@ -156,12 +161,12 @@ class Predictor:
 
     def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
-        return self._opener(as_source(source))
+        return self._opener(as_source(source))[0]
 
     def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
         """As `open`, each where its decoder may die; some are opened ahead."""
         apart = self._apart(workers)
-        for _, opened in apart.ahead(sources, 8 * apart.workers, of=as_source):
+        for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
             yield opened
 
     def forward(
@@ -206,10 +211,11 @@ class Predictor:
 
     def close(self) -> None:
         """End them; another question starts new ones."""
-        if self._openers is not None:
-            self._openers.close()
+        for apart in (self._openers, self._cutters):
+            if apart is not None:
+                apart.close()
 
-    def _apart(self, workers: int | None) -> Apart[Source, Opened]:
+    def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
         count = max(1, workers or len(os.sched_getaffinity(0)))
         if self._openers is None or self._openers.workers != count:
             self._openers = Apart(self._opener, count, _DIED)
@@ -263,6 +269,7 @@ class Predictor:
                 set=()
                 if inside is None
                 else tuple(self.classes[k] for k in order[i] if inside[i, k]),
+                at=seconds(source.at),
             )
             for i, source in enumerate(sources)
         ]
@@ -270,10 +277,10 @@ class Predictor:
     def _decoded(
         self, parts: Iterator[Part], bs: int, workers: int | None
     ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
-        """Batches of opened parts, two batches ahead of the network."""
+        """Batches of opened parts with their moments, two batches ahead of the network."""
         apart = self._apart(workers)
         chunk = max(1, bs // (2 * apart.workers))
         opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
         with closing(opened):
             while taken := list(islice(opened, bs)):
-                yield [(one, source, found) for (one, source), found in taken]
+                yield [(one, source._replace(at=at), found) for (one, source), (found, at) in taken]

@@ -163,38 +163,68 @@ def _check(
     confidence: ConfidenceSettings,
 ) -> None:
     """Every wrong number at once."""
-    limits: Sequence[tuple[str, Any, bool]] = (
+    limits: Sequence[tuple[str, Any, bool, str]] = (
         # A model folder is opened with this overlap or not at all.
-        ("--overlap", signal.overlap, 0 <= signal.overlap <= MAX_OVERLAP),
-        ("--cache-limit", signal.cache_limit, signal.cache_limit > 0),
-        ("--decoded-limit", speed.decoded_limit, speed.decoded_limit >= 0),
-        ("--augment-strength", augment.augment_strength, 0 <= augment.augment_strength <= 2),
-        ("--epochs", train.epochs, train.epochs >= 0),
-        ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS),
-        ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0),
-        ("--bs", train.bs, train.bs >= 1),
-        ("--frozen-views", train.frozen_views, train.frozen_views >= 0),
-        ("--probe", train.probe, train.probe >= 0),
-        ("--lr", train.lr, train.lr == "auto" or 0 < float(train.lr) < 100),
-        ("--lr-mult", train.lr_mult, train.lr_mult is None or train.lr_mult >= 1),
-        ("--wd", train.wd, train.wd >= 0),
-        ("--pct-start", train.pct_start, 0 < train.pct_start < 1),
-        ("--accumulate", train.accumulate, train.accumulate >= 1),
-        ("--mixup", train.mixup, train.mixup >= 0),
-        ("--label-smoothing", train.label_smoothing, 0 <= train.label_smoothing < 1),
-        ("--clip", train.clip, train.clip is None or train.clip > 0),
-        ("--threshold", confidence.threshold, 0 <= confidence.threshold <= 1),
-        ("--target-accuracy", confidence.target_accuracy, _part(confidence.target_accuracy, 1)),
-        ("--target-coverage", confidence.target_coverage, _part(confidence.target_coverage)),
-        ("--coverage", confidence.coverage, _part(confidence.coverage, 1)),
+        ("--overlap", signal.overlap, 0 <= signal.overlap <= MAX_OVERLAP, f"0 to {MAX_OVERLAP}"),
+        ("--cache-limit", signal.cache_limit, signal.cache_limit > 0, "above 0"),
+        ("--decoded-limit", speed.decoded_limit, speed.decoded_limit >= 0, "0 or more"),
+        (
+            "--augment-strength",
+            augment.augment_strength,
+            0 <= augment.augment_strength <= 2,
+            "0 to 2",
+        ),
+        ("--epochs", train.epochs, train.epochs >= 0, "0 or more"),
+        ("--seeds", train.seeds, 1 <= train.seeds <= MAX_MEMBERS, f"1 to {MAX_MEMBERS}"),
+        ("--freeze-epochs", train.freeze_epochs, train.freeze_epochs >= 0, "0 or more"),
+        ("--bs", train.bs, train.bs >= 1, "1 or more"),
+        ("--frozen-views", train.frozen_views, train.frozen_views >= 0, "0 or more"),
+        ("--probe", train.probe, train.probe >= 0, "0 or more"),
+        (
+            "--lr",
+            train.lr,
+            train.lr == "auto" or 0 < float(train.lr) < 100,
+            "auto, or above 0 and below 100",
+        ),
+        ("--lr-mult", train.lr_mult, train.lr_mult is None or train.lr_mult >= 1, "1 or more"),
+        ("--wd", train.wd, train.wd >= 0, "0 or more"),
+        ("--pct-start", train.pct_start, 0 < train.pct_start < 1, "above 0 and below 1"),
+        ("--accumulate", train.accumulate, train.accumulate >= 1, "1 or more"),
+        ("--mixup", train.mixup, train.mixup >= 0, "0 or more"),
+        (
+            "--label-smoothing",
+            train.label_smoothing,
+            0 <= train.label_smoothing < 1,
+            "0 to below 1",
+        ),
+        ("--clip", train.clip, train.clip is None or train.clip > 0, "above 0"),
+        ("--threshold", confidence.threshold, 0 <= confidence.threshold <= 1, "0 to 1"),
+        (
+            "--target-accuracy",
+            confidence.target_accuracy,
+            _part(confidence.target_accuracy, 1),
+            "above 0 and below 1, as 0.99",
+        ),
+        (
+            "--target-coverage",
+            confidence.target_coverage,
+            _part(confidence.target_coverage),
+            "above 0, at most 1, as 0.9",
+        ),
+        (
+            "--coverage",
+            confidence.coverage,
+            _part(confidence.coverage, 1),
+            "above 0 and below 1, as 0.9",
+        ),
     )
-    wrong = [f"{flag} {value}" for flag, value, fine in limits if not fine]
+    wrong = [f"{flag} {value} (it is {span})" for flag, value, fine, span in limits if not fine]
     if train.epochs == train.freeze_epochs == 0:
         wrong.append("--epochs 0 with --freeze-epochs 0")
     if confidence.target_accuracy is not None and confidence.target_coverage is not None:
         wrong.append("--target-accuracy beside --target-coverage (one of the two)")
     if wrong:
-        raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
+        raise SecondhandError(f"out of range: {', '.join(wrong)}")
 
 
 def _part(value: float | None, below: float | None = None) -> bool:

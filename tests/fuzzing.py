@@ -36,7 +36,8 @@ ADDRESS_SPACE = 3 << 30
 METHOD = "forkserver"
 OURS = ("builtins", "collections", "concurrent", "datasets", "learners", "numpy", "pathlib")
 SUFFIX = {"png": ".png", "jpeg": ".jpg", "wav": ".wav", "flac": ".flac", "hdf5": ".hdf5",
-          "csv": ".csv", "config": "", "safetensors": "", "yaml": ".yaml"}  # fmt: skip
+          "csv": ".csv", "config": "", "safetensors": "", "yaml": ".yaml",
+          "heic": ".heic", "avif": ".avif", "m4a": ".m4a"}  # fmt: skip
 
 
 class Outcome(NamedTuple):

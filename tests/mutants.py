@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from tests.mutated_text import mutate_csv, mutate_json, mutate_yaml
+from tests.phones import avif, heic, m4a
 
 Rng = np.random.Generator
-KINDS = ("png", "jpeg", "wav", "flac", "hdf5", "csv", "config", "safetensors", "yaml")
+KINDS = ("png", "jpeg", "wav", "flac", "hdf5", "csv", "config", "safetensors", "yaml",
+         "heic", "avif", "m4a")  # fmt: skip
 #: Numbers at which a length, a count or a size goes wrong.
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
@@ -36,6 +38,7 @@ def originals() -> dict[str, list[bytes]]:
         "hdf5": [strain_file(rng), strain_file(rng, chunks=True)],
         "csv": [CSV.encode()],
         "yaml": [YAML.encode()],
+        **phones(rng),
     }
 
 
@@ -102,6 +105,18 @@ def _jpegs(rng: Rng) -> Iterator[bytes]:
         out = io.BytesIO()
         picture.save(out, "JPEG", **options)
         yield out.getvalue()
+
+
+def phones(rng: Rng) -> dict[str, list[bytes]]:
+    from PIL import Image
+
+    photo = Image.fromarray(_noise(rng, 6, 8, 3)).resize((64, 48))
+    sounds = rng.uniform(-0.5, 0.5, (2, 8000))
+    return {
+        "heic": [heic(photo), heic(photo.convert("RGBA"))],
+        "avif": [avif(photo)],
+        "m4a": [m4a(sounds, 8000), m4a(sounds[0], 8000, "alac")],
+    }
 
 
 def _sounds(rng: Rng, container: str, subtypes: tuple[str, ...]) -> Iterator[bytes]:

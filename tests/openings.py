@@ -53,9 +53,9 @@ class Openings:
             return self._model(kind, path, data, rng)
         path.write_bytes(data)
         way = int(rng.integers(3))
-        if kind in ("png", "jpeg"):
+        if kind in ("png", "jpeg", "heic", "avif"):
             return lambda: self.predicted("picture", path) if way == 0 else self.picture(path, way)
-        if kind in ("wav", "flac"):
+        if kind in ("wav", "flac", "m4a"):
             return lambda: self.predicted("sound", path) if way == 0 else self.sound(path, way)
         if kind == "hdf5":
             return lambda: self.strain(path, way)

@@ -40,6 +40,14 @@ def test_wrong_calls_are_named(tmp_path):
         main([str(tmp_path)])
 
 
+def test_help_says_that_models_may_be_left_out(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "model folders; the newest of runs/ if none is given" in said
+    assert "(required" not in said
+
+
 def test_help_loads_nothing_heavy():
     out = python(
         "import runpy, sys\nsys.argv = ['app', '--help']\n"

@@ -20,7 +20,7 @@ from PIL import Image
 from datasets import _sources
 from datasets import cache as cache_module
 from datasets._store import files
-from datasets.cache import Item, PictureCache, cache_root, main, no_signal
+from datasets.cache import Item, PictureCache, cache_root, main, no_signal, readable
 from datasets.errors import BadFile, SecondhandError
 from datasets.spectrogram import AudioRecipe, recipe_from_dict
 
@@ -410,7 +410,10 @@ class TestUpkeep:
         picture = store.get(clip, RECIPE)
         options = ["--cache-dir", str(store.root)]
         assert main(["info", *options]) == 0
-        assert "pictures: 1\n" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "limit: 20.0 GiB\n" in said
+        assert "decoded pictures: 0 bytes\n" in said
+        assert "pictures: 1\n" in said
         assert main(["verify", *options]) == 0
         picture.write_bytes(b"broken")
         assert main(["verify", *options]) == 3
@@ -420,6 +423,20 @@ class TestUpkeep:
         assert not picture.exists()
         with pytest.raises(SystemExit, match="2"):
             main(["polish"])
+
+    @pytest.mark.parametrize(
+        ("size", "said"),
+        [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (2**20 - 1, "1.0 MiB"),
+            (3 * 2**29, "1.5 GiB"),
+            (5000 * 2**30, "5000.0 GiB"),
+        ],
+    )
+    def test_bytes_for_people(self, size, said):
+        assert readable(size) == said
 
     def test_cache_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))

@@ -12,16 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from datasets import images
 from datasets.errors import BadFile, SecondhandError
 from datasets.images import MAX_PIXELS, Preprocessing, open_picture, pixels
+from tests.phones import avif, heic
 
 RNG = np.random.default_rng(0)
 COLOURED = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
 
 
 def encoded(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    if kind in ("HEIC", "AVIF"):
+        return (heic if kind == "HEIC" else avif)(picture, **options)
     buffer = io.BytesIO()
     picture.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -43,7 +47,7 @@ def png_of_size(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "HEIC", "AVIF"])
 def test_exif_orientation_is_honoured(orientation: int, kind: str) -> None:
     original = Image.fromarray(COLOURED).resize((90, 60))
     exif = original.getexif()
@@ -51,9 +55,43 @@ def test_exif_orientation_is_honoured(orientation: int, kind: str) -> None:
     expected = ImageOps.exif_transpose(original)
     opened = open_picture(encoded(original, kind, exif=exif))
     assert opened.size == ((90, 60) if orientation < 5 else (60, 90))
-    # A JPEG loses a little; turned the wrong way it would be off by tens.
-    allowed = 4.0 if kind == "JPEG" else 0.0
+    # Some lose a little; turned the wrong way it would be off by tens.
+    allowed = 0.0 if kind in ("PNG", "TIFF") else 5.0
     assert np.abs(np.asarray(opened, float) - np.asarray(expected, float)).mean() <= allowed
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_heic_has_the_pixels_of_libheif(alpha: bool) -> None:
+    import pillow_heif
+
+    noise = RNG.integers(0, 256, (40, 56, 4 if alpha else 3), dtype=np.uint8)
+    data = heic(Image.fromarray(noise))
+    expected = pillow_heif.open_heif(data).to_pillow()
+    if alpha:
+        white = Image.new("RGBA", expected.size, "white")
+        expected = Image.alpha_composite(white, expected).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(open_picture(data)), np.asarray(expected))
+    with pytest.raises(UnidentifiedImageError):  # what others open by Pillow is theirs to choose
+        Image.open(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("kind", ["HEIC", "AVIF"])
+def test_a_photo_of_a_phone_that_is_damaged_or_too_large(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encoded(Image.fromarray(COLOURED).resize((128, 64)), kind)
+    path = tmp_path / "a.jpg"  # by its content, whatever its name
+    for cut in (13, 40, len(data) // 2, len(data) - 30):
+        path.write_bytes(data[:cut])
+        with pytest.raises(BadFile, match=r"a\.jpg: (damaged|not a picture)"):
+            open_picture(path)
+    size = data.index(b"ispe") + 8
+    bomb = data[:size] + struct.pack(">II", 12_000, 12_000) + data[size + 8 :]
+    with pytest.raises(BadFile, match=f"12000 x 12000 pixels .* limit of {MAX_PIXELS:,}"):
+        open_picture(bomb)
+    monkeypatch.setattr(images, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(BadFile, match="bytes are more than the limit"):
+        open_picture(data)
 
 
 def test_orientation_6_turns_clockwise() -> None:

@@ -179,7 +179,21 @@ def test_not_strain(tmp_path):
     for name, content, match in [
         ("empty.hdf5", b"", "empty"),
         ("broken.hdf5", b"\x89HDF\r\n\x1a\n" + bytes(50), "broken HDF5"),
-        ("picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(100), "one number a line"),
+        (
+            "picture.txt",
+            b"\x89PNG\r\n\x1a\n" + bytes(100),
+            "not strain: neither HDF5, GWF nor text",
+        ),
+        (
+            "a.jpg",
+            b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\n\xff\xdb",
+            "not strain: neither HDF5, GWF",
+        ),
+        (
+            "prose.txt",
+            "Grüße\x85\u202e an alle\n".encode(),
+            "a line is expected, not 'Grüße\\\\x85",
+        ),
         ("words.txt", b"hello\nworld\n", "'hello'"),
         ("two.txt", b"0.0 1e-21\n0.1 1e-21\n", "'0.0 1e-21'"),
         ("cut.txt.gz", gzip.compress(b"1\n" * 99999)[:80], "unpacked"),

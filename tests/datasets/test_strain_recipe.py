@@ -109,17 +109,27 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
         StrainRecipe().picture(path, at=strain.trigger)
 
 
-def test_a_band_cut_by_the_sampling_rate_is_warned_of_and_dark():
-    strain = tone(100, 8.0, rate=1024)
+def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
+    strain = replace(tone(100, 8.0, rate=1024), path="strain/L-1126.hdf5")
     recipe = replace(GREY, fmax=1200.0)
-    with pytest.warns(UserWarning, match=r"1024 Hz sampling ends the band at 323 Hz"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Python's own name the line, not the file
         picture = recipe.render(strain)
+        recipe.render(strain)
+    told = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [strain.path]
+    assert told in caplog.text
+    caplog.clear()
+    recipe.render(replace(strain, path="another.hdf5"))
+    assert "another.hdf5: 1024 Hz" in caplog.text
+    caplog.clear()
     first = np.flatnonzero((picture > 0).any(axis=(1, 2)))[0]
     assert first == pytest.approx(223 * (1 - np.log(322.8 / 10) / np.log(120)), abs=1.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         full = replace(GREY, fmax=300.0).render(strain)
     assert (full[:8] > 0).any()
+    assert not caplog.records
 
 
 def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -101,6 +102,23 @@ def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
 def _note(name: str) -> None:
     time.sleep(0.02)
     Path(name).touch()
+
+
+@pytest.mark.parametrize("how", ["closed", "let go", "dead"])
+def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> None:
+    # One that is still ending as the interpreter ends fails there: "Bad file descriptor".
+    before = multiprocessing.active_children()
+    calls: Apart[float, None] = Apart(time.sleep, 2, None)
+    pending = calls.submit([0.3, 0.3])
+    if how == "closed":
+        calls.close()
+    elif how == "let go":
+        del calls, pending
+    else:
+        for process in pending.pool._processes.values():  # type: ignore[attr-defined]
+            process.kill()
+        assert calls.result(pending) == [None, None]
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_who_works_ahead_lets_the_caller_go_first() -> None:

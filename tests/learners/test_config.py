@@ -94,6 +94,13 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read("--config", str(tmp_path / "empty.yaml")) == read()
 
 
+@pytest.mark.parametrize("second", [["--data", "b"], ["--data=b"]])
+def test_data_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
+    with pytest.raises(SecondhandError, match="--data is given 2 times: name one folder or table"):
+        read("--data", "a", *second)
+    assert read("--data", "a", "--epochs", "3", "--epochs", "5")["epochs"] == 5
+
+
 def test_yes_and_no() -> None:
     assert read()["flip"] is True
     assert read("--no-flip")["flip"] is False

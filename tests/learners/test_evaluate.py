@@ -235,3 +235,14 @@ def test_logits_that_are_not_finite_are_refused_with_the_file(folder, others):
 
 def test_the_settings_name_all_scores():
     assert get_args(ScoreName) == SCORES
+
+
+def test_help_is_in_the_users_words(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "<class" not in capsys.readouterr().out
+
+
+def test_data_named_twice_are_an_error():
+    with pytest.raises(SecondhandError, match="--data is given 2 times"):
+        main(["model", "--data", "a", "--data", "b"])

@@ -1,12 +1,15 @@
-"""Prediction goes on where a decoder dies, or never ends."""
+"""What prediction opens: moments in files, and decoders that die or never end."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +17,12 @@ import soundfile
 
 from datasets import _workers
 from datasets._workers import CRASHED
-from datasets.cache import Item
-from datasets.errors import BadFile
+from datasets.cache import Item as Source
+from datasets.errors import BadFile, SecondhandError
 from datasets.spectrogram import AudioRecipe
 from learners import opening
 from learners.embed import embed
+from learners.predict import main
 from learners.predictor import Predictor
 from tests import mutants
 from tests.datasets.files import picture
@@ -99,6 +103,64 @@ def test_what_is_embedded_is_opened_apart_too(
 
 
 def test_what_is_handed_over_can_be(models: Path) -> None:
-    opened = Predictor(models / "picture").open(Item("/nowhere/a.png"))
+    opened = Predictor(models / "picture").open(Source("/nowhere/a.png"))
     assert isinstance(opened, BadFile)
     assert opened.reason == "there is no such file"
+
+
+def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
+    noise[:16_000] = 0  # silent for two seconds of its five
+    soundfile.write(tmp_path / "a.wav", noise, 8000)
+    soundfile.write(tmp_path / "short.wav", noise[-8000:], 8000)
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    paths = [str(tmp_path / name) for name in ("a.wav", "short.wav", "bad.wav")]
+    predictor = Predictor(models / "sound")
+    (early,) = predictor.predict(paths[:1], at=0.5)
+    assert (early.reason, early.at) == ("no signal", 0.5), "seconds from its beginning"
+    whole, _, bad = predictor.predict(paths)
+    assert len(whole.windows) > 5
+    assert math.isnan(whole.at)
+    assert main([str(models / "sound"), *paths, "--at", "4", "--format", "jsonl"]) == 3
+    out, err = capsys.readouterr()
+    first, second, third = map(json.loads, out.splitlines())
+    assert (first["best"] != "", first["at"], first["windows"]) == (True, 4.0, [])
+    assert second["reason"] == "no such moment: 4 s is outside, it lasts from 0 to 1 s"
+    assert third["reason"] == bad.reason, "and a bad file is a bad one at any moment"
+    assert "1 of 3 files were bad" in err
+    assert "1 of 3 files do not hold --at 4.0" in err
+
+
+def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    path.write_bytes(mutants.strain_file(np.random.default_rng(0)))
+    predictor = Predictor(models / "strain")
+    asked: list[Any] = [
+        path,
+        Source(str(path), at=1126259457.5),
+        Source(str(path), start=9, end=11),
+    ]
+    loudest, given, within = predictor.predict(asked)
+    assert loudest.at == predictor.recipe.read(path).trigger
+    assert given.at == 1126259457.5
+    assert 1126259455 <= within.at <= 1126259457
+    (again,) = predictor.predict([path], at=loudest.at)
+    assert (again.at, again.best) == (loudest.at, loudest.best)
+    assert again.probability == pytest.approx(loudest.probability, abs=1e-5), "of the same picture"
+    (outside,) = predictor.predict([path], at=99.0)
+    assert outside.reason.startswith(
+        "no such moment: GPS 99.000 is outside, it covers 1126259446.000"
+    )
+    assert outside.at == 99.0
+
+
+def test_a_picture_has_no_moment(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    for asked in (
+        lambda: main([str(models / "picture"), str(tmp_path / "a.png"), "--at", "0"]),
+        lambda: next(Predictor(models / "picture").predict([tmp_path / "a.png"], at=0.0)),
+    ):
+        with pytest.raises(
+            SecondhandError, match=r"--at 0: a picture has no moments.*leave it out"
+        ):
+            asked()

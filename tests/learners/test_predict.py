@@ -6,21 +6,26 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from datasets.errors import SecondhandError
+from datasets.images import open_picture
 from learners.backbones import NetworkSpec, build
 from learners.bundle import Bundle, save_bundle
 from learners.confidence import Confidence
 from learners.predict import find_files, main
 from learners.predictor import Prediction
 from tests.learners.confidences import settings
+from tests.phones import avif, heic
 from tests.pictures import write_pictures
 
 
@@ -41,7 +46,7 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
     assert main([model, str(folder)]) == 0
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert out.splitlines()[0] == "path,label,best,probability,reason,top,distance_p,start,end"
+    assert out.splitlines()[0] == "path,label,best,probability,reason,top,distance_p,start,end,at"
     assert [row["path"] for row in rows] == sorted(str(p) for p in folder.rglob("*.jpg"))
     for row in rows:
         top = json.loads(row["top"])
@@ -91,11 +96,57 @@ def test_a_threshold_of_one_accepts_nothing_and_of_zero_everything(model, folder
         main([model, str(folder), "--threshold", "1.1"])
 
 
+def found(*names: object, kind: str = "picture") -> tuple[list[str], Counter[str]]:
+    skipped: Counter[str] = Counter()
+    return list(find_files([str(name) for name in names], kind, skipped)), skipped
+
+
 def test_files_come_from_folders_patterns_and_names(folder):
-    assert len(list(find_files([str(folder)]))) == 9
-    assert len(list(find_files([str(folder / "*" / "*_000.jpg")]))) == 3
-    assert list(find_files([str(folder / "nothing*.jpg")])) == [str(folder / "nothing*.jpg")]
-    assert list(find_files(["a name.txt"])) == ["a name.txt"]
+    assert len(found(folder)[0]) == 9
+    assert len(found(folder / "*" / "*_000.jpg")[0]) == 3
+    assert found(folder / "nothing*.jpg")[0] == [str(folder / "nothing*.jpg")]
+    assert found("a name.txt") == (["a name.txt"], Counter())
+
+
+def test_in_a_folder_the_models_kind_counts_and_the_rest_is_counted(
+    model, folder, tmp_path, capsys
+):
+    data = tmp_path / "mixed"
+    shutil.copytree(folder, data)
+    for name in ("README.txt", "sub.txt", "x.wav", "LICENSE", ".DS_Store", "Thumbs.db"):
+        (data / name).write_text("not a picture")
+    assert found(data, kind="sound") == (
+        [str(data / "x.wav")],
+        Counter({".jpg": 9, ".txt": 2, "without an ending": 1}),
+    )
+    assert main([model, str(data)]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 10
+    assert "skipped 4 files of other kinds: 2 .txt, 1 " in err
+    assert main([model, str(data / "x.wav"), str(folder)]) == 3, (
+        "but one named outright is answered"
+    )
+    out, err = capsys.readouterr()
+    assert "bad file: not a picture of a kind that is read" in out
+    assert "skipped" not in err
+
+
+def test_photos_of_phones_are_answered_as_the_same_pixels_elsewhere(model, tmp_path, capsys):
+    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    photo = Image.fromarray(noise).resize((128, 64))
+    for name, data in (("a.heic", heic(photo)), ("b.AVIF", avif(photo))):
+        (tmp_path / name).write_bytes(data)
+        open_picture(data).save(tmp_path / f"{name}.png")
+    assert main([model, str(tmp_path)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [Path(row["path"]).name for row in rows] == [
+        "a.heic",
+        "a.heic.png",
+        "b.AVIF",
+        "b.AVIF.png",
+    ]
+    assert rows[0]["top"] == rows[1]["top"]
+    assert rows[2]["top"] == rows[3]["top"]
 
 
 def test_no_file_at_all_is_a_wrong_call(model, tmp_path):
@@ -110,7 +161,7 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
     done = subprocess.run(
         command, shell=True, capture_output=True, text=True, check=True, env=os.environ
     )
-    assert done.stdout == "path,label,best,probability,reason,top,distance_p,start,end\n"
+    assert done.stdout == "path,label,best,probability,reason,top,distance_p,start,end,at\n"
     assert "Traceback" not in done.stderr
 
 
@@ -133,7 +184,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     broken.write_text("no picture")
     assert main([model, str(folder), str(broken), "--sets"]) == 3
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert list(rows[0])[-1] == "set"
+    assert list(rows[0])[-2:] == ["set", "at"]
     assert rows[-1]["set"] == "[]"
     for row in rows[:-1]:
         top, found = json.loads(row["top"]), json.loads(row["set"])

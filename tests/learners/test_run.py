@@ -142,6 +142,17 @@ def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
+    words = ["--data", str(folder), "--out", str(tmp_path / "x"), "--target-accuracy", "99"]
+    with pytest.raises(SecondhandError) as caught:
+        main([*words, "--bs", "0", "--epochs", "2"])
+    assert str(caught.value) == (
+        "out of range: --bs 0 (it is 1 or more), "
+        "--target-accuracy 99.0 (it is above 0 and below 1, as 0.99)"
+    )
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
     """Another number of them adds up in another order: the next run of the process would differ."""
     with threads_kept(3):
