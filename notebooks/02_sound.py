@@ -269,7 +269,9 @@ bars = left.bar(accuracy.keys(), accuracy.values(), color=[ORANGE, BLUE], width=
 left.bar_label(bars, [f"{value:.0%}" for value in accuracy.values()], padding=2)
 left.axhline(1 / len(CLASSES), color="grey", lw=0.8, ls=":")
 left.text(1.35, 1 / len(CLASSES) + 0.01, "chance", color="grey", fontsize=8)
-left.set(xlim=(-0.4, 1.7), ylim=(0, 1.1), ylabel="accuracy", title="One classifier, split both ways")
+left.set(
+    xlim=(-0.4, 1.7), ylim=(0, 1.1), ylabel="accuracy", title="One classifier, split both ways"
+)
 for (name, hits), colour, shift in zip(right.items(), (ORANGE, BLUE), (-0.2, 0.2), strict=True):
     each = pd.Series(hits).groupby(groups).mean()
     axes.bar(np.arange(len(each)) + shift, each, width=0.4, color=colour, label=name.split("\n")[0])

@@ -72,7 +72,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setitem(demos._PER_CLASS, "glitches", 4)
         patch.chdir(folder)
         _record.record("it", {"ratio": 1.0})
-        finetune(["--data", "photos", "--out", "runs/photos"], folder)
+        finetune(["--data", "photos"])
         yield folder
 
 
@@ -95,7 +95,7 @@ def test_it_does_what_it_says(
 ) -> None:
     monkeypatch.chdir(world)
     if ".onnx" in block.text and block.kind == "python":
-        module("learners.export", ["runs/photos/model"], world)
+        module("learners.export", ["runs/photos/model"])
     if "127.0.0.1:7860" in block.text:
         page = request.getfixturevalue("page")
         block = Block(block.where, block.text.replace("http://127.0.0.1:7860", page))
@@ -103,24 +103,24 @@ def test_it_does_what_it_says(
         monkeypatch.setitem(sys.modules, "datasets", sys.modules["datasets"])  # one hides it
         exec(compile(block.text, block.where, "exec"), {"__name__": "documented"})
         return
-    for number, words in enumerate(block.commands()):
+    for words in block.commands():
         print(words)
-        PROGRAMS[words[0]](words[1:], world / f"out-{block.where.replace('/', '-')}-{number}")
+        PROGRAMS[words[0]](words[1:])
 
 
-def python(words: list[str], out: Path) -> None:
+def python(words: list[str]) -> None:
     if words[0] == "-m":
-        module(words[1], words[2:], out)
+        module(words[1], words[2:])
     else:
         parsed(ROOT / words[0], words[1:])
 
 
-def module(name: str, words: list[str], out: Path) -> None:
+def module(name: str, words: list[str]) -> None:
     """Call the command, and look at what it promises."""
     words, to = redirected(words)
     words = [found for word in words for found in sorted(glob.glob(word)) or [word]]
     if name in COMMANDS:
-        COMMANDS[name](words, out)
+        COMMANDS[name](words)
         return
     said = called(name, words)
     if to:
@@ -157,24 +157,25 @@ def redirected(words: list[str]) -> tuple[list[str], str]:
     return (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, "")
 
 
-def finetune(words: list[str], out: Path) -> None:
+def finetune(words: list[str]) -> None:
     if "--resume" in words:
         assert "model" in called("learners.finetune", words)
         return
-    tiny = TINY | ({"--out": str(out)} if "--out" not in words else {})
     kept = [word for at, word in enumerate(words)
-            if word not in tiny and (at == 0 or words[at - 1] not in tiny)]  # fmt: skip
+            if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
     if "--cv" in kept:
         at = kept.index("--cv") + 1
         kept[at] = FOLDS.get(kept[at], kept[at])
-    words = [*kept, "--no-pretrained", *(word for pair in tiny.items() for word in pair)]
+    words = [*kept, "--no-pretrained", *(word for pair in TINY.items() for word in pair)]
+    data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
+    run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it
+    shutil.rmtree(run, ignore_errors=True)  # of a block before
     called("learners.finetune", words)
-    run = Path(words[words.index("--out") + 1])
     assert (run / "report" / "index.html").is_file()
     assert (run / ("folds.csv" if "--cv" in words else "model/config.json")).is_file()
 
 
-def app(words: list[str], _: Path) -> None:
+def app(words: list[str]) -> None:
     """It comes up, and is ended as soon as it waits."""
     from app import __main__ as command
 
@@ -202,22 +203,20 @@ def parsed(script: Path, words: list[str]) -> None:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             patch.setenv(name, "1")
         patch.setattr(sys, "stdout", io.StringIO())
-        try:
+        with pytest.raises(SystemExit if "--help" in words else Understood):
             runpy.run_path(str(script), run_name="__main__")
-        except (Understood, SystemExit) as end:
-            assert "--help" in words or isinstance(end, Understood), end
 
 
-def make(words: list[str], out: Path) -> None:
+def make(words: list[str]) -> None:
     for target in words:
         ran = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         lines = re.findall(r"python -m learners.finetune .*", ran.stdout.replace("\\\n", " "))
         for command in (words for line in lines for words in Block("Makefile", line).commands()):
-            python([word for word in command[1:] if word != "--overwrite"], out)
+            python(command[1:])
 
 
-def curl(words: list[str], _: Path) -> None:
+def curl(words: list[str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     ran = subprocess.run(["curl", "-sS", "-f", *words], capture_output=True, text=True, timeout=60)
@@ -225,9 +224,5 @@ def curl(words: list[str], _: Path) -> None:
     assert '"label"' in ran.stdout
 
 
-COMMANDS: dict[str, Callable[[list[str], Path], None]] = {"learners.finetune": finetune, "app": app}
-PROGRAMS: dict[str, Callable[[list[str], Path], None]] = {
-    "python": python,
-    "make": make,
-    "curl": curl,
-}
+COMMANDS: dict[str, Callable[[list[str]], None]] = {"learners.finetune": finetune, "app": app}
+PROGRAMS: dict[str, Callable[[list[str]], None]] = {"python": python, "make": make, "curl": curl}
