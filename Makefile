@@ -30,8 +30,10 @@ quality: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Each at its smallest sizes, to see that it runs: figures want `make bench BENCH=` and an idle machine.
+BENCH ?= --small
 bench: $(READY)
-	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+	for f in benchmarks/bench_*.py benchmarks/check_*.py; do echo "$$f $(BENCH)"; $(BIN)/python $$f $(BENCH) || exit 1; done
 	$(BIN)/python -m benchmarks.plot
 
 # Five thousand damaged files: none may do more than be refused.

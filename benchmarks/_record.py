@@ -1,25 +1,43 @@
 """Where benchmarks leave their figures: benchmarks/results.json, which belongs to one machine.
 
-    from benchmarks._record import record
+    from benchmarks._record import parse, record
+    settings = parse(parser, items=8)           # --small: 8 where --items is not given
     record("predict", {"ratio": 0.93, "ours s": 1.21})
 
-The last figures of each name stay; `python -m benchmarks.plot` draws the ratios. Git ignores the
-file. `$SECONDHAND_RESULTS` names another one.
+The last figures of each name stay, those of `--small` by themselves; `python -m benchmarks.plot`
+draws the ratios. Git ignores the file. `$SECONDHAND_RESULTS` names another one.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results.json"
+
+
+def parse(parser: argparse.ArgumentParser, **small: Any) -> argparse.Namespace:
+    """The command line, with `--small`, which every benchmark takes.
+
+    Parameters
+    ----------
+    small : the sizes with which the benchmark comes to its figures in seconds, by the options'
+        names: their defaults under `--small`. They tell whether it runs, and nothing of speed.
+    """
+    said = ", ".join(f"--{name} {value}" for name, value in small.items()).replace("_", "-")
+    parser.add_argument("--small", action="store_true", help=f"to see that it runs: {said}")
+    if "--small" in sys.argv[1:]:
+        parser.set_defaults(**small)
+    return parser.parse_args()
 
 
 def record(name: str, figures: Mapping[str, Any]) -> None:
@@ -32,6 +50,7 @@ def record(name: str, figures: Mapping[str, Any]) -> None:
         begins with "ratio"; its least and greatest go beside it as a list of three: [median, least,
         greatest].
     """
+    name += ", small" if "--small" in sys.argv[1:] else ""
     path = results_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     entry = {

@@ -8,7 +8,7 @@
 ``page``   the same by the two requests, an upload and a call, of Gradio's clients and the page.
 ``busy``   twice the queue's limit at once: a clear "busy", and what is accepted is answered.
 
-    python benchmarks/bench_app.py RUN/model FOLDER --what start load busy
+    python benchmarks/bench_app.py runs/photos/model photos --what start load busy
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 import learners._command  # noqa: E402, F401  (as the command does: waiting threads sleep)
+from benchmarks._demo import demo_files, demo_run  # noqa: E402
+from benchmarks._record import parse  # noqa: E402
 
 BARE = """
 import json, sys, torch, timm
@@ -164,7 +166,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
             list(pool.map(one, range(clients)))
         return total / (time.perf_counter() - began)
 
-    round_of(10 * clients)  # warm-up
+    round_of(min(count, 10 * clients))  # warm-up
     before = page.memory()
     began, cpu = time.perf_counter(), _cpu(os.getpid())
     list(predictor.predict(islice(cycle(files), count), bs=8))
@@ -215,25 +217,18 @@ def _load() -> str:
 
 
 def main() -> None:
-    from app.__main__ import newest_model
-    from datasets.demos import write_demo
     from learners.predict import find_files
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", help="the newest of runs/ if not given")
-    parser.add_argument("folder", nargs="?", help="demo:digits if not given")
+    parser.add_argument("model", nargs="?", help="one of digits if not given")
+    parser.add_argument("folder", nargs="?", help="of files; demo:digits if not given")
     parser.add_argument("--what", nargs="+", default=["start", "load", "page", "busy"])
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    settings = parser.parse_args()
-    model = settings.model or newest_model()
-    if model is None:
-        raise SystemExit("no model: `make demo` trains one, or name a model folder")
-    if settings.folder:
-        files = list(islice(find_files([settings.folder]), 40))
-    else:
-        files = write_demo("digits")[0]["path"].head(40).tolist()
+    settings = parse(parser, what=["load"], count=4, clients=2, rounds=1)
+    model = settings.model or demo_run(settings.small) / "model"
+    files = [*islice(find_files([settings.folder]), 40)] if settings.folder else demo_files(40)
     model = str(Path(model).resolve())
     PageAsker.model = Path(model).parent.name if Path(model).name == "model" else Path(model).name
     if "start" in settings.what:

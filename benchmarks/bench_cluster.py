@@ -5,7 +5,7 @@ counted; then they draw the same strain Q-scans (or clips of sound) in turns, ea
 empty cache. Beside the seconds stands the processor time of the workers per picture: on a busy
 machine seconds tell of the neighbours, and twice the same processor time of the work lost to it.
 
-    python benchmarks/bench_cluster.py [--kind strain|sound] [--items 48] [--rounds 3]
+    python benchmarks/bench_cluster.py --kind strain --items 48 --rounds 3
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 
 import numpy as np
 
-from benchmarks._record import record
+from benchmarks._record import parse, record
 
 
 def make_files(folder: Path, kind: str, count: int) -> list[Path]:
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=["strain", "sound"], default="strain")
     parser.add_argument("--items", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)
-    settings = parser.parse_args()
+    settings = parse(parser, kind="sound", items=4, rounds=1)
     from datasets import cache as caches
     from datasets.cluster import connect
     from datasets.spectrogram import RECIPES

@@ -9,16 +9,22 @@ features and 100 classes; one prediction under 2 ms with 5000 reference items.
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from benchmarks._record import parse
 from learners._arrays import softmax
 from learners.calibration import calibration_figures, reliability
 from learners.compare import Items, rank_scores
@@ -43,10 +49,13 @@ def timed(name: str, work: Callable[[], object]) -> float:
     return took
 
 
-def fitting() -> None:
-    print("fitting: 10 000 calibration items, 512 features, 100 classes, 5000 reference items")
-    train, calibration = world(5000, 512, 100, 1), world(10_000, 512, 100, 2)
-    strangers = world(1000, 512, 100, 3)
+def fitting(items: int, classes: int) -> None:
+    half = items // 2
+    print(
+        f"fitting: {items} calibration items, 512 features, {classes} classes, {half} reference items"
+    )
+    train, calibration = world(half, 512, classes, 1), world(items, 512, classes, 2)
+    strangers = world(items // 10, 512, classes, 3)
     z, y = calibration.logits, calibration.labels
     assert y is not None
     model = Confidence.fit(z, y, calibration.features, train.features)
@@ -83,8 +92,8 @@ def fitting() -> None:
     print(f"  {'all of it':<52}{total:8.2f} s   (to reach: 20 s)")
 
 
-def one_prediction(width: int, rounds: int = 200) -> None:
-    train, calibration = world(5000, width, 100, 1), world(1000, width, 100, 2)
+def one_prediction(width: int, items: int, classes: int, rounds: int) -> None:
+    train, calibration = world(items // 2, width, classes, 1), world(1000, width, classes, 2)
     model = Confidence.fit(
         calibration.logits, np.asarray(calibration.labels), calibration.features, train.features
     )
@@ -111,7 +120,16 @@ def one_prediction(width: int, rounds: int = 200) -> None:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--items", type=int, default=10_000, help="to calibrate on")
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=200, help="predictions of each width")
+    settings = parse(parser, items=400, classes=4, rounds=20)
     for width in (512, 1280):
-        one_prediction(width)
-    fitting()
+        one_prediction(width, settings.items, settings.classes, settings.rounds)
+    fitting(settings.items, settings.classes)
+
+
+if __name__ == "__main__":
+    main()

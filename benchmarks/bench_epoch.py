@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import record
+from benchmarks._record import parse, record
 from benchmarks._sides import Side, compare, serve
 from learners.machine import SLEEPING
 
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--side", choices=["ours", "fastai", "bare"])
-    settings = parser.parse_args()
+    settings = parse(parser, size=32, items=100, rounds=1)
     if Path(settings.data).exists():
         settings.data = str(Path(settings.data).resolve())  # fastai's side looks from the root
     sides: dict[str, Callable[[argparse.Namespace], Callable[[], object]]] = {

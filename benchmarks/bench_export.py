@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners._command  # noqa: F401  (as the command does: waiting threads sleep)
-from benchmarks._record import record, spread
+from benchmarks._record import parse, record, spread
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--bs", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round, about")
-    settings = parser.parse_args()
+    settings = parse(parser, backbones=["embedded"], size=64, bs=[1], rounds=1, seconds=0.05)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SECONDHAND_CACHE"] = folder
         for backbone in settings.backbones:

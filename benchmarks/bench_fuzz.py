@@ -4,7 +4,7 @@ The peer is the promise: none. Each mutant is opened in a process that is watche
 a death, more than 10 s or 1 000 MB, a file changed outside the output folder, a process or a
 connection is a fault, printed with the number that makes it again (``--kinds KIND --only NUMBER``).
 
-    python benchmarks/bench_fuzz.py --count 5000 --seed 0          (make bench-fuzz)
+    python benchmarks/bench_fuzz.py --count 5000 --seed 0          # make bench-fuzz
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks._record import parse
+
 # Readers are looked at, not networks: threads that fight for cores would look like hangs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,7 +33,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--only", type=int, help="this number of each kind, and no other")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    settings = parser.parse_args()
+    settings = parse(parser, count=18, workers=1)
 
     def tell(outcome: Outcome) -> None:
         if outcome.verdict == "fault" or settings.only is not None:

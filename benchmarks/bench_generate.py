@@ -20,6 +20,7 @@ import learners._command  # noqa: F401  (as the commands do: waiting threads sle
 # isort: split
 import torch
 
+from benchmarks._record import parse
 from learners.scratch.gpt import GPT, GPTConfig
 
 
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
-    settings = parser.parse_args()
+    settings = parse(parser, tokens=[8], width=48, depth=1, rounds=1)
     torch.manual_seed(0)
     config = GPTConfig(
         vocabulary=1000, context=512, width=settings.width, depth=settings.depth, heads=6

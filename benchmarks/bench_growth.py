@@ -35,13 +35,14 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 
 import numpy as np
 
-from benchmarks._record import record
+from benchmarks._record import parse, record, results_path
 
 RATE = 8000
+#: As it is, with --full, with --small.
 SIZES = {
-    "files": ([500, 2000, 8000], [1000, 10_000, 100_000]),
-    "classes": ([10, 100, 1000], [10, 100, 1000]),
-    "seconds": ([5, 60, 600], [5, 60, 600, 7200]),
+    "files": ([500, 2000, 8000], [1000, 10_000, 100_000], [8, 16, 32]),
+    "classes": ([10, 100, 1000], [10, 100, 1000], [2, 4, 8]),
+    "seconds": ([5, 60, 600], [5, 60, 600, 7200], [2, 4, 8]),
 }
 WORSE = 1.15  # an exponent above this is said
 Stages = dict[str, float]
@@ -150,11 +151,20 @@ def seconds(count: int, folder: Path, stages: Stages) -> None:
 
 
 def point(axis: str, size: int) -> dict[str, Any]:
-    """The stages' seconds and the peak of memory in bytes, measured in a process of its own."""
+    """The stages' seconds and the peak of memory in bytes, by a process of its own."""
     ran = subprocess.run(
         [sys.executable, __file__, "--point", axis, str(size)], stdout=subprocess.PIPE, check=True
     )
     return dict(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def measured(axis: str, size: int) -> dict[str, Any]:
+    work = {"files": files, "classes": classes, "seconds": seconds}[axis]
+    stages: Stages = {}
+    with tempfile.TemporaryDirectory() as passing:
+        work(size, Path(passing), stages)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"stages": stages, "bytes": peak}
 
 
 def exponent(sizes: list[int], values: list[float]) -> float:
@@ -199,24 +209,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--axes", nargs="+", choices=list(SIZES), default=list(SIZES))
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("growth.png"))
+    parser.add_argument("--out", type=Path, default=results_path().with_name("growth.png"))
     parser.add_argument("--point", nargs=2, help=argparse.SUPPRESS)
-    settings = parser.parse_args()
+    settings = parse(parser)
     if settings.point:
-        work = {"files": files, "classes": classes, "seconds": seconds}[settings.point[0]]
-        stages: Stages = {}
-        with tempfile.TemporaryDirectory() as passing:
-            work(int(settings.point[1]), Path(passing), stages)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"stages": stages, "bytes": peak}))
+        print(json.dumps(measured(settings.point[0], int(settings.point[1]))))
         return
+    # Small, all in this process: importing takes far longer than what is measured.
+    one = measured if settings.small else point
     found: dict[str, Any] = {}
     kept: dict[str, Any] = {}
     for axis in settings.axes:
-        sizes = SIZES[axis][settings.full]
+        sizes = SIZES[axis][2 if settings.small else settings.full]
         points = []
         for size in sizes:
-            points.append(point(axis, size))
+            points.append(one(axis, size))
             row = "  ".join(f"{name} {value:.2f}" for name, value in points[-1]["stages"].items())
             print(f"{axis} {size:7}  {row}  {points[-1]['bytes'] / 2**20:.0f} MiB", flush=True)
         found[axis] = sizes, points

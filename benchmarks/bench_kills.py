@@ -17,6 +17,7 @@ half-written is left.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import random
@@ -26,7 +27,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
@@ -34,6 +38,7 @@ import soundfile
 import yaml
 from safetensors.torch import load_file
 
+from benchmarks._record import parse
 from datasets.cache import PictureCache
 from learners.bundle import load_bundle
 
@@ -49,7 +54,7 @@ STAGES = {
 ORDER = ("rendering", "training", "exporting", "training", "exporting")
 
 
-def write_tones(folder: Path, count: int = 200) -> None:
+def write_tones(folder: Path, count: int) -> None:
     """Three classes of tones in noise, a second each."""
     rng = np.random.default_rng(0)
     t = np.arange(RATE) / RATE
@@ -67,6 +72,20 @@ def start(cache: Path, *words: str) -> subprocess.Popen[str]:
         env={**os.environ, "SECONDHAND_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def to_the_end(cache: Path, small: bool, *words: str) -> tuple[int, str]:
+    """Its exit status, and what it said. ``small``: here, for to import takes far longer than to train."""
+    if not small:
+        process = start(cache, *words)
+        output, _ = process.communicate()
+        return process.returncode, output
+    from learners.finetune import main as finetune
+
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        status = finetune([*words, "--cache-dir", str(cache)])
+    return status, said.getvalue()
 
 
 def kill_at(process: subprocess.Popen[str], run: Path, stage: str, after: float) -> str:
@@ -109,7 +128,7 @@ def check_files(run: Path, cache: Path) -> int:
     return right
 
 
-def one(number: int, folder: Path, whole: Path, took: dict[str, float]) -> bool:
+def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: bool) -> bool:
     """Kill a run, once or twice, and go on with it. Whether it is the run that was not killed."""
     rng = random.Random(1000 + number)
     cache, run = folder / f"cache-{number}", folder / f"run-{number}"
@@ -125,12 +144,11 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float]) -> bool:
         said.append(kill_at(process, run, stage, rng.uniform(0, 0.8 * took[stage])))
         pictures = check_files(run, cache)
         words = ["--resume", str(run)]
-    process = start(cache, *words)
-    output, _ = process.communicate()
+    status, output = to_the_end(cache, small, *words)
     went_on = [line for line in output.splitlines() if line.startswith(("going on", "trained al"))]
     check_files(run, cache)
     left = [path.name for path in (*run.rglob(".*"), *run.rglob("state-*"))]
-    equal = process.returncode == 0 and all(
+    equal = status == 0 and all(
         (run / name).read_bytes() == (whole / name).read_bytes()
         for name in ("model/model.safetensors", "model/reference.safetensors", "predictions.csv")
     )
@@ -152,18 +170,17 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="kept, for a run in parts")
-    given = parser.parse_args()
+    parser.add_argument("--files", type=int, default=200, help="of sound to train on")
+    given = parse(parser, first=1, count=1, files=36)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="kills-"))
     whole = folder / "whole"
     if not (whole / STAGES["exporting"][1]).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        write_tones(folder / "tones")
+        write_tones(folder / "tones", given.files)
         time.sleep(2.1)  # files just written are not trusted by their time
-        process = start(
-            folder / "cache", "--data", str(folder / "tones"), "--out", str(whole), *FLAGS
-        )
-        output, _ = process.communicate()
-        assert process.returncode == 0, output
+        words = ["--data", str(folder / "tones"), "--out", str(whole), *FLAGS]
+        status, output = to_the_end(folder / "cache", given.small, *words)
+        assert status == 0, output
     times = {name: os.stat(whole / name).st_mtime for pair in STAGES.values() for name in pair}
     # config.yaml is written again when the data are read.
     drawn = min(path.stat().st_mtime for path in (folder / "cache").rglob("*.png"))
@@ -171,7 +188,7 @@ def main() -> None:
     took = {stage: times[last] - times[start_] for stage, (start_, last) in STAGES.items()}
     print("not killed:", ", ".join(f"{stage} {t:.1f} s" for stage, t in took.items()), flush=True)
     numbers = range(given.first, given.first + given.count)
-    good = sum(one(number, folder, whole, took) for number in numbers)
+    good = sum(one(number, folder, whole, took, given.small) for number in numbers)
     print(f"{good} of {len(numbers)} went on to the same weights and answers")
     if given.folder is None:
         shutil.rmtree(folder)

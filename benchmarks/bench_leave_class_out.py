@@ -24,7 +24,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import pandas as pd
+
+from benchmarks._record import parse
 
 #: Those of `make demo`.
 SETTINGS = ["--size", "96", "--epochs", "8", "--lr-mult", "3", "--calibration", "0.2"]
@@ -99,8 +103,12 @@ def main() -> None:
     parser.add_argument("--data", default="demo:glitches")
     parser.add_argument("--out", type=Path, default=Path("runs/leave-class-out"))
     parser.add_argument("--classes", nargs="*", help="only these")
+    parser.add_argument("--items", type=int, help="of the table, to keep it short; all of them")
     parser.add_argument("settings", nargs="*", help="after --: flags of learners.finetune")
-    arguments = parser.parse_args()
+    arguments = parse(
+        parser, data="demo:digits", classes=["0"], items=160,
+        settings=["--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
+    )  # fmt: skip
     settings = arguments.settings or SETTINGS
     from datasets.table import load_table
 
@@ -109,6 +117,7 @@ def main() -> None:
     named = strangers.assign(label=[Path(path).parent.name for path in strangers["path"]])
     frame = pd.concat([table.frame, named], ignore_index=True)
     frame["path"] = [os.path.abspath(path) for path in frame["path"]]
+    frame = frame.head(arguments.items or len(frame))
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, dict[str, float]] = {}
     for name in arguments.classes or sorted(frame["label"].unique()):

@@ -4,7 +4,8 @@ All train the same timm network, with the same weights, batch size and JPEG file
 makes; decoding, cropping to `--size` and a flip included, validation not. Ours: `dataloaders`,
 `make_learner`, EMA. timm's pieces: `create_dataset`, `create_loader` with its transforms,
 `create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's transforms,
-its own AdamW, no EMA. Each side is a process of its own, and they take turns.
+its own AdamW, no EMA. Each side is a process of its own, and they take turns. `embedded` is
+timm's `tf_efficientnet_lite0` to the peers.
 
     python benchmarks/bench_peers.py                     # 96 pictures at 64 px, 3 rounds
     python benchmarks/bench_peers.py --items 400 --size 160 --rounds 5 --network resnet18
@@ -13,7 +14,6 @@ its own AdamW, no EMA. Each side is a process of its own, and they take turns.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import record
+from benchmarks._record import parse, record
 from benchmarks._sides import Side, compare, serve
 from learners.machine import SLEEPING
 
@@ -73,6 +73,10 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     return epoch
 
 
+def timm_name(settings: argparse.Namespace) -> str:
+    return "tf_efficientnet_lite0" if settings.network == "embedded" else str(settings.network)
+
+
 def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
     import timm
     import torch
@@ -80,7 +84,7 @@ def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
     from timm.optim import create_optimizer_v2
     from timm.utils import ModelEmaV3
 
-    model = timm.create_model(settings.network, num_classes=len(CLASSES)).train()
+    model = timm.create_model(timm_name(settings), num_classes=len(CLASSES)).train()
     model = model.to(memory_format=torch.channels_last)
     loader = create_loader(
         create_dataset("", root=str(settings.folder)), (3, settings.size, settings.size),
@@ -103,6 +107,8 @@ def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
 
 
 def trainer(settings: argparse.Namespace) -> Callable[[], object]:
+    # The Trainer takes any `datasets` for Hugging Face's, and this one has no `Dataset`.
+    sys.modules["datasets"] = None  # type: ignore[assignment]
     import timm
     import torch
     from timm.data import create_dataset, create_transform
@@ -111,7 +117,7 @@ def trainer(settings: argparse.Namespace) -> Callable[[], object]:
     class Wrapped(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = timm.create_model(settings.network, num_classes=len(CLASSES))
+            self.model = timm.create_model(timm_name(settings), num_classes=len(CLASSES))
 
         def forward(self, pixel_values: Any, labels: Any) -> dict[str, Any]:
             logits = self.model(pixel_values)
@@ -154,25 +160,18 @@ def main() -> None:
                         default=["timm", "trainer"])  # fmt: skip
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
-    settings = parser.parse_args()
+    settings = parse(parser, items=16, size=32, bs=8, workers=0, rounds=1)
     if settings.side:
         serve(SIDES[settings.side](settings))
         return
-    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as passing:
         make_pictures(Path(passing), settings.items)
         words = [w for key in ("network", "size", "items", "bs", "workers")
                  for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
         words += ["--folder", passing]
-        for name in settings.peers:
-            mine, peer = (Side(__file__, side, *words, **SLEEPING) for side in ("ours", name))
-            compare(mine, peer, settings.rounds)
-            ratios = [a / b for a, b in zip(mine.times, peer.times, strict=True)]
-            figures[f"ratio ours / {name}"] = [
-                statistics.median(ratios), min(ratios), max(ratios)]  # fmt: skip
-            figures[f"{name} s"] = statistics.median(peer.times)
-            figures["ours s"] = statistics.median(mine.times)
-    record("peers", figures)
+        sides = [Side(__file__, name, *words, **SLEEPING) for name in ("ours", *settings.peers)]
+        found = compare(*sides, rounds=settings.rounds)
+    record(f"peers, {settings.network}, {settings.size} px", found)
 
 
 if __name__ == "__main__":

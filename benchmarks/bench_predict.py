@@ -4,7 +4,7 @@ bare calls the network as it is, all threads on one batch; ours gives each core 
 channels-last, float32, the same network and batch size, memory kept, in alternating rounds.
 ``--engine onnx`` lets ONNX Runtime do both.
 
-    python benchmarks/bench_predict.py RUN/model FOLDER --count 1000 --rounds 5
+    python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners._command  # noqa: F401  (as the command does: waiting threads sleep)
-from benchmarks._record import record, spread
+from benchmarks._record import parse, record, spread
 
 
 def main() -> None:
     import numpy as np
     import torch
 
+    from benchmarks._demo import demo_files, demo_run
     from learners.predict import find_files
     from learners.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?")
-    parser.add_argument("folder", nargs="?")
+    parser.add_argument("model", nargs="?", help="one of digits if not given")
+    parser.add_argument("folder", nargs="?", help="of files; demo:digits if not given")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--bs", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engine", default="torch")
-    settings = parser.parse_args()
-    if settings.folder is None:
-        print("left out: it needs RUN/model FOLDER, see its first lines")
-        return
-    predictor = Predictor(settings.model, engine=settings.engine)
-    files = list(islice(cycle(find_files([settings.folder])), settings.count))
+    settings = parse(parser, count=8, bs=4, rounds=1)
+    model = settings.model or demo_run(settings.small) / "model"
+    predictor = Predictor(model, engine=settings.engine)
+    found = find_files([settings.folder]) if settings.folder else demo_files(400)
+    files = list(islice(cycle(found), settings.count))
     ready = np.stack([predictor.open(file) for file in files[: settings.bs]])
     x = torch.from_numpy(ready).float().div_(255).sub_(predictor.mean).div_(predictor.std)
     if settings.engine == "torch":

@@ -1,6 +1,6 @@
 """Q-scans: this project's against gwpy's, the peer, in one process and in alternating rounds.
 
-    python benchmarks/bench_qscan.py [--rounds 5]
+    python benchmarks/bench_qscan.py --rounds 5
 
 Both make the same four views, 0.5, 1, 2 and 4 s, on the same grid, from strain in memory:
 whitening, transform, interpolation. "q_transform" calls gwpy's method of that name once a view, as
@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import record, spread
+from benchmarks._record import parse, record, spread
 from datasets.qscan import qtransform
 from datasets.whitening import whiten
 
@@ -96,7 +96,7 @@ def compare(name: str, batch: list[np.ndarray], width: int, height: int, rounds:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    rounds = parse(parser, rounds=1).rounds
     rng = np.random.default_rng(0)
     long = [1e-22 * rng.standard_normal(32 * RATE)]
     batch = [1e-22 * rng.standard_normal(8 * RATE) for _ in range(8)]

@@ -1,6 +1,6 @@
 """Rendering 400 five-second clips at 44.1 kHz into 224 px PNGs, against the essay's recipe.
 
-    python benchmarks/bench_render.py [--clips 400] [--turns 20]
+    python benchmarks/bench_render.py --clips 400 --turns 20
 
 Peer: `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and
 `savefig(dpi=400)` of a new figure for each clip, of matplotlib's default size (about 2000 px, to be
@@ -38,7 +38,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 import numpy as np
 from PIL.Image import Image
 
-from benchmarks._record import record, spread
+from benchmarks._record import parse, record, spread
 from datasets._sources import SETTLED
 from datasets.cache import PictureCache
 from datasets.spectrogram import AudioRecipe
@@ -125,7 +125,8 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--clips", type=int, default=400)
     parser.add_argument("--turns", type=int, default=20)
-    options = parser.parse_args()
+    parser.add_argument("--pairs", type=int, default=3, help="turns of two processes")
+    options = parse(parser, clips=4, turns=1, pairs=1)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -160,7 +161,7 @@ def main() -> None:
                 )
             )
         pairs = []
-        for turn in range(3):
+        for turn in range(options.pairs):
             store = PictureCache(folder / f"two-{turn}")
             gain = scaling()
             before = peer(paths[:2]), peer(paths[:4], SMALL)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners._command  # noqa: F401  (as the command does: waiting threads sleep)
+from benchmarks._record import parse
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--weights", type=Path)
-    settings = parser.parse_args()
+    settings = parse(parser, items=120, epochs=1, seeds=1)
     with tempfile.TemporaryDirectory() as folder:
         compare(settings, Path(folder))
 

@@ -8,12 +8,13 @@ For runs of ``python -m learners.finetune --data PHOTOS``, one line each and the
 - near strangers (a folder): AUROC of the model's score, and how many are accepted where half of the
   known photos are: with the score cut at the known photos' own median, and with the threshold that
   ``--target-coverage 0.5`` finds on the calibration photos;
-- far strangers, drawn here, 40 of each kind: how many are accepted at the model's threshold.
+- far strangers, drawn here, 40 (`--each`) of each kind: how many are accepted at the model's threshold.
 
 Peer: plain fastai with the same weights and size accepts 26 % of near strangers at 51 % coverage,
 AUROC 0.66. To reach: ECE 0.04, accuracy 0.96; near 18 %, AUROC 0.75; far 2 %.
 
-    python benchmarks/bench_strangers.py RUN... --near FOLDER [--sounds FOLDER]
+    python benchmarks/bench_strangers.py runs/photos --near strange/
+    python benchmarks/bench_strangers.py        # a model of the digits 0 to 7; near are 8 and 9
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks._demo import demo_files, demo_run
+from benchmarks._record import parse
 from datasets.checks import TIME_COLUMNS
 from datasets.demos import write_demo
 from datasets.spectrogram import AudioRecipe
@@ -38,11 +41,10 @@ from learners.heldout import known_items
 from learners.predictor import Predictor
 from learners.selective import accepted_at_coverage, auroc, threshold_for_target
 
-EACH = 40
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 
 
-def draw_far(folder: Path, sounds: Path | None) -> dict[str, list[str]]:
+def draw_far(folder: Path, sounds: Path | None, each: int) -> dict[str, list[str]]:
     """Pictures that are no photos, by kind."""
     rng = np.random.default_rng(0)
     far: dict[str, list[str]] = {}
@@ -55,13 +57,13 @@ def draw_far(folder: Path, sounds: Path | None) -> dict[str, list[str]]:
     if sounds is not None:
         files = sorted(str(path) for path in sounds.rglob("*.wav"))
         recipe = AudioRecipe.infer(pd.Series(files))
-        for n in rng.choice(len(files), EACH, replace=False):
+        for n in rng.choice(len(files), each, replace=False):
             keep("spectrogram", recipe.image(recipe.read(files[n])).convert("RGB"))
     digits = write_demo("digits")[0]["path"]
-    for path in digits.iloc[rng.choice(len(digits), EACH, replace=False)]:
+    for path in digits.iloc[rng.choice(len(digits), each, replace=False)]:
         with Image.open(path) as picture:
             keep("digit", picture.convert("RGB"))
-    for n in range(EACH):
+    for n in range(each):
         if n % 2:
             values = rng.integers(0, 256, (256, 256, 3))
         else:  # grey, about one level, as a camera in the dark
@@ -144,14 +146,17 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--near", type=Path)
     parser.add_argument("--sounds", type=Path)
-    words = parser.parse_args()
-    if not words.runs or words.near is None:
-        print("left out: it needs run folders and --near FOLDER, see its first lines")
-        return
-    near = sorted(str(path) for path in words.near.rglob("*.jpg"))
+    parser.add_argument("--each", type=int, default=40, help="far strangers of each kind")
+    words = parse(parser, each=2)
+    if words.runs and words.near is None:
+        parser.error("--near FOLDER is missing: photos of what these runs are not to know")
+    runs = words.runs or [demo_run(words.small)]
+    near = sorted(map(str, words.near.rglob("*.jpg"))) if words.near else demo_files(200, "unknown")
     with tempfile.TemporaryDirectory() as folder:
-        far = draw_far(Path(folder), words.sounds)
-        table = pd.DataFrame({run.name: figures(run, near, far) for run in words.runs})
+        far = draw_far(Path(folder), words.sounds, words.each)
+        if not words.runs:
+            del far["digit"]  # which that model knows
+        table = pd.DataFrame({run.name: figures(run, near, far) for run in runs})
     table["mean"] = table.mean(axis=1)
     print(table.to_string(float_format="{:.3f}".format))
 

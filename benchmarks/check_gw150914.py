@@ -1,6 +1,8 @@
 """Acceptance on real data: tiles and pictures of strain files against gwpy's q_transform, the peer.
 
-    python benchmarks/check_gw150914.py H.hdf5 L.hdf5 [--at 1126259462.4] [--out FOLDER]
+    python benchmarks/check_gw150914.py ../shared/data/strain/*.hdf5 --at 1126259462.4 --out pictures
+
+Without files it looks at a simulated merger.
 
 Prints the largest differences: of whitened strain, of tile energies (relative), and of the pictures
 (as a fraction of the energy, and of the clipped range 0-25.5), and the time and frequency at which
@@ -11,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks._record import parse
+from datasets import glitches
 from datasets.qscan import qtransform
 from datasets.strain import read_strain
 from datasets.strain_recipe import StrainRecipe
@@ -64,10 +69,14 @@ def check(path: str, at: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("files", nargs="+")
+    parser.add_argument("files", nargs="*")
     parser.add_argument("--at", type=float, default=1126259462.4)
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
+    if not arguments.files:
+        with tempfile.TemporaryDirectory() as folder:
+            (row,) = glitches.write_demo(folder, per_class=1, classes=["Chirp_sim"])
+            check(row["path"], row["gps"])
     for path in arguments.files:
         check(path, arguments.at)
         if arguments.out:

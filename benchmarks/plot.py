@@ -1,6 +1,6 @@
 """The ratios in benchmarks/results.json as a picture beside it.
 
-python -m benchmarks.plot [ratios.png]
+python -m benchmarks.plot ratios.png
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ class Kind(NamedTuple):
     task : a function of a module that the workers have; gives one answer an item.
     path_of : the absolute path of an item's file, or None where items have none.
     marker : a file that the workers must see.
-    renderer : the version of this program, as far as pictures go.
+    renderer : the versions of this program, as far as pictures go.
     """
 
     task: Callable[[list[Any]], list[Any]]
     path_of: Callable[[Any], str] | None
     marker: Path | None
-    renderer: int
+    renderer: tuple[int, int]
 
     def packed(self, chunk: list[Any], number: int | str) -> tuple[bytes, str]:
         """A chunk and its key, which is made from all of it.
@@ -77,10 +77,10 @@ def run_chunk(payload: bytes) -> Report:
         return Report([], worker, f"says: {error}")
 
 
-def renderer() -> int:
-    from datasets.recipe import RENDERER_VERSION
+def renderer() -> tuple[int, int]:
+    from datasets.recipe import PCEN_VERSION, RENDERER_VERSION
 
-    return RENDERER_VERSION
+    return RENDERER_VERSION, PCEN_VERSION
 
 
 def path_of_work(work: tuple[Item, str | None]) -> str:

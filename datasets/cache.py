@@ -5,7 +5,9 @@ fingerprint: a renamed or copied file is found again, a changed file or recipe n
 are PNG files that carry their recipe; they are written beside and renamed, so that several
 processes may share a store and a killed one leaves no half of a picture.
 
-    python -m datasets.cache info | verify | clear [--cache-dir DIR]
+    python -m datasets.cache info
+    python -m datasets.cache verify
+    python -m datasets.cache clear         # each takes --cache-dir DIR
 """
 
 from __future__ import annotations

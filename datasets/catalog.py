@@ -1,8 +1,7 @@
 """Named public data sets for those online: ``--data esc50``.
 
-    python -m datasets.catalog               what there is: size, licence, whether a hash is known
-    python -m datasets.catalog esc50         fetch it, and print its folder
-    python -m datasets.catalog gwosc:GW150914
+    python -m datasets.catalog                    # what there is: size, licence, is a hash known
+    python -m datasets.catalog gwosc:GW150914     # fetches it; prints where it is, and the GPS time
 
 Downloads are checked against published hashes, continued after a break, and unpacked once, into
 ``sets/NAME/files`` of the cache folder ($SECONDHAND_CACHE). A file that is placed by hand in

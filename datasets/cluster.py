@@ -2,7 +2,7 @@
 
     dask scheduler --host 10.0.0.1                                  # on one machine
     dask worker tcp://10.0.0.1:8786 --nworkers 8 --nthreads 1       # on each that shall work
-    python -m datasets.render calls/ --out pictures/ --cluster tcp://10.0.0.1:8786
+    python -m datasets.render calls/ --out pictures/ --cache-dir /shared/cache --cluster tcp://10.0.0.1:8786
 
 `--cluster local` starts worker processes on this machine, that listen on loopback alone and let
 nobody in without this run's own TLS certificate.

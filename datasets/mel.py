@@ -157,13 +157,19 @@ def full_scale(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> 
     return 10 * math.log10(max(weight, FLOOR) * (n_fft / 4) ** 2)
 
 
-def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.float64]:
+def pcen(
+    magnitude: NDArray[np.float64], *, rate: int, hop: int, from_one: bool = False
+) -> NDArray[np.float64]:
     """Per-channel energy normalisation (Wang et al., arXiv 1607.05666), librosa's settings.
+
+    The running average begins with each band's mean over the first 0.1 s (librosa's `zi`). Begun with
+    1, librosa's default, it is far too low for 0.3 s, and all that sounds then looks like an onset.
 
     Parameters
     ----------
     magnitude : [n_mels, frames], of samples scaled to ±2³¹.
     rate, hop : Hz and samples; the smoothing takes 0.4 s.
+    from_one : begin with 1, as models of before were trained.
 
     Returns
     -------
@@ -173,7 +179,8 @@ def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.f
     span = 0.4 * rate / hop
     b = (math.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
     smooth = np.empty_like(magnitude)
-    last = np.ones(len(magnitude))
+    first = magnitude[:, : max(round(0.1 * rate / hop), 1)].mean(axis=1)
+    last = np.ones_like(first) if from_one else first
     for frame in range(magnitude.shape[1]):
         last = (1 - b) * last + b * magnitude[:, frame]
         smooth[:, frame] = last

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 RENDERER_VERSION = 1  # raised whenever the same recipe would draw another picture
+#: The pictures of level "pcen" have a version of their own: 1 is still drawn, for models of before.
+PCEN_VERSION = 2
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
@@ -100,7 +102,7 @@ class Recipe:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         values = {name: getattr(self, name) for name in names}
         lists = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-        return {"kind": self.kind, "renderer": RENDERER_VERSION, **lists}
+        return {"kind": self.kind, **lists, "renderer": RENDERER_VERSION}
 
     def to_json(self) -> str:
         """`to_dict` as one line of JSON with sorted keys."""

@@ -18,6 +18,7 @@ from datasets._audio_header import RATES
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.recipe import (
     COLOUR_MAPS,
+    PCEN_VERSION,
     RENDERER_VERSION,
     Recipe,
     check_types,
@@ -60,6 +61,8 @@ class AudioRecipe(Recipe):
     colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis),
         or "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
     size : height and width of the picture in pixels.
+    renderer : of level "pcen" alone. 1: the average begins with 1, as models of before were trained,
+        and the first 0.3 s are too bright. 2: it begins with the first 0.1 s.
     """
 
     kind: ClassVar[str] = "sound"
@@ -75,6 +78,7 @@ class AudioRecipe(Recipe):
     range_db: float = 80.0
     colour: str = "grey"
     size: tuple[int, int] = (224, 224)
+    renderer: int = PCEN_VERSION
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -96,6 +100,7 @@ class AudioRecipe(Recipe):
                 "level": self.level in LEVELS,
                 "range_db": 10 <= self.range_db <= 200,
                 "colour": self.colour in ("grey", "windows", *COLOUR_MAPS),
+                "renderer": 1 <= self.renderer <= PCEN_VERSION,
                 "size": len(self.size) == 2 and all(16 <= side <= 2048 for side in self.size),
             },
         )
@@ -167,6 +172,11 @@ class AudioRecipe(Recipe):
         cut = [(first + begin, first + until) for begin, until in parts]
         return [*cut] if len(cut) > 1 else [(start, end)]
 
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, ready for JSON."""
+        values = super().to_dict()
+        return {**values, "renderer": self.renderer} if self.level == "pcen" else values
+
     @property
     def samples(self) -> int:
         """Samples in one picture."""
@@ -230,7 +240,9 @@ class AudioRecipe(Recipe):
             # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
             scaled = np.asarray(signal, np.float64) * 2**31
             magnitude = mel.mel_spectrogram(scaled, power=1, **numbers)
-            value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
+            value: NDArray[np.floating] = mel.pcen(
+                magnitude, rate=self.rate, hop=self.hop, from_one=self.renderer == 1
+            )
             value /= LOUDEST_PCEN
         else:
             # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
@@ -289,19 +301,22 @@ def recipe_from_dict(data: object) -> Recipe:
     kind, version = settings.pop("kind", None), settings.pop("renderer", None)
     if kind not in RECIPES:
         raise SecondhandError(f"recipe of kind {kind!r}: must be one of {', '.join(RECIPES)}")
-    if version != RENDERER_VERSION:
+    newest = PCEN_VERSION if settings.get("level") == "pcen" else RENDERER_VERSION
+    if version not in (RENDERER_VERSION, newest):
         raise SecondhandError(
-            f"the recipe was drawn by renderer {version!r}, this is renderer {RENDERER_VERSION}: "
+            f"the recipe was drawn by renderer {version!r}, this is renderer {newest}: "
             "use the release that made it, or train again"
         )
     cls = RECIPES[kind]
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
     unknown = sorted(str(key) for key in settings if key not in known)
     missing = sorted(known - settings.keys())
     if unknown or missing:
         raise SecondhandError(
             f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
         )
+    if newest != RENDERER_VERSION:
+        settings["renderer"] = version
     return cls(**settings)
 
 

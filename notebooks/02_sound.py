@@ -24,6 +24,7 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,6 +33,8 @@ import soundfile
 import soxr
 import torch
 from IPython.display import Audio
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 from scipy.signal import spectrogram
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
@@ -41,6 +44,7 @@ from sklearn.preprocessing import StandardScaler
 from datasets import augment
 from datasets.blocks import items
 from datasets.cache import Item as Source
+from datasets.mel import hz_to_mel
 from datasets.recordings import cut
 from datasets.sounds import simulate
 from datasets.spectrogram import AudioRecipe
@@ -48,7 +52,7 @@ from datasets.table import with_columns
 from learners.embed import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
-plt.rcParams.update({"figure.dpi": 66, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})
 RATE = 22050
 
 # %% [markdown]
@@ -78,10 +82,22 @@ plt.show()
 #
 # A spectrogram cuts the sound into short frames and shows the power at each frequency. On a linear axis
 # half of the picture goes to frequencies above 5.5 kHz, where a voice or an engine has little to
-# say. The mel axis follows the ear: linear up to 1 kHz, then logarithmic, so that an octave has the same
-# height everywhere.
+# say. The mel axis follows the ear: linear up to 1 kHz, then logarithmic. Above 1 kHz an octave thus
+# has the same height everywhere; below, one has half the height of the next.
+
 
 # %%
+def show_mel(axes: Axes, values: np.ndarray, seconds: float, **how: Any) -> AxesImage:
+    """Mel bands against time, the axis in kHz."""
+    low, high = hz_to_mel(recipe.fmin), hz_to_mel(recipe.fmax)
+    mesh = axes.imshow(values, origin="lower", aspect="auto", cmap="magma",
+                       extent=(0, seconds, float(low), float(high)), **how)  # fmt: skip
+    khz = np.array([0.1, 0.5, 1, 2, 4, 8])
+    axes.set_yticks(hz_to_mel(1000 * khz), [f"{k:g}" for k in khz])
+    axes.set(xlabel="time (s)", ylabel="frequency (kHz)")
+    return mesh
+
+
 pluck = simulate("Plucked_String_sim", rng=5, rate=RATE, duration=2.0)
 recipe = AudioRecipe(rate=RATE, window=2.0)
 f, s, power = spectrogram(pluck, RATE, nperseg=recipe.n_fft, noverlap=recipe.n_fft - recipe.hop)
@@ -90,9 +106,8 @@ db = 10 * np.log10(power / power.max() + 1e-12)
 left.pcolormesh(s, f / 1000, db, vmin=-80, vmax=0, cmap="magma", rasterized=True)
 left.set(xlabel="time (s)", ylabel="frequency (kHz)", title="Linear: harmonics at equal distances")
 mel = recipe.mel_db(pluck)
-mesh = right.imshow(mel - mel.max(), origin="lower", aspect="auto", cmap="magma", vmin=-80, vmax=0,
-                    extent=(0, 2, 0, recipe.n_mels))  # fmt: skip
-right.set(xlabel="time (s)", ylabel="mel band", title="Mel: room for what is low")
+mesh = show_mel(right, mel - mel.max(), 2, vmin=-80, vmax=0)
+right.set(title="Mel: room for what is low")
 figure.colorbar(mesh, ax=(left, right), label="dB below the peak")
 plt.show()
 assert mel.shape == (128, 1 + len(pluck) // recipe.hop)
@@ -102,7 +117,7 @@ assert mel.shape == (128, 1 + len(pluck) // recipe.hop)
 #
 # Decibels show all there is, the hum and the hiss of the microphone with it. Per-channel energy
 # normalisation (PCEN) divides each band by its own recent past: what stays fades, what begins stands
-# out. It helps outdoors, where the background is loud and steady; it loses steady sounds that are
+# out. What is there in the first tenth of a second counts as the past of the beginning. It helps outdoors, where the background is loud and steady; it loses steady sounds that are
 # the class themselves, an engine for one.
 
 # %%
@@ -113,11 +128,9 @@ figure, grid = plt.subplots(1, 2, figsize=(8.5, 2.8), layout="constrained")
 contrast = {}
 for axes, level in zip(grid, ("clip", "pcen"), strict=True):
     levels = replace(recipe, level=level).levels(noisy.astype(np.float32))
-    axes.imshow(levels, origin="lower", aspect="auto", cmap="magma", vmin=0, vmax=1,
-                extent=(0, 2, 0, 128))  # fmt: skip
-    axes.set(xlabel="time (s)", ylabel="mel band", xticks=[0, 0.5, 1, 1.5, 2],
-             title={"clip": "Decibels", "pcen": "PCEN"}[level])  # fmt: skip
-    contrast[level] = float(levels[:20, 20:].mean())  # the hum, after PCEN has got used to it
+    show_mel(axes, levels, 2, vmin=0, vmax=1)
+    axes.set(xticks=[0, 0.5, 1, 1.5, 2], title={"clip": "Decibels", "pcen": "PCEN"}[level])
+    contrast[level] = float(levels[:20].mean())  # the hum
 figure.suptitle("A bird over a hum of 100 Hz and its harmonics")
 plt.show()
 print(f"mean brightness of the hum: decibels {contrast['clip']:.2f}, PCEN {contrast['pcen']:.2f}")
@@ -255,14 +268,17 @@ figure, (left, axes) = plt.subplots(1, 2, figsize=(8.5, 3.4), layout="constraine
 bars = left.bar(accuracy.keys(), accuracy.values(), color=[ORANGE, BLUE], width=0.6)
 left.bar_label(bars, [f"{value:.0%}" for value in accuracy.values()], padding=2)
 left.axhline(1 / len(CLASSES), color="grey", lw=0.8, ls=":")
-left.text(1.45, 1 / len(CLASSES) + 0.01, "chance", ha="right", color="grey", fontsize=8)
-left.set(ylim=(0, 1.1), ylabel="accuracy", title="One classifier, split both ways")
+left.text(1.35, 1 / len(CLASSES) + 0.01, "chance", color="grey", fontsize=8)
+left.set(
+    xlim=(-0.4, 1.7), ylim=(0, 1.1), ylabel="accuracy", title="One classifier, split both ways"
+)
 for (name, hits), colour, shift in zip(right.items(), (ORANGE, BLUE), (-0.2, 0.2), strict=True):
     each = pd.Series(hits).groupby(groups).mean()
     axes.bar(np.arange(len(each)) + shift, each, width=0.4, color=colour, label=name.split("\n")[0])
 axes.set(xlabel="recording", ylabel="accuracy", title="Where it fails: whole recordings",
          ylim=(0, 1.1))  # fmt: skip
-axes.legend(frameon=False, ncols=2, loc="upper right", fontsize=8)
+figure.legend(*axes.get_legend_handles_labels(), frameon=False, ncols=2, loc="outside lower right",
+              fontsize=8)  # fmt: skip
 plt.show()
 
 # %% [markdown]

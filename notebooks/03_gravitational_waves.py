@@ -38,7 +38,7 @@ from datasets.whitening import spectral_density, whiten
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
-plt.rcParams.update({"figure.dpi": 62, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})
 
 # %% [markdown]
 # ## Strain
@@ -75,7 +75,7 @@ axes.loglog(f[band], np.sqrt(density[band]), color=BLUE, lw=0.6, label="estimate
 axes.loglog(f[band], np.sqrt(detector_density(f[band])), color=ORANGE, lw=1.5, label="design curve")
 axes.set(xlabel="frequency (Hz)", ylabel=r"ASD (1/$\sqrt{\mathrm{Hz}}$)",
          title="Noise of the detector: quietest near 200 Hz")  # fmt: skip
-axes.legend(frameon=False)
+figure.legend(frameon=False, loc="outside right center")
 plt.show()
 print(f"the median of estimated over true is {ratio:.3f}")
 assert abs(ratio - 1) < 0.05
@@ -111,8 +111,7 @@ assert np.abs(white[zoom]).max() > 1.1 * np.abs(white[quiet]).max()
 # How do the frequencies change with time? The Q-transform projects the whitened strain onto windowed
 # sinusoids whose number of cycles is fixed by the quality factor $Q = f / \Delta f$: short in time at
 # high frequencies, long at low ones. (A tile cannot be narrow in both: $\Delta t\, \Delta f \gtrsim
-# 1/4\pi$.) The *normalised energy* of a tile is its power over the median power of its row; noise has
-# energies distributed as $e^{-E}$, so that 25 is beyond chance.
+# 1/4\pi$.) The *normalised energy* $E$ of a tile is its power over the median power of its row.
 #
 # To lowest order the inspiral of two masses depends on one number alone, the chirp mass
 # $\mathcal{M} = (m_1 m_2)^{3/5} / (m_1 + m_2)^{1/5}$:
@@ -150,6 +149,39 @@ print(f"loudest tile: energy {peak.energy:.0f} at {peak.frequency:.0f} Hz, Q {pe
       f"{peak.time - centre:+.3f} s from the trigger")  # fmt: skip
 assert peak.energy > 100
 assert abs(peak.time - centre) < 0.1
+
+# %% [markdown]
+# ## How much energy is beyond chance?
+#
+# The power of Gaussian noise in a tile is exponentially distributed. Over the *mean* of its row it
+# would exceed $E$ with probability $e^{-E}$; over the *median*, which noise exceeds half of the time,
+# with $P(> E) = 2^{-E}$. Among $N$ independent tiles the loudest is expected near $\log_2 N$: whoever
+# takes $e^{-E}$ for true expects $\ln N$, and takes noise for an event.
+
+# %%
+noise = np.random.default_rng(7).standard_normal(round(64 * chirp.rate))  # as if whitened
+search = (31.75, 32.25)
+rows = qtransform(noise, chirp.rate, frange=(12, 1200), search=search).energies
+inner = [row[len(row) // 8 : -len(row) // 8] for row in rows]  # away from the ends
+tiles = np.sort(np.concatenate(inner))
+above = 1 - np.arange(len(tiles)) / len(tiles)
+E = np.linspace(0, 25.5, 100)
+figure, axes = plt.subplots(figsize=(6.5, 3), layout="constrained")
+axes.semilogy(tiles, above, color=BLUE, lw=2, label="tiles of noise")
+axes.semilogy(E, 2.0**-E, color=ORANGE, lw=1, ls="--", label="$2^{-E}$")
+axes.semilogy(E, np.exp(-E), color="grey", lw=1, ls=":", label="$e^{-E}$, over the mean")
+axes.set(xlabel="normalised energy $E$", ylabel="fraction of tiles above it", xlim=(0, 25.5),
+         ylim=(1e-8, 2), title="Energies of noise, each row over its median")  # fmt: skip
+figure.legend(frameon=False, loc="outside right center")
+plt.show()
+print(f"P(> 4) = {np.mean(tiles > 4):.4f}, 1/16 = {1 / 16:.4f}; the loudest of {len(tiles)} tiles has "
+      f"{tiles[-1]:.1f}, log2 says {np.log2(len(tiles)):.1f}, ln {np.log(len(tiles)):.1f}")  # fmt: skip
+assert abs(np.mean(tiles > 4) * 16 - 1) < 0.05
+
+# %% [markdown]
+# The pictures reach to 25.5, where a tile of noise comes with $2^{-25.5} = 2 \times 10^{-8}$: once in
+# fifty million, which is far beyond the tiles of a picture. An energy of 10 means nothing: one tile of
+# noise in a thousand has that.
 
 # %% [markdown]
 # ## A gallery of glitches
@@ -230,7 +262,7 @@ axes.set_xticks(CONTEXTS, [str(seconds) for seconds in CONTEXTS])
 axes.axhline(1, color="grey", lw=0.8, ls=":")
 axes.set(xlabel="context (s)", ylabel="energy / energy at 32 s",
          title="Loudest tile of one event, by how much strain around it is used")  # fmt: skip
-axes.legend(frameon=False)
+figure.legend(frameon=False, loc="outside right center")
 plt.show()
 every = np.concatenate(list(energies.values()))
 off = np.abs(every / every[:, -1:] - 1).max(axis=0)

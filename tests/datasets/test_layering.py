@@ -63,8 +63,41 @@ def python(code: str, *words: str) -> str:
     return ran.stdout
 
 
+TRAINER = """
+import tempfile, torch, transformers
+from transformers import Trainer, TrainingArguments
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 3)
+
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.cross_entropy(self.layer(x), labels)}
+
+net, rows = Net(), [{"x": torch.ones(2), "labels": torch.tensor(1)}] * 4
+before = net.layer.bias.detach().clone()
+arguments = TrainingArguments(
+    output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[], use_cpu=True
+)
+try:
+    Trainer(net, arguments, train_dataset=rows).train()
+    print("trained", bool((net.layer.bias != before).any()))
+except AttributeError as error:
+    print(error)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["timm", "accelerate", "gradio"])
+def test_the_trainer_works_where_ours_is_out_of_its_sight() -> None:
+    """As the README says. It takes ours for Hugging Face's, wherever ours can be found."""
+    assert python(TRAINER).splitlines()[-1] == "module 'datasets' has no attribute 'Dataset'"
+    hidden = "import sys\nsys.modules['datasets'] = None\n"
+    assert python(hidden + TRAINER).splitlines()[-1] == "trained True"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["timm", "accelerate", "gradio", "transformers"])
 def test_libraries_work_beside_our_datasets(name: str) -> None:
     """They look for Hugging Face's package of that name, and find ours."""
     work = {
@@ -75,6 +108,10 @@ def test_libraries_work_beside_our_datasets(name: str) -> None:
         "accelerate": "import accelerate, torch\n"
         "net = accelerate.Accelerator(cpu=True).prepare(torch.nn.Linear(2, 3))\n"
         "assert net(torch.zeros(1, 2)).shape == (1, 3)\n",
+        "transformers": "import torch, transformers\n"
+        "settings = transformers.GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)\n"
+        "net = transformers.GPT2LMHeadModel(settings).eval()\n"
+        "assert net(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 8)\n",
         "gradio": "import gradio\n"
         "page = gradio.Interface(lambda text: text.upper(), 'text', 'label')\n"
         "assert page.get_config_file()['components']\n"

@@ -8,6 +8,8 @@ A notebook is a pair: ``NAME.py`` in jupytext's percent format, which is what on
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from PIL import Image
 
 from learners.machine import SLEEPING
 
@@ -54,8 +57,20 @@ def execute(script: Path) -> nbformat.NotebookNode:
         cell.metadata.pop("execution", None)  # the times of day of the run: noise in every diff
         if cell.cell_type == "code":  # libraries' warnings, with the folders of this machine
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+            for data in (o.data for o in cell.outputs if "image/png" in o.get("data", {})):
+                lighten(data)
     notebook.metadata.pop("language_info", None)
     return notebook
+
+
+def lighten(data: dict[str, str]) -> None:
+    """A drawing with a palette of 256 colours, or, where that is smaller, as with noise, as JPEG."""
+    png, jpeg = io.BytesIO(), io.BytesIO()
+    picture = Image.open(io.BytesIO(base64.b64decode(data.pop("image/png")))).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(png, "PNG", optimize=True)
+    picture.save(jpeg, "JPEG", quality=85, subsampling=0, optimize=True)
+    kind, small = min(("png", png), ("jpeg", jpeg), key=lambda pair: pair[1].tell())
+    data[f"image/{kind}"] = base64.b64encode(small.getvalue()).decode()
 
 
 def main(wanted: list[str]) -> None:
