@@ -15,6 +15,7 @@ from app.views import percent
 from datasets.errors import SecondhandError
 from datasets.images import open_picture
 from learners.calibration import reliability
+from learners.names import shared_provenance
 
 if TYPE_CHECKING:
     from app.serving import Served
@@ -53,11 +54,12 @@ def _card(predictor: Predictor) -> str:
         if isinstance(bundle.metrics.get(key), int | float)
     )
     size = bundle.preprocessing.size
+    trained = shared_provenance(bundle.provenance)
     facts = {
         "backbone": bundle.spec.backbone,
         "input": f"{size} x {size} pixels",
         "kind": "picture" if predictor.recipe is None else predictor.recipe.kind,
-        **{key: value for key in _FACTS if (value := bundle.provenance.get(key)) not in (None, "")},
+        **{key: value for key in _FACTS if (value := trained.get(key)) not in (None, "")},
     }
     rows = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in facts.items())
     notes = "".join(f"<li>{text(note)}</li>" for note in predictor.confidence.notes)
@@ -93,7 +95,7 @@ def _thumbnail(predictor: Predictor, item: Examples) -> str:
         return ""
     picture.thumbnail((160, 160))
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80)
+    picture.save(buffer, "JPEG", quality=80, comment=b"")
     uri = base64.b64encode(buffer.getvalue()).decode()
     return f'<img alt="an example of {text(item.label, 80)}" src="data:image/jpeg;base64,{uri}">'
 

@@ -17,6 +17,7 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.images import open_picture
 from learners.bundle import Bundle
 from learners.heatmap import heatmap, overlay
+from learners.names import Names
 from learners.predictor import Predictor
 
 SIDE = 240  # pixels of a picture on the page
@@ -103,7 +104,7 @@ class Pictures:
         try:
             pictures = [(self.draw(source), said)]
         except SecondhandError as error:
-            return _figure([], said, f"{Path(source.path).name}: {error}")
+            return _figure([], said, Names("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.bundle.classes[class_index or 0]
@@ -152,5 +153,5 @@ def _data_uri(picture: Image.Image) -> str:
         )
     picture.thumbnail((SIDE, SIDE))
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=82)
+    picture.save(buffer, "JPEG", quality=82, comment=b"")  # a file's own stays its own
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -34,13 +34,16 @@ def traced(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.Exporte
     size = torch.export.Dim("n", min=1)
     try:
         with torch.no_grad():
-            return torch.export.export(
+            program = torch.export.export(
                 module.cpu().eval(), (torch.from_numpy(example),), dynamic_shapes=({0: size},)
             )
     except Exception as error:
         raise SecondhandError(
             f"torch.export cannot follow this network: {first_line(error)}; predict with torch"
         ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # where on this disk the network's source lies
+    return program
 
 
 def write_onnx(

@@ -30,6 +30,7 @@ from learners.answers import cell
 from learners.config import RunSettings
 from learners.lock import NAME as LOCK
 from learners.lock import locked
+from learners.names import shared_provenance
 from learners.resume import has_progress
 
 log = logging.getLogger(__name__)
@@ -139,8 +140,8 @@ def _unused_name(data: str) -> Path:
 
 
 def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
-    """What it takes to tell how a model came about."""
-    return {
+    """What it takes to tell how a model came about. It travels with the model."""
+    known = {
         "data": table.source,
         "kind": table.kind,
         "note": table.note,
@@ -151,6 +152,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began, 1),
         **surroundings(),
     }
+    return shared_provenance(known)
 
 
 def surroundings() -> dict[str, Any]:

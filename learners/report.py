@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from datasets.errors import Rejected
 from datasets.table import UNKNOWN, ItemTable
 from learners import _page, _plots
 from learners._galleries import Pictures
@@ -30,6 +31,7 @@ from learners.bundle import Bundle
 from learners.folder import surroundings
 from learners.heldout import Evaluation
 from learners.measure import figures, judge, plain
+from learners.names import Names, last_part, shared_command, shared_provenance
 from learners.suspects import copies, hardest, label_suspects
 
 SHOWN = 12  # pictures in a gallery
@@ -69,22 +71,31 @@ def write_report(
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    items, strange = table.frame["path"], table.unknowns["path"]
+    names = Names(table.source, items, strange, [path for path, _ in table.rejected])
     judged = judge(evaluation, bundle)
     found = figures(evaluation, bundle, judged=judged)
     epochs = None if history is None else pd.read_csv(history)
-    hard = hardest(evaluation, judged)
-    suspects = label_suspects(evaluation, judged, bundle.classes)
+    hard = _shared(hardest(evaluation, judged), names)
+    suspects = _shared(label_suspects(evaluation, judged, bundle.classes), names)
     same = judged.rows[copies(evaluation, bundle, judged)]
     alike = 0 if twins is None else len(twins)
     notices = [*checks, *bundle.confidence.get("notes", [])]
     notices += _too_good(len(same), alike, len(judged.rows))
     counts, about = class_counts(table), facts(table)
-    title = title or f"{Path(table.source).name or table.source}: {bundle.spec.backbone}"
+    trained = shared_provenance(bundle.provenance)
+    title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
     pictures = Pictures(bundle)
     known = evaluation.predictions.loc[evaluation.predictions["split"].ne(UNKNOWN)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
-    made = {"command": command, **surroundings()} if command or history is None else {}
+    refused = _shared(refused[["path", "split", "reason"]], names)
+    left_out = _shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
+    made = (
+        {"command": shared_command(command, table.source), **surroundings()}
+        if command or history is None
+        else {}
+    )
     everything = {
         "title": title,
         "notices": notices,
@@ -92,12 +103,14 @@ def write_report(
         "history": [] if epochs is None else epochs.to_dict("records"),
         "hardest": hard.to_dict("records"),
         "label_suspects": suspects.to_dict("records"),
-        "copies_of_training_items": evaluation.predictions["path"].iloc[same].tolist(),
-        "near_duplicates": None if twins is None else _named(twins, evaluation),
+        "copies_of_training_items": [
+            names.file(path) for path in evaluation.predictions["path"].iloc[same]
+        ],
+        "near_duplicates": None if twins is None else _named(twins, evaluation, names),
         "data": {**about, "items": counts.to_dict("records")},
-        "left_out": [item._asdict() for item in table.rejected],
+        "left_out": left_out.to_dict("records"),
         "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
-        "provenance": bundle.provenance,
+        "provenance": trained,
         "evaluated": made,
     }
     text = json.dumps(plain(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False)
@@ -116,11 +129,11 @@ def write_report(
         (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),
         (f"Near-duplicates ({max(alike, len(same))})", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
         ("Data", _page.definitions(about) + _page.table(counts)),
-        (f"Not judged ({len(refused)})", _listed(refused[["path", "split", "reason"]])),
-        (f"Left out ({len(table.rejected)})", _listed(pd.DataFrame(table.rejected))),
-        ("How it came about", _made(bundle, made)),
+        (f"Not judged ({len(refused)})", _listed(refused)),
+        (f"Left out ({len(table.rejected)})", _listed(left_out)),
+        ("How it came about", _made(trained, made)),
     ]  # fmt: skip
-    note = f'<p class="soft">{_page.text(table.note)}</p>' if table.note else ""
+    note = f'<p class="soft">{_page.text(names(table.note))}</p>' if table.note else ""
     head = note + _page.notices(notices) + _page.tiles(headline(found))
     page = folder / "index.html"
     write_beside(page, _page.document(title, head, sections).encode())
@@ -148,9 +161,19 @@ def _too_good(same: int, alike: int, judged: int) -> list[str]:
     return said
 
 
-def _named(twins: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
+def _shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
+    """Rows about files without the folders that they lie in; reasons may name files, too."""
+    paths, reasons = rows["path"].map(names.file), {}
+    if "reason" in rows:
+        reasons = {"reason": rows["reason"].map(names)}
+    return rows.assign(path=paths, **reasons)
+
+
+def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:
     rows = evaluation.predictions.iloc[twins["row"].to_numpy(int)]
-    named = twins.assign(path=rows["path"].to_numpy(), split=rows["split"].to_numpy())
+    paths = [names.file(path) for path in rows["path"]]
+    named = twins.assign(path=paths, split=rows["split"].to_numpy())
+    named["train_path"] = named["train_path"].map(names.file)
     return named.drop(columns="row").to_dict("records")
 
 
@@ -180,9 +203,9 @@ def _listed(frame: pd.DataFrame) -> str:
     return _page.table(frame.head(LISTED).replace({np.nan: ""})) + more
 
 
-def _made(bundle: Bundle, made: Mapping[str, Any]) -> str:
-    trained = _page.definitions(bundle.provenance) if bundle.provenance else "<p>Not recorded.</p>"
+def _made(trained: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    then = _page.definitions(trained) if trained else "<p>Not recorded.</p>"
     if not made:
-        return trained
+        return then
     now = _page.definitions({name: value for name, value in made.items() if value})
-    return f"<h3>This evaluation</h3>{now}<h3>The model's training</h3>{trained}"
+    return f"<h3>This evaluation</h3>{now}<h3>The model's training</h3>{then}"

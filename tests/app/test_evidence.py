@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,3 +98,14 @@ def test_the_tab_on_the_model(tmp_path):
     assert "90.0\u00a0%" in seen.said
     alone = about_html(served, Evidence(None, served.predictor.classes))
     assert "No run with held-out answers" in alone
+
+
+def test_the_tab_tells_no_folder_of_older_models():
+    """Their record has the data's whole path."""
+    old = {"data": "/home/jane doe/photos", "note": "noise of /home/jane/a.hdf5", "items": 3}
+    served = Served("colours", Predictor(replace(colours(), provenance=old)))
+    html = about_html(served, Evidence(None, served.predictor.classes))
+    served.close()
+    assert "jane" not in html
+    assert "<dd>photos</dd>" in html
+    assert "noise of a.hdf5" in html

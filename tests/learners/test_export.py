@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -199,6 +200,15 @@ def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) ->
     extra = {"secondhand.json": ""}
     torch.export.load(torch_file, extra_files=extra)
     assert json.loads(extra["secondhand.json"]) == every
+
+
+def test_no_file_tells_where_it_was_made(onnx_file: Path, torch_file: Path) -> None:
+    private = {sys.prefix, str(Path.home()), str(Path.cwd()), str(onnx_file.parents[1])}
+    with zipfile.ZipFile(torch_file) as parts:
+        contents = [onnx_file.read_bytes(), *map(parts.read, parts.namelist())]
+    for content in contents:
+        assert not [name for name in private if f"{name}/".encode() in content]
+        assert not re.search(rb"/[\w./-]+\.py\b", content)
 
 
 @pytest.mark.parametrize("recipe", [AudioRecipe(rate=8000, window=1.0), StrainRecipe()])

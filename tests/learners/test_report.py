@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from html.parser import HTMLParser
@@ -112,7 +113,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     bundle = make_bundle(classes, size=64)
     evaluation = make_evaluation(bundle, paths=photos)
     table = make_table(evaluation, source="<i>data")
-    table.rejected = [Rejected("<u>bad</u>.jpg", "damaged <em>badly</em>")]
+    table.rejected = [Rejected("<u>bad.jpg", "damaged <em>badly</em>")]
     twins = pd.DataFrame(
         {"row": [2], "train_path": [str(photos[5])], "train_label": [classes[0]],
          "similarity": [0.99], "correlation": [0.97], "train_start": [np.nan],
@@ -126,7 +127,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     check_self_contained(page, tmp_path / "report/index.html")
     # What is named like markup is text.
     assert "<script>alert(1)</script>" in page.text
-    for shown in ("<b>&002.jpg", "<u>bad</u>.jpg", "damaged <em>badly</em>", "<i>data",
+    for shown in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
                   "here it gives <96> %", "Ranking <of> scores", "x$^2$", "0.751"):  # fmt: skip
         assert shown in page.text, shown
     # The figures are those of scikit-learn.
@@ -143,14 +144,74 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
     assert found["metrics"]["valid_accuracy"] == (valid.best == valid.truth).mean()
     assert len(found["history"]) == 3
-    assert found["near_duplicates"][0]["path"] == str(photos[2])
+    assert found["near_duplicates"][0]["path"] == photos[2].name
     assert found["data"]["items"][-1]["all"] == 150
-    assert found["left_out"] == [{"path": "<u>bad</u>.jpg", "reason": "damaged <em>badly</em>"}]
+    assert found["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]
     # Mistakes come with heat maps; the silent files are listed and not among them.
     assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
     wrong = known[known.best.ne(known.truth) & known.best.ne("")]
     assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
     assert "Not judged (9)" in page.text
+
+
+def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
+    """Not the text, nor what is in the pictures; files are named from the data's root."""
+    home = tmp_path / "Jane Doe"
+    root, strange = home / "my photos", home / "else/where"
+    paths = [root / f"{n % 3}/{n}.jpg" for n in range(120)]
+    paths += [strange / f"{n}.jpg" for n in range(30)]
+    for n, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(photos[n]).save(path, comment=f"{home}/original.jpg".encode())
+    monkeypatch.setenv("HOME", str(home))
+    command = f"python -m learners.finetune --data '{root}' --out='{home}/my run' --lr 1e-3"
+    bundle = make_bundle(size=64)
+    bundle.provenance = {"data": str(root), "command": command, "note": f"noise of {home}/x/a.hdf5"}
+    evaluation = make_evaluation(bundle, paths=paths)
+    evaluation.features[0] = bundle.reference["distance.reference"][7].numpy() * 5
+    silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
+    evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
+    table = make_table(evaluation, source=str(root))
+    table.note = f"the folder {root} that is here"
+    table.rejected = [
+        Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
+        Rejected(f"{home}/items.csv, row 5", "no path"),
+        Rejected(str(strange / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
+    ]
+    gone = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
+    paths[evaluation.predictions.index[gone][0]].unlink()
+    twins = pd.DataFrame(
+        {"row": [2], "train_path": [str(paths[5])], "train_label": ["a"], "similarity": [0.99],
+         "correlation": [0.97], "train_start": [np.nan], "train_end": [np.nan],
+         "train_gps": [np.nan]}
+    )  # fmt: skip
+    page, found = written(
+        tmp_path, bundle, evaluation, table=table, twins=twins,
+        command=f"python -m learners.evaluate '{home}/model' --data '{root}'",
+    )  # fmt: skip
+    written_text = "".join(file.read_text() for file in (tmp_path / "report").iterdir())
+    drawn = re.findall(r"data:image/jpeg;base64,([^\"]+)", written_text)
+    assert drawn
+    for content in [written_text.encode(), *map(base64.b64decode, drawn)]:
+        for word in (b"Jane", str(tmp_path).encode(), b"/else", b"/home"):
+            assert word not in content
+    assert found["title"].startswith("my photos: ")
+    assert found["near_duplicates"][0]["path"] == "2/2.jpg"
+    assert found["near_duplicates"][0]["train_path"] == "2/5.jpg"
+    assert found["copies_of_training_items"] == ["0/0.jpg"]
+    assert [tuple(row.values()) for row in found["left_out"]] == [
+        ("0/copy.jpg", "a copy of 0/0.jpg, which is in train"),
+        ("items.csv, row 5", "no path"),
+        ("b.jpg", "[Errno 2] No such file: 'deep/er/c.jpg'"),
+    ]
+    assert found["provenance"] == {
+        "data": "my photos",
+        "command": "python -m learners.finetune --data 'my photos' '--out=my run' --lr 1e-3",
+        "note": "noise of x/a.hdf5",
+    }
+    assert found["evaluated"]["command"] == "python -m learners.evaluate model --data 'my photos'"
+    assert "the folder my photos that is here" in page.text
+    assert f"{silent % 3}/{silent}.jpg: cut short" in page.text
 
 
 def test_an_evaluation_says_what_was_typed_and_has_no_curves(tmp_path, photos):
@@ -175,7 +236,7 @@ def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
     evaluation = make_evaluation(bundle, paths=photos)
     evaluation.features[7] = bundle.reference["distance.reference"][11].numpy()
     page, found = written(tmp_path, bundle, evaluation)
-    assert found["copies_of_training_items"] == [str(photos[7])]
+    assert found["copies_of_training_items"] == [photos[7].name]
     assert "1 of 141 files are to the network the same as one" in found["notices"][-1]
     assert found["notices"][-1] in page.text
 

@@ -67,6 +67,28 @@ def test_a_run_leaves_what_the_readme_lists(finished, folder):
     assert not list(finished.rglob(".*")), "nothing half-written is left"
 
 
+def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
+    """Neither the data's nor the program's; what the run keeps for itself does."""
+    shared = [file for part in ("model", "report") for file in (finished / part).iterdir()]
+    assert len(shared) == 6
+    private = {
+        str(folder.parent),
+        str(finished.parent),
+        str(Path.home()),
+        str(Path.cwd()),
+        sys.prefix,
+    }
+    for file in shared:
+        content = file.read_bytes()
+        assert not [name for name in private if f"{name}/".encode() in content], file
+    assert f"`{folder.name}`" in (finished / "model/README.md").read_text()
+    page = (finished / "report/index.html").read_text()
+    assert '<td class="text">red/broken.jpg</td>' in page
+    told = json.loads((finished / "model/config.json").read_text())["provenance"]
+    assert f"--data {folder.name} --out {finished.name} " in told["command"]
+    assert str(folder) in (finished / "config.yaml").read_text()
+
+
 def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     report = json.loads((finished / "report/report.json").read_text())
     metrics = report["metrics"]

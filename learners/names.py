@@ -1,0 +1,110 @@
+"""Paths as those may read them who are given a model or a report: nothing of this disk's folders.
+
+What a run keeps for itself (config.yaml, items.csv, predictions.csv, log.txt) has them in full.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+#: Folders that lead to a file, wherever in a sentence; not those of a web address, nor "and/or".
+_FOLDERS = re.compile(r"(?<![^\s'\"(\[{=,;`])(?:~|\.\.)?/(?=[^\s/])(?:[^/\s'\"<>|,;:()]+/)*")
+
+
+class Names:
+    """Files by their paths below the data's root, the root by its last part, others by their names.
+
+    Parameters
+    ----------
+    source : what ``--data`` names.
+    files : collections of paths; what lies elsewhere is named from the folder that it shares.
+    """
+
+    def __init__(self, source: str = "", *files: Iterable[str]) -> None:
+        path = Path(source)
+        roots = [path if path.is_dir() else path.parent] if source and path.exists() else []
+        forms = _forms(roots)
+        for paths in files:
+            folders = {os.path.dirname(file) for file in paths if not file.startswith(forms)}
+            if "" not in folders and len({os.path.isabs(folder) for folder in folders}) == 1:
+                roots += _shared_by(folders)
+        self._home = _forms([_home()])
+        found = {*_forms(roots), *self._home}
+        names = "|".join(re.escape(form[:-1]) for form in sorted(found, key=len, reverse=True))
+        self._roots = re.compile(rf"(?<![\w./~-])({names})(/|(?![\w./-]))")
+
+    def __call__(self, text: str) -> str:
+        """A sentence with its paths shortened."""
+        return _FOLDERS.sub("", self._below(text))
+
+    def file(self, path: str) -> str:
+        """A path, shortened."""
+        below = self._below(path)
+        elsewhere = os.path.isabs(below) or ".." in Path(below).parts
+        return last_part(below) if elsewhere else below
+
+    def _below(self, text: str) -> str:
+        def shorter(found: re.Match[str]) -> str:
+            if found[2]:
+                return ""
+            return "~" if f"{found[1]}/" in self._home else last_part(found[1])
+
+        return self._roots.sub(shorter, text)
+
+
+def last_part(path: str) -> str:
+    """The last part of a path, of "." and ".." that of the folder they mean."""
+    return Path(path).name if Path(path).name not in ("", "..") else Path(path).resolve().name
+
+
+def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
+    """How a model came about, for all that it is given to: the data by their name alone."""
+    shared = dict(values)
+    data = values.get("data")
+    if isinstance(data, str) and data:
+        shared["data"] = last_part(data)
+    if isinstance(command := values.get("command"), str):
+        shared["command"] = shared_command(command, data)
+    if isinstance(note := values.get("note"), str):
+        shared["note"] = Names()(note)
+    return shared
+
+
+def shared_command(command: str, data: object = None) -> str:
+    """A command with the last parts of its paths; of relative ones only where they are the data's."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # anybody's: it came with a model
+        return Names()(command)
+    return shlex.join(_word(word, data) for word in words)
+
+
+def _word(word: str, data: object) -> str:
+    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if value == data or value.startswith(("/", "~")) or ".." in Path(value).parts:
+        value = last_part(value)
+    return f"{flag}{equals}{value}"
+
+
+def _shared_by(folders: Iterable[str]) -> list[Path]:
+    """The deepest folder above all; none where its own folders may be called after their users."""
+    shared = Path(os.path.commonpath(list(folders)))
+    of_users = shared.is_absolute() and len(shared.parts) <= 2
+    above_home = shared != _home() and _home().is_relative_to(shared)
+    return [] if of_users or above_home else [shared]
+
+
+def _home() -> Path:
+    return Path(os.path.expanduser("~"))
+
+
+def _forms(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Folders as they may stand before a file's name: as given, whole, and without links."""
+    ways = (str, os.path.abspath, os.path.realpath)
+    found = {way(folder) for folder in folders for way in ways}
+    return tuple(f"{form.rstrip('/')}/" for form in sorted(found) if form not in (".", "/"))
