@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--bs", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round, about")
-    settings = parse(parser, backbones=["embedded"], size=64, bs=[1], rounds=1, seconds=0.05)
+    settings = parse(parser, backbones=["test_resnet"], size=64, bs=[1], rounds=1, seconds=0.05)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SECONDHAND_CACHE"] = folder
         for backbone in settings.backbones:

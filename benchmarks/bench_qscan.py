@@ -96,13 +96,15 @@ def compare(name: str, batch: list[np.ndarray], width: int, height: int, rounds:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parse(parser, rounds=1).rounds
+    parser.add_argument("--batch", type=int, default=8, help="segments of 8 s together")
+    settings = parse(parser, rounds=1, batch=1)
+    rounds = settings.rounds
     rng = np.random.default_rng(0)
     long = [1e-22 * rng.standard_normal(32 * RATE)]
-    batch = [1e-22 * rng.standard_normal(8 * RATE) for _ in range(8)]
+    batch = [1e-22 * rng.standard_normal(8 * RATE) for _ in range(settings.batch)]
     compare("32 s", long, 224, 224, rounds)
     compare("32 s", long, 1000, 500, rounds)
-    compare("8 s in a batch of 8", batch, 224, 224, max(2, rounds // 2))
+    compare(f"8 s in a batch of {settings.batch}", batch, 224, 224, max(2, rounds // 2))
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def main() -> None:
         print(
             "demo:sounds, by speakers that are none: for figures give --data, see the first lines"
         )
-    frame = clips(settings.data) if settings.data else pretended(8 if settings.small else 24)
+    frame = clips(settings.data) if settings.data else pretended(6 if settings.small else 24)
     if settings.small or settings.data is None:
         settings.work = Path(tempfile.mkdtemp(prefix="speakers-"))  # they are no figures to keep
     settings.work.mkdir(parents=True, exist_ok=True)

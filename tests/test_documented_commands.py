@@ -101,7 +101,8 @@ def test_it_does_what_it_says(
         block = Block(block.where, block.text.replace("http://127.0.0.1:7860", page))
     if block.kind == "python":
         monkeypatch.setitem(sys.modules, "datasets", sys.modules["datasets"])  # one hides it
-        exec(compile(block.text, block.where, "exec"), {"__name__": "documented"})
+        text = block.text.replace("160", TINY["--size"])  # pixels of the model's pictures
+        exec(compile(text, block.where, "exec"), {"__name__": "documented"})
         return
     for words in block.commands():
         print(words)

@@ -27,7 +27,7 @@ FIGURES = {
     "bench_cluster": r"ratio \d+\.\d\d \[",
     "bench_confidence": r"one prediction, 512 features: [\s\S]*all of it +\d+\.\d\d s",
     "bench_epoch": r"ours / fastai by clock +\d[\s\S]*ours / bare by clock +\d",
-    "bench_export": r"embedded 64 px, batches of 1: eager .* ratio \d+",
+    "bench_export": r"test_resnet 64 px, batches of 1: eager .* ratio \d+",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
     "bench_generate": r"8 tokens: cached .* ratio \d+",
     "bench_growth": r"files +32 [\s\S]*classes +8 [\s\S]*seconds +8 [\s\S]*growth.png",
@@ -35,7 +35,7 @@ FIGURES = {
     "bench_leave_class_out": r"left out +AUROC[\s\S]*mean +\d\.\d{3}",
     "bench_peers": r"ours / timm by clock +\d[\s\S]*ours / trainer by clock +\d",
     "bench_predict": r"ratio \d+\.\d\d  \[",
-    "bench_qscan": r"8 s in a batch of 8, 224 x 224 a view: ours \d",
+    "bench_qscan": r"8 s in a batch of 1, 224 x 224 a view: ours \d",
     "bench_render": r"one process +\d+\.\d\dx the bare cost with our encoder",
     "bench_rows": r"first batch +\d+\.\d s, .* GB",
     "bench_scratch": r"difference +mean [+-]0\.\d{4}",
@@ -54,14 +54,14 @@ def test_each_is_tried() -> None:
 class Here(_sides.Side):
     """A side that works in this process when it is told to go."""
 
+    do: Callable[[], object]
+
     def __init__(self, script: str, name: str, *words: str, **_: str) -> None:
         self.name, self.times, self.work = name, [], []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_sides, "serve", lambda work: setattr(self, "do", work))
             patch.setattr(sys, "argv", [script, "--side", name, *words])
             runpy.run_path(script, run_name="__main__")
-
-    do: Callable[[], object]
 
     def go(self) -> float:
         began, before = time.perf_counter(), time.process_time()
@@ -72,11 +72,11 @@ class Here(_sides.Side):
     def end(self) -> None: ...
 
 
+_Apart = _sides.Side
+
+
 def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side:
     return (_Apart if name == "trainer" else Here)(script, name, *words, **environment)
-
-
-_Apart = _sides.Side
 
 
 @pytest.mark.slow
