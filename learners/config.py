@@ -17,9 +17,10 @@ ScoreName = Literal[
 ]
 
 
-def option(default: Any, help: str, *, bare: Any = None) -> Any:
-    """A dataclass field that is also a flag; ``bare`` is its value where none follows the flag."""
-    return field(default=default, metadata={"help": help, "bare": bare})
+def option(default: Any, help: str, *, bare: Any = None, read: Any = None) -> Any:
+    """A dataclass field that is also a flag; ``bare`` is its value where none follows the flag, and
+    ``read`` the type as flags and files have it, if that is not the field's."""
+    return field(default=default, metadata={"help": help, "bare": bare, "read": read})
 
 
 @dataclass
@@ -42,7 +43,9 @@ class DataSettings:
         "keep-together",
         "bursts, and copies that no hash finds: each cluster on one side of a split",
     )
-    fold: str | int | None = option(None, "value of the column 'fold' that is held out")
+    fold: str | None = option(
+        None, "value of the column 'fold' that is held out", read=str | int | None
+    )
     cv: int | str | None = option(
         None,
         "cross-validation: the column fold, the column group, or a number of folds; with --fold one "

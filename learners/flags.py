@@ -46,7 +46,7 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
             if hints[item.name] in (bool, bool | None):
                 keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
             else:
-                keywords["type"] = hints[item.name]
+                keywords["type"] = item.metadata["read"] or hints[item.name]
                 if item.metadata["bare"] is not None:
                     keywords |= {"nargs": "?", "const": item.metadata["bare"]}
             section.add_argument(flag, **keywords)

@@ -81,11 +81,14 @@ def test_gravityspy_draws_three_views_as_channels(
     table = load_table(name)
     assert table.kind == "picture"
     rows = table.frame.set_index(table.frame["path"].map(lambda path: Path(path).stem))
+    published = catalog.load(name)[0]
+    published.index = published["path"].map(lambda path: Path(path).stem)
     words = {"train": "train", "validation": "valid", "test": "test"}
     for index, (glitch, label, split) in enumerate(lookalikes.GLITCHES):
         assert (rows.at[glitch, "label"], rows.at[glitch, "split"]) == (label, words[split])
-        gps = rows.at[glitch, "gps"]
+        gps = published.at[glitch, "gps"]
         assert gps == 1132401286.5 + index if timed else np.isnan(gps)
+        assert np.isnan(rows.at[glitch, "gps"]), "a picture has no times"
         views = lookalikes.glitch_views(index)
         drawn = np.asarray(Image.open(rows.at[glitch, "path"]))
         assert drawn.shape == (140, 170, 3)
