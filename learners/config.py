@@ -39,7 +39,8 @@ class DataSettings:
         None, "regular expression on the file name: what must not be split"
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
-        "keep-together", "bursts, and copies that no hash finds: each cluster on one side of a split"
+        "keep-together",
+        "bursts, and copies that no hash finds: each cluster on one side of a split",
     )
     fold: str | None = option(None, "value of the column 'fold' that is held out")
     cv: int | str | None = option(

@@ -152,7 +152,7 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
 
 def test_a_recording_in_another_encoding_is_found(tmp_path):
     rng = np.random.default_rng(0)
-    for k, label in enumerate(("low", "high")):
+    for label in ("low", "high"):
         folder = tmp_path / "data" / label
         folder.mkdir(parents=True)
         for n in range(12):
