@@ -81,15 +81,13 @@ def find_clusters(
     alike = _pairwise(thumbnails, first, second) >= enough
     edges = (np.ones(alike.sum()), (files[first[alike]], files[second[alike]]))
     _, of_file = connected_components(coo_matrix(edges, (n_files, n_files)), directed=False)
-    counts = pd.DataFrame({"file": files, "cluster": of_file[files], "label": labels})
-    counts = counts.drop_duplicates(["file", "label"])
-    size = counts.groupby("cluster")["file"].nunique()
-    inside = counts.groupby(["cluster", "label"]).size()
-    whole = inside.index.get_level_values("label").map(counts.groupby("label").size())
-    most = (2 * inside.to_numpy() > whole.to_numpy()) & (
-        size.loc[inside.index.get_level_values("cluster")].to_numpy() > 1
-    )
-    loose = set(inside.index.get_level_values("cluster")[most])
+    table = pd.DataFrame({"file": files, "cluster": of_file[files], "label": labels})
+    table = table.drop_duplicates(["file", "label"])
+    size = table.groupby("cluster")["file"].nunique()
+    part = table.groupby(["cluster", "label"])["file"].transform("size")
+    whole = table.groupby("label")["file"].transform("size")
+    most = (2 * part > whole) & table["cluster"].map(size.to_dict()).gt(1)
+    loose = set(table.loc[most, "cluster"])
     kept = [c for c in size.index[size > 1] if c not in loose]
     renumbered = np.full(len(size), -1)
     renumbered[kept] = np.arange(len(kept))
