@@ -179,11 +179,12 @@ def _track(path: str | os.PathLike[str], file: BinaryIO) -> Track:
         raise BadFile(path, "truncated, or no recording: an MP4 container without its tables")
     file.seek(where[0])
     movie = _inside(file.read(where[1]))
-    kinds = {}
-    for name, trak in movie:
+    kinds: dict[bytes, tuple[dict[bytes, bytes], dict[bytes, bytes]]] = {}
+    for name, content in movie:
         if name == b"trak":
-            media = dict(_inside(dict(_inside(trak))[b"mdia"]))
-            kinds.setdefault(media[b"hdlr"][8:12], (dict(_inside(trak)), media))
+            trak = dict(_inside(content))
+            media = dict(_inside(trak[b"mdia"]))
+            kinds.setdefault(media[b"hdlr"][8:12], (trak, media))
     if b"vide" in kinds:
         raise BadFile(path, "a video, not an audio file: extract its sound as WAV or FLAC")
     if b"soun" not in kinds:
