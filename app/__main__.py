@@ -21,9 +21,14 @@ DEMO = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, load, serve until Ctrl-C."""
-    with ExitStack() as loading:
-        loading.enter_context(_uncollected())
-        return _main(argv, loading)
+    try:
+        with ExitStack() as loading:
+            loading.enter_context(_uncollected())
+            return _main(argv, loading)
+    finally:
+        # What is frozen is not freed at the interpreter's end either, and nanobind, which binds
+        # torch's Triton, calls every object of its own that is left then a leak.
+        gc.unfreeze()
 
 
 def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:

@@ -49,7 +49,8 @@ def about_html(served: Served, evidence: Evidence) -> str:
 def _card(predictor: Predictor) -> str:
     bundle = predictor.bundle
     tiles = "".join(
-        f'<div class="sh-tile"><b>{percent(float(bundle.metrics[key]))}</b>{name}</div>'
+        f'<div class="sh-tile"><b>{percent(float(bundle.metrics[key]))}</b>{name}'
+        f"{_limits(bundle.metrics.get(f'{key}_interval'))}</div>"
         for key, name in _TILES.items()
         if isinstance(bundle.metrics.get(key), int | float)
     )
@@ -67,6 +68,14 @@ def _card(predictor: Predictor) -> str:
         f'<h3>Model card</h3><div class="sh-tiles">{tiles}</div><dl class="sh-facts">{rows}</dl>'
         + (f"<ul>{notes}</ul>" if notes else "")
     )
+
+
+def _limits(interval: object) -> str:
+    """The 95 % limits of a figure, where its run wrote them."""
+    match interval:
+        case [float() | int() as low, float() | int() as high]:
+            return f"<br>[{percent(low)} to {percent(high)}]"
+    return ""
 
 
 def _classes(predictor: Predictor, evidence: Evidence) -> str:

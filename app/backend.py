@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.drawing import panel_svg, text, timeline
-from app.evidence import Evidence
+from app.evidence import Bought, Evidence
 from app.feedback import Feedback
 from app.inputs import inside
 from app.serving import Busy, Served
-from app.views import Rule, span, without_paths
+from app.views import Rule, own_rule, span, without_paths
 from datasets import audio
 from datasets._workers import apart
 from datasets.cache import Item as Source
 from datasets.errors import BadFile, SecondhandError
+from datasets.kinds import kind_of
 from learners.answers import refused
 
 log = logging.getLogger(__name__)
@@ -60,17 +62,40 @@ class Site:
             self.evidence[name] = Evidence(served.folder, served.predictor.classes)
 
     def rule(self, name: str, threshold: float | None) -> Rule:
-        """The rule at a threshold; the model's own where it is None or where the slider began."""
+        """The model's own rule, or for a threshold the rule of that probability instead."""
         confidence = self.models[name].predictor.confidence
-        start = self.start(name)
-        own = threshold is None or abs(threshold - start) < 5e-4
-        value = start if threshold is None else min(max(float(threshold), 0.0), 1.0)
-        return Rule(value, confidence.alpha, own, confidence.threshold_on)
+        if threshold is None:
+            return own_rule(confidence)
+        return Rule(min(max(float(threshold), 0.0), 1.0), confidence.alpha, own=False)
+
+    def bought(self, name: str, rule: Rule) -> Bought | None:
+        """What a rule gives on the model's calibration items."""
+        return self.evidence[name].buys(None if rule.own else rule.cut, rule.alpha)
 
     def start(self, name: str) -> float:
-        """Where the slider begins: the model's threshold, or a half where it cuts another score."""
-        confidence = self.models[name].predictor.confidence
-        return confidence.threshold.value if confidence.threshold_on == "probability" else 0.5
+        """Where the slider rests while the model's own rule holds: as strict as that."""
+        own = self.rule(name, None)
+        return own.cut if own.on == "probability" else self.evidence[name].as_strict()
+
+    def choose(self, files: Sequence[str]) -> str:
+        """The first model for the kind of these files, told by the endings of their names.
+
+        Raises
+        ------
+        SecondhandError : there are several models, and none of them is for all of these files.
+        """
+        models = {name: served.kind for name, served in self.models.items()}
+        if len(models) == 1:
+            return next(iter(models))  # its own readers say what is wrong with a file
+        kinds = {kind_of(file) for file in files}
+        fit = [name for name, kind in models.items() if kinds == {kind}]
+        if fit:
+            return fit[0]
+        known = " and ".join(sorted(kind for kind in kinds if kind))
+        raise SecondhandError(
+            f"{known or 'a file of no known ending'}: name the model. This page has "
+            + ", ".join(f"{name} ({kind})" for name, kind in models.items())
+        )
 
     async def answer(
         self, name: str, file: str, at: float | None, *, admitted: bool = False

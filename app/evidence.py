@@ -15,21 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from datasets.table import UNKNOWN
+
 log = logging.getLogger(__name__)
-COLUMNS = {"path", "best", "probability", "truth", "split"}
+COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
 
 
 @dataclass(frozen=True)
 class Bought:
-    """What a threshold gives on the calibration items.
+    """What a rule gives on the calibration items: of ``items``, ``answered``, and of those ``right``."""
 
-    ``coverage`` is the part that is answered, ``accuracy`` the part of those that is right (NaN where
-    none is answered), ``items`` how many there are.
-    """
-
-    coverage: float
-    accuracy: float
     items: int
+    answered: int
+    right: int
 
 
 @dataclass(frozen=True)
@@ -69,20 +67,30 @@ class Evidence:
         """Those of `answers` that the threshold was set on."""
         return self.answers.loc[self.answers["split"].eq("calibration")]
 
-    def buys(self, threshold: float, alpha: float) -> Bought | None:
-        """Coverage and accuracy at a threshold on the probability; None where nothing is known.
+    def buys(self, threshold: float | None, alpha: float) -> Bought | None:
+        """What a rule gives; None where nothing is known.
 
         Parameters
         ----------
+        threshold : on the probability; None for the model's own rule, by which its run answered.
         alpha : items whose ``distance_p`` is below it are refused whatever their probability.
         """
         held = self.calibration
         if held.empty:
             return None
-        taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
-        right = held["best"].eq(held["truth"])
-        accuracy = float(right[taken].mean()) if taken.any() else float("nan")
-        return Bought(float(taken.mean()), accuracy, len(held))
+        if threshold is None:
+            taken = held["label"].ne(UNKNOWN)
+        else:
+            taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
+        right = taken & held["best"].eq(held["truth"])
+        return Bought(len(held), int(taken.sum()), int(right.sum()))
+
+    def as_strict(self) -> float:
+        """The threshold that takes as many calibration items as the model's own rule; else a half."""
+        own = self.buys(None, 0.0)
+        if own is None or not own.answered:
+            return 0.5
+        return float(self.calibration["probability"].nlargest(own.answered).iloc[-1])
 
     def judged(self) -> tuple[pd.DataFrame, str]:
         """The answers that a confusion matrix and a reliability diagram are drawn of, and of what.

@@ -7,15 +7,20 @@ python -m learners.finetune --data corrected/feedback.csv
 from __future__ import annotations
 
 import csv
+import fcntl
 import hashlib
+import io
 import os
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from datasets.errors import SecondhandError
 from datasets.kinds import SUFFIXES
+from learners._replace import put, write_beside
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.
@@ -50,42 +55,82 @@ class Feedback:
     ) -> Path:
         """Keep a file under its true label. Its name is made of its content, not of its own name.
 
+        Of two corrections of one content (of strain: at one moment) the later counts: two labels
+        would contradict each other, and training would leave the file out.
+
         Raises
         ------
-        SecondhandError : the label is none, the file has gone, or the folder is full.
+        SecondhandError : the label is none, the file has gone, the folder is full, or the table
+            there is none of corrections.
         """
         label = check_label(label)
         source = Path(file)
         if not source.is_file():
             raise SecondhandError("The file is no longer here: upload it again.")
         size = source.stat().st_size
-        with self._lock:
+        with self._lock, _alone(self.folder):
             if self._bytes + size > MAX_BYTES:
                 raise SecondhandError("The folder for corrections is full: tell whoever runs this.")
             with open(source, "rb") as opened:
                 name = hashlib.file_digest(opened, "sha256").hexdigest()[:24]
             kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
+            fields, rows = self._rows()
             if not kept.exists():
-                shutil.copyfile(source, kept)
-                kept.chmod(0o644)
+                beside = kept.with_name(f".{kept.name}.part")
+                shutil.copyfile(source, beside)
+                beside.chmod(0o644)
+                put(beside, kept)
                 self._bytes += size
-            new = not self.table.exists()
-            with open(self.table, "a", newline="", encoding="utf-8") as opened:
-                writer = csv.writer(opened, lineterminator="\n")
-                if new:
-                    writer.writerow(COLUMNS)
-                writer.writerow(
-                    (
-                        kept.relative_to(self.folder).as_posix(),
-                        label,
-                        "" if gps is None else repr(gps),
-                        answered,
-                        "" if probability != probability else f"{probability:.4f}",
-                        model,
-                        datetime.now(UTC).isoformat(timespec="seconds"),
-                    )
-                )
+            row = {
+                "path": kept.relative_to(self.folder).as_posix(),
+                "label": label,
+                "gps": "" if gps is None else repr(gps),
+                "answered": answered,
+                "probability": "" if probability != probability else f"{probability:.4f}",
+                "model": model,
+                "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            out = io.StringIO()
+            writer = csv.DictWriter(out, fields, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows([other for other in rows if _item(other) != _item(row)] + [row])
+            write_beside(self.table, out.getvalue().encode())
         return kept
+
+    def _rows(self) -> tuple[list[str], list[dict[str, str]]]:
+        """Columns and rows of the table; columns that somebody added are kept."""
+        if not self.table.exists():
+            return list(COLUMNS), []
+        try:
+            with open(self.table, newline="", encoding="utf-8-sig") as opened:
+                reader = csv.DictReader(opened, restval="", strict=True)
+                rows, fields = list(reader), list(reader.fieldnames or ())
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise SecondhandError(f"{self.table.name}: not CSV ({error}); move it away") from None
+        if not {"path", "label"} <= set(fields) or any(None in row for row in rows):
+            raise SecondhandError(
+                f"{self.table.name}: not a table of corrections (path, label, …); move it away"
+            )
+        return [*fields, *(name for name in COLUMNS if name not in fields)], rows
+
+
+def _item(row: dict[str, str]) -> tuple[str, str]:
+    """What a row is about: a content, whatever ending it was uploaded with, and a moment."""
+    path = row["path"]
+    name = path.partition(".")[0] if path.startswith("files/") else path
+    return name, row.get("gps", "")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One writer at a time, also of several pages that share a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_label(label: object) -> str:

@@ -14,8 +14,17 @@ from typing import Any
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TOP = {"type": "object", "properties": {"label": _TEXT, "probability": _NUMBER}}
+#: By what an answer was given: `app.views.Rule`, of the model's own or a threshold of the request's.
+_RULE = {
+    "type": "object",
+    "properties": {
+        "own": {"type": "boolean"},
+        **dict.fromkeys(("kind", "on"), _TEXT),
+        **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
+    },
+}
 #: One object a file: the fields of `learners.predictor.Prediction` (its path as "file", the bare
-#: name), null for what is not a number.
+#: name) and the rule, null for what is not a number.
 ANSWERS = {
     "type": "array",
     "items": {
@@ -26,6 +35,7 @@ ANSWERS = {
             "top": {"type": "array", "items": _TOP},
             "windows": {"type": "array", "items": {"type": "object"}},
             "set": {"type": "array", "items": _TEXT},
+            "rule": _RULE,
         },
     },
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -13,7 +13,7 @@ from app.drawing import text
 from app.inputs import raw
 from app.serving import Served
 from app.style import TITLE
-from app.views import answer_html, bought_html, judge, span, table_html, without_paths
+from app.views import Rule, answer_html, bought_html, judge, span, table_html, without_paths
 from datasets.errors import SecondhandError
 from datasets.kinds import SUFFIXES
 
@@ -59,9 +59,9 @@ def _model(site: Site, name: str) -> None:
     served = site.models[name]
     with gr.Tabs():
         with gr.Tab("Ask"):
-            _ask(site, name)
+            rules = _ask(site, name)
         with gr.Tab("Several files"):
-            _several(site, name)
+            _several(site, name, rules)
         with gr.Tab("About this model") as tab:
             about = gr.HTML("<p>Loading.</p>", elem_classes="sh-page")
             drawn: list[str] = []
@@ -96,7 +96,16 @@ def _input(served: Served, number: int) -> Any:
     return raw(gr.File(elem_id=f"file-{number}", label=f"Strain file ({ends})"))
 
 
-def _ask(site: Site, name: str) -> None:
+class Rules(NamedTuple):
+    """The parts of the tab *Ask* that hold for several files too, and what follows their change."""
+
+    at: Any
+    own: Any
+    threshold: Any
+    changes: tuple[Any, ...]
+
+
+def _ask(site: Site, name: str) -> Rules:
     served = site.models[name]
     asked = gr.State(Asked(), time_to_live=3600)
     with gr.Row():
@@ -109,14 +118,18 @@ def _ask(site: Site, name: str) -> None:
                 visible=served.kind == "strain",
             )
             button = gr.Button("Ask", variant="primary")
+            own = gr.Checkbox(
+                True,
+                label="The model's own rule",
+                info="Moving the threshold puts another in its place.",
+            )
+            start = site.start(name)
             threshold = gr.Slider(
-                0, 1, value=site.start(name), step=0.001, label="Threshold",
+                0, 1, value=start, step=0.001, label="Threshold", buttons=[],
                 info="An answer takes at least this probability.",
             )  # fmt: skip
             first = site.rule(name, None)
-            bought = gr.HTML(
-                bought_html(site.evidence[name].buys(first.threshold, first.alpha), first)
-            )
+            bought = gr.HTML(bought_html(site.bought(name, first), first))
             _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             said = gr.HTML(WAITING, elem_classes="sh-page")
@@ -125,7 +138,7 @@ def _ask(site: Site, name: str) -> None:
             if site.feedback is not None:
                 _correction(site, name, asked)
 
-    async def ask(path: str | None, moment: float | None, cut: float) -> tuple[Any, ...]:
+    async def ask(path: str | None, moment: float | None, own: bool, cut: float) -> tuple[Any, ...]:
         hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
             return Asked(), WAITING, hidden, ""
@@ -134,15 +147,22 @@ def _ask(site: Site, name: str) -> None:
             answer = await site.answer(name, path, moment)
         except SecondhandError as error:
             return Asked(), _refusal(without_paths(str(error), path)), hidden, ""
-        rule = site.rule(name, cut)
+        rule = site.rule(name, None if own else cut)
         spans = [LOUDEST, *(span(w) for w in answer.windows)]
         shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
-        return Asked(path, moment, answer), answer_html(judge(answer, rule), rule), shown, ""
+        return Asked(path, moment, answer), say(answer, rule), shown, ""
 
-    def moved(last: Asked, cut: float) -> tuple[Any, str]:
-        rule = site.rule(name, cut)
-        new = gr.skip() if last.answer is None else answer_html(judge(last.answer, rule), rule)
-        return new, bought_html(site.evidence[name].buys(rule.threshold, rule.alpha), rule)
+    def say(answer: Any, rule: Rule) -> str:
+        return answer_html(judge(answer, rule), rule, served.predictor.confidence.temperature)
+
+    def ruled(last: Asked, own: bool, cut: float) -> tuple[Any, ...]:
+        rule = site.rule(name, None if own else cut)
+        new = gr.skip() if last.answer is None else say(last.answer, rule)
+        # Back at the model's own rule, the slider rests again where it began.
+        return own, start if own else gr.skip(), new, bought_html(site.bought(name, rule), rule)
+
+    def moved(last: Asked, cut: float) -> tuple[Any, ...]:
+        return ruled(last, False, cut)
 
     def show(last: Asked, chosen: str | None) -> str:
         return site.show(name, last, chosen)
@@ -150,13 +170,17 @@ def _ask(site: Site, name: str) -> None:
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     many: dict[str, Any] = {"concurrency_limit": None, **quiet}
     for event in (file.change, button.click, at.submit):
-        event(ask, [file, at, threshold], [asked, said, window, seen], **many).then(
+        event(ask, [file, at, own, threshold], [asked, said, window, seen], **many).then(
             show, [asked, window], seen, concurrency_limit=4, **quiet
         )
-    threshold.change(
-        moved, [asked, threshold], [said, bought], queue=False, trigger_mode="always_last", **quiet
+    now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **quiet}
+    changed = [own, threshold, said, bought]
+    changes = (
+        threshold.input(moved, [asked, threshold], changed, **now),
+        own.input(ruled, [asked, own, threshold], changed, **now),
     )
     window.input(show, [asked, window], seen, concurrency_limit=4, **quiet)
+    return Rules(at, own, threshold, changes)
 
 
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
@@ -178,34 +202,53 @@ def _examples(site: Site, name: str, file: Any, at: Any) -> None:
     )
 
 
-def _several(site: Site, name: str) -> None:
+def _several(site: Site, name: str, rules: Rules) -> None:
     served = site.models[name]
+    given = gr.State([], time_to_live=3600)
     label = f"Up to {served.limits.files} files ({served.kind})"
     files = raw(
         gr.File(
             elem_id=f"files-{list(site.models).index(name)}", file_count="multiple", label=label
         )
     )
+    also = " and GPS time" if served.kind == "strain" else ""
+    gr.HTML(f'<p class="sh-note">The rule{also} chosen under <b>Ask</b> holds here too.</p>')
     button = gr.Button("Ask", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
 
-    async def ask(paths: list[str]) -> str:
-        if not paths:
-            return ""
-        try:
-            answers = await site.answers(name, paths, None)
-        except SecondhandError as error:
-            return _refusal(without_paths(str(error), paths[0]))
-        return table_html(answers, site.rule(name, None))
+    def table(answers: list[Any], own: bool, cut: float) -> str:
+        rule = site.rule(name, None if own else cut)
+        return table_html([judge(answer, rule) for answer in answers], rule) if answers else ""
 
+    async def ask(
+        paths: list[str], moment: float | None, own: bool, cut: float
+    ) -> tuple[list[Any], str]:
+        if not paths:
+            return [], ""
+        try:
+            answers = await site.answers(name, paths, moment or None)
+        except SecondhandError as error:
+            return [], _refusal(without_paths(str(error), paths[0]))
+        return answers, table(answers, own, cut)
+
+    rule = [rules.own, rules.threshold]
     for event in (files.change, button.click):
         event(
             ask,
-            files,
-            out,
+            [files, rules.at, *rule],
+            [given, out],
             concurrency_limit=None,
             api_visibility="private",
             show_progress="minimal",
+        )
+    for change in rules.changes:
+        change.then(
+            table,
+            [given, *rule],
+            out,
+            queue=False,
+            api_visibility="private",
+            show_progress="hidden",
         )
 
 

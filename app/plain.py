@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.serving import Busy
-from app.views import as_json, judge, without_paths
+from app.views import told, without_paths
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ REST_OF_FORM = 16 << 10
 def routes(site: Site, limits: Limits, auth: Sequence[tuple[str, str]] | None) -> list[Route]:
     """``GET /health`` and ``POST /ask``.
 
-    A form with ``file`` and, where wanted, ``model``, ``at`` (a GPS time in seconds, for strain) and
-    ``threshold`` (0 to 1) is answered by one object of `app.inputs.ANSWERS`, else by ``{"error": …}``
+    A form with ``file`` and, where wanted, ``model`` (else the first for the file's kind), ``at`` (a
+    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's own rule) is answered by one object of `app.inputs.ANSWERS`, else by ``{"error": …}``
     with a status that says whose turn it is: 4xx the client's, 503 the same again in a moment. A file
     that cannot be read is no error: its answer is "unknown" and the reason "bad file: …".
 
@@ -92,9 +92,10 @@ def _measure(request: Request, limits: Limits) -> None:
 
 
 async def _answer(site: Site, form: Any) -> dict[str, Any]:
-    file, name = form.get("file"), form.get("model") or next(iter(site.models))
+    file = form.get("file")
     if not getattr(file, "filename", None):
         raise HTTPException(400, "Send a form with a file: curl -F file=@photo.jpg")
+    name = form.get("model") or site.choose([file.filename])
     if name not in site.models:
         raise HTTPException(400, f"model: this page has {', '.join(site.models)}")
     at, threshold = _number(form, "at"), _number(form, "threshold")
@@ -113,7 +114,7 @@ async def _answer(site: Site, form: Any) -> dict[str, Any]:
         raise SecondhandError(without_paths(str(error), str(path))) from None
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return as_json(judge(answer, site.rule(name, threshold)))
+    return told(answer, site.rule(name, threshold))
 
 
 def _number(form: Any, key: str) -> float | None:

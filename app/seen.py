@@ -152,7 +152,7 @@ def _strain_panels(
         x = seconds(-view / 2, view / 2)
         views.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
-    label = "time from the trigger (in lengths of each view)"
+    label = "time (in lengths of each view)"
     return Panel(rgb, "The three views together", shared, y, label, "frequency (Hz)"), views
 
 

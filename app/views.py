@@ -8,15 +8,18 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
+from learners.calibration import clopper_pearson
 
 if TYPE_CHECKING:
+    from learners.confidence import Confidence
     from learners.predictor import Prediction
+    from learners.temperature import Temperature
 
 AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
 NO_MOMENT = "no such moment: "
@@ -25,15 +28,37 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Rule:
-    """What makes an answer: the threshold on the probability, and the part of known items refused.
+    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, and
+    ``distance_p`` at least ``alpha``.
 
-    ``own`` is the model's own rule; it may cut on another score than the probability (``cuts_on``).
+    ``own`` is the model's own rule. ``kind`` says how its cut was found, ``target`` what for (NaN:
+    a threshold has none), ``missed`` why that could not be had.
     """
 
-    threshold: float
+    cut: float
     alpha: float
     own: bool = True
-    cuts_on: str = "probability"
+    on: str = "probability"
+    kind: str = "threshold"
+    target: float = math.nan
+    missed: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The rule for programs: null for no target."""
+        values = asdict(self)
+        del values["missed"]
+        return values | {"target": None if math.isnan(self.target) else self.target}
+
+
+def own_rule(confidence: Confidence) -> Rule:
+    """The rule that a model carries."""
+    cut, on = confidence.threshold, confidence.threshold_on
+    kind, target = "threshold", math.nan
+    if not math.isnan(cut.target):
+        kind, target = "target accuracy", cut.target
+    elif on != "probability" or not math.isnan(cut.target_coverage):
+        kind, target = "target coverage", cut.target_coverage
+    return Rule(cut.value, confidence.alpha, True, on, kind, target, cut.message)
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:
@@ -41,7 +66,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     if rule.own or not answer.best:
         return answer
     unlike = answer.distance_p < rule.alpha  # NaN: never
-    reason = UNLIKE if unlike else "" if answer.probability >= rule.threshold else AMBIGUOUS
+    reason = UNLIKE if unlike else "" if answer.probability >= rule.cut else AMBIGUOUS
     label = UNKNOWN if reason else answer.best
     windows = tuple(judge(window, rule) for window in answer.windows)
     return answer._replace(label=label, reason=reason, windows=windows)
@@ -57,9 +82,9 @@ def in_words(answer: Prediction, rule: Rule) -> str:
     reason = answer.reason
     if reason == AMBIGUOUS:
         share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
-        if rule.own and rule.cuts_on != "probability":
-            return f"Not sure enough. {share}; this model's rule asks for more."
-        return f"Not sure enough. {share}; an answer takes {percent(rule.threshold)}."
+        if rule.on != "probability":
+            return f"Not sure enough. {share}; this model's own rule asks for more."
+        return f"Not sure enough. {share}; an answer takes {percent(rule.cut)}."
     if reason == UNLIKE:
         return (
             "This is unlike anything the model was trained on: at most "
@@ -75,18 +100,26 @@ def in_words(answer: Prediction, rule: Rule) -> str:
     return reason
 
 
-def answer_html(answer: Prediction, rule: Rule) -> str:
-    """The label large, or unknown with its reason, and the best classes with their probabilities."""
+def headline(answer: Prediction) -> str:
+    """The label, or that there is none: a file that cannot be used is not an unknown one."""
+    return "no answer" if answer.reason.startswith((BAD, NO_MOMENT)) else answer.label
+
+
+def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> str:
+    """The label large, or unknown with its reason, and the best classes with their probabilities.
+
+    Parameters
+    ----------
+    temperature : the model's; the page calls probabilities calibrated only where it does.
+    """
     said = answer.label
-    bad = answer.reason.startswith((BAD, NO_MOMENT))
-    heading = "no answer" if bad else said
     words = in_words(answer, rule)
     if not words:
         words = f"{percent(answer.probability)} sure"
-        if rule.own and rule.cuts_on != "probability":
-            words += "."
+        if rule.on != "probability":
+            words += ", and this model's own rule accepts it."
         else:
-            words += f", and an answer takes {percent(rule.threshold)}."
+            words += f", and an answer takes {percent(rule.cut)}."
     state = "sh-unknown" if said == UNKNOWN else "sh-known"
     rows = "".join(
         f'<li><span class="sh-name">{text(name, 80)}</span>'
@@ -94,51 +127,87 @@ def answer_html(answer: Prediction, rule: Rule) -> str:
         f'<span class="sh-share">{percent(p)}</span></li>'
         for name, p in answer.top
     )
-    best = f'<h3>Calibrated probabilities</h3><ol class="sh-top">{rows}</ol>' if rows else ""
+    best = ""
+    if rows:
+        name = "Calibrated" if temperature.calibrated else "Uncalibrated"
+        note = (
+            temperature.message and f'<p class="sh-note">{text(_sentence(temperature.message))}</p>'
+        )
+        best = f'<h3>{name} probabilities</h3>{note}<ol class="sh-top">{rows}</ol>'
     return (
         f'<div class="sh-answer {state}" role="status" aria-live="polite">'
-        f'<p class="sh-label">{text(heading, 80)}</p><p class="sh-words">{text(words, 400)}</p>'
+        f'<p class="sh-label">{text(headline(answer), 80)}</p><p class="sh-words">{text(words, 400)}</p>'
         f"</div>{best}"
     )
 
 
+def rule_words(rule: Rule) -> str:
+    """Which rule is in force, in plain words. Not yet escaped."""
+    if not rule.own:
+        return f"Not the model's own rule: an answer takes a probability of {percent(rule.cut)}."
+    amount = f"a probability of {percent(rule.cut)}"
+    if rule.on != "probability":
+        amount = f"{rule.cut:.4g} of the score {rule.on}"
+    aim = ""
+    if rule.kind != "threshold":
+        what = "accuracy" if rule.kind == "target accuracy" else "coverage"
+        share = "" if math.isnan(rule.target) else f" of {percent(rule.target)}"
+        aim = f", chosen for a target {what}{share}"
+    missed = rule.missed and f" Its target is not reached: {rule.missed}."
+    return f"The model's own rule: an answer takes {amount}{aim}.{missed}"
+
+
 def bought_html(bought: Bought | None, rule: Rule) -> str:
-    """What the threshold buys on the calibration items."""
+    """Which rule is in force, and what it gives on the calibration items."""
+    words = f'<p class="sh-note">{text(rule_words(rule), 400)}</p>'
     if bought is None:
         return (
-            '<p class="sh-note">What this threshold buys is not known: the model folder lies beside no '
+            f'{words}<p class="sh-note">What it buys is not known: the model folder lies beside no '
             "run with the answers for its calibration items.</p>"
         )
-    right = "" if math.isnan(bought.accuracy) else (
-        f", and <b>{percent(bought.accuracy)}</b> of those answers are right (accuracy)"
-    )  # fmt: skip
-    own = " The model's own rule cuts on a score of its own; moving the slider cuts here instead." if (
-        rule.own and rule.cuts_on != "probability"
-    ) else ""  # fmt: skip
+    right = ""
+    if bought.answered:
+        right = (
+            f", and {_share(bought.right, bought.answered)} of those answers are right (accuracy)"
+        )
     return (
-        f'<p class="sh-note">Of {bought.items} calibration items, which training has not seen, '
-        f"<b>{percent(bought.coverage)}</b> are answered (coverage){right}.{own}</p>"
+        f'{words}<p class="sh-note">Of {bought.items} calibration items, which training has not seen, '
+        f"{_share(bought.answered, bought.items)} are answered (coverage){right}. In brackets: exact "
+        "95 % limits.</p>"
     )
+
+
+def _share(hits: int, n: int) -> str:
+    """A part of items with its limits: all of a few items is not certainty."""
+    low, high = clopper_pearson(hits, n)
+    return f"<b>{percent(hits / n)}</b> [{percent(float(low))} to {percent(float(high))}]"
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def table_html(answers: Sequence[Prediction], rule: Rule) -> str:
     """A row a file, and a link that saves the same as CSV, in the columns of the command."""
     rows = "".join(
         f"<tr><td>{text(Path(a.path).name, 60)}</td>"
-        f"<td><b>{text(a.label, 60)}</b></td><td>{text(a.best, 60)}</td>"
+        f"<td><b>{text(headline(a), 60)}</b></td><td>{text(a.best, 60)}</td>"
         f"<td>{'' if math.isnan(a.probability) else percent(a.probability)}</td>"
         f'<td class="sh-why">{text(in_words(a, rule), 300)}</td></tr>'
         for a in answers
     )
     uri = base64.b64encode(answers_csv(answers).encode()).decode()
     answered = sum(a.label != UNKNOWN for a in answers)
+    bad = sum(a.reason.startswith((BAD, NO_MOMENT)) for a in answers)
+    broken = f", {bad} could not be used" if bad else ""
     return (
         f'<p role="status">{len(answers)} files: {answered} answered, '
-        f"{len(answers) - answered} unknown.</p>"
+        f"{len(answers) - answered - bad} unknown{broken}.</p>"
+        f'<p class="sh-note">{text(rule_words(rule), 400)}</p>'
         f'<p><a class="sh-save" download="answers.csv" href="data:text/csv;base64,{uri}">'
         "Download as CSV</a></p>"
         '<div class="sh-wide" tabindex="0" role="region" aria-label="Answers"><table><thead><tr>'
-        "<th>file</th><th>answer</th><th>best class</th><th>probability</th><th>why unknown</th>"
+        "<th>file</th><th>answer</th><th>best class</th><th>probability</th><th>why not</th>"
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
@@ -157,6 +226,11 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
         row = answer._replace(path=Path(answer.path).name)._asdict()
         writer.writerow([_cell(row[name]) for name in fields])
     return out.getvalue()
+
+
+def told(answer: Prediction, rule: Rule) -> dict[str, Any]:
+    """The answer under a rule, and that rule, for the API."""
+    return as_json(judge(answer, rule)) | {"rule": rule.as_json()}
 
 
 def as_json(answer: Prediction) -> dict[str, Any]:

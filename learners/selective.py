@@ -23,8 +23,9 @@ class Threshold:
     """Where to cut, and what that gave on the items it was chosen on.
 
     ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
-    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan). ``message`` is
-    empty, or says what could not be had.
+    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan);
+    ``target_coverage`` the coverage asked for instead (else nan). ``message`` is empty, or says what
+    could not be had.
     """
 
     value: float
@@ -33,12 +34,14 @@ class Threshold:
     accuracy_low: float = float("nan")
     message: str = ""
     target: float = float("nan")
+    target_coverage: float = float("nan")
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
         """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
         if isinstance(values, Mapping):
-            values = {"target": None, **values}  # models saved before there was one
+            # Models saved before there was one.
+            values = {"target": None, "target_coverage": None, **values}
         read = Checked(values, name, [f.name for f in fields(cls)])
         return cls(
             value=read.number("value", low, high),
@@ -47,6 +50,7 @@ class Threshold:
             accuracy_low=read.number("accuracy_low", 0, 1, none=True),
             message=read.text("message"),
             target=read.number("target", 0, 1, none=True),
+            target_coverage=read.number("target_coverage", 0, 1, none=True),
         )
 
 
@@ -196,7 +200,9 @@ def threshold_for_target(
         message = (
             f"coverage {coverage:.4g} is out of reach: only {share:.3g} are like the training data"
         )
-    return replace(found, coverage=found.coverage * share, message=message)
+    return replace(
+        found, coverage=found.coverage * share, message=message, target_coverage=coverage
+    )
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:

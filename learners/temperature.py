@@ -33,6 +33,11 @@ class Temperature:
     nll_after: float
     message: str = ""
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether it was fitted on enough items for probabilities to be called calibrated."""
+        return self.n >= ENOUGH
+
     @classmethod
     def from_dict(cls, values: object, name: str) -> Temperature:
         """From JSON called ``name``, each value checked; errors name the key."""

@@ -30,10 +30,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
     folder = tmp_path_factory.mktemp("page")
     model = write_run(folder / "run")
+    strict = write_run(folder / "strict", target_coverage=0.6)
     models = {
         "colours": Served("colours", Predictor(model), model, limits=LIMITS),
         "tones": Served("tones", Predictor(tones()), limits=LIMITS),
         "bursts": Served("bursts", Predictor(bursts()), limits=LIMITS),
+        "strict": Served("strict", Predictor(strict), strict, limits=LIMITS),
     }
     with serve(models, limits=LIMITS, feedback=folder / "kept") as url:
         yield Up(url.rstrip("/"), models, folder)

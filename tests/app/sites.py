@@ -18,6 +18,7 @@ from datasets.spectrogram import AudioRecipe
 from datasets.strain_recipe import StrainRecipe
 from learners.backbones import NetworkSpec, build
 from learners.bundle import Bundle, save_bundle
+from learners.confidence import Confidence
 from learners.predictor import Predictor
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -126,9 +127,12 @@ def _trained(
     )
 
 
-def write_run(folder: Path) -> Path:
-    """A run folder around the model of colours: its items and its held-out answers. The model's."""
-    save_bundle(colours(), folder / "model")
+def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
+    """A run folder around the model of colours: its items and its held-out answers. The model's.
+
+    With a target, its rule cuts the combined score instead of the probability.
+    """
+    bundle = colours()
     pictures = write_pictures(folder / "data", per_class=12, classes=3, unknown=4)
     rows = [
         {"path": str(path), "label": path.parent.name, "split": "calibration", "gps": ""}
@@ -137,6 +141,16 @@ def write_run(folder: Path) -> Path:
     items = pd.DataFrame(rows)
     items.loc[items["label"].eq("unknown"), "split"] = "unknown"
     items.to_csv(folder / "items.csv", index=False)
+    if target_coverage is not None:
+        known = items.loc[items["split"].eq("calibration")]
+        _, logits, features = Predictor(bundle).outputs(known["path"])
+        labels = known["label"].map(bundle.classes.index)
+        fitted = Confidence.fit(
+            logits, labels, features, features[::2], target_coverage=target_coverage
+        )
+        reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+        bundle = replace(bundle, confidence=dict(fitted.to_dict()), reference=reference)
+    save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))
     frame = pd.DataFrame(answers).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]

@@ -91,6 +91,7 @@ def test_sound_is_answered_with_its_windows(client, tmp_path):
     (right,) = Predictor(tones()).predict([file])
     (answer,) = client.predict(handle_file(str(file)), model="tones", api_name="/ask")
     close_to(answer, right)
+    assert client.predict(handle_file(str(file)), api_name="/ask") == [answer]  # by its kind
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
         close_to(window, expected)
@@ -129,9 +130,15 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(described) == {"/ask", "/ask_many", "/models"}
     returns = described["/ask"]["returns"][0]["type"]["items"]["properties"]
-    assert set(returns) == {*Prediction._fields} - {"path"} | {"file"}
+    assert set(returns) == {*Prediction._fields} - {"path"} | {"file", "rule"}
     assert returns["probability"] == {"type": "number"}
-    assert [model["name"] for model in client.predict(api_name="/models")] == list(up.models)
+    models = client.predict(api_name="/models")
+    assert [model["name"] for model in models] == list(up.models)
+    assert [(model["rule"]["kind"], model["rule"]["on"]) for model in models] == [
+        *[("threshold", "probability")] * 3, ("target coverage", "combined"),
+    ]  # fmt: skip
+    assert models[0]["rule"]["cut"] == 0.8
+    assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.threshold.value
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
         with pytest.raises(Exception, match="choices"):
             client.predict(None, model=name, api_name="/ask")
@@ -139,7 +146,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
 
 def test_health(up):
     answer = httpx.get(f"{up.url}/health")
-    assert answer.json() == {"status": "ok", "models": 3, "waiting": 0}
+    assert answer.json() == {"status": "ok", "models": 4, "waiting": 0}
 
 
 def test_only_uploaded_files_are_opened(up, pictures, tmp_path):

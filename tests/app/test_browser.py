@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from learners.predictor import Predictor
 from tests.app.sites import MOMENT, strain, tone
 from tests.pictures import write_pictures
 
@@ -41,6 +42,14 @@ CONTRAST = """() => {
     if (ratio < least) found.push(`${ratio.toFixed(2)} ${n.textContent.trim().slice(0, 40)} `
       + `<${e.tagName} ${e.className.baseVal ?? e.className}>`) }
   return found }"""
+
+
+#: Texts of drawings that are cut off at an edge.
+CUT_OFF = """() => [...document.querySelectorAll('svg[viewBox] text')].filter(t => {
+  if (!t.checkVisibility()) return false;
+  const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
+  return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1
+}).map(t => t.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -143,17 +152,63 @@ def test_unknown_and_the_slider(opened, pictures, up):
     before = page.locator(".sh-note", has_text="calibration items").inner_text()
     assert "Of 36 calibration items" in before
     slider = page.get_by_role("slider", name="Threshold").first
+    own = page.get_by_label("The model's own rule").first
+    assert own.is_checked()
     slider.focus()
     page.keyboard.press("Home")
     said(page, re.compile("blue|green|red"))
+    assert not own.is_checked()
     note = page.locator(".sh-note", has_text="calibration items")
-    assert "100\u00a0% are answered" in note.inner_text()
+    everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
+    assert everything.search(note.inner_text())
     page.keyboard.press("End")
     said(page, "unknown")
     frame = pd.read_csv(up.folder / "run" / "predictions.csv")
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
-    assert "100\u00a0% are answered" not in note.inner_text()
+    assert not everything.search(note.inner_text())
+    own.check()
+    said(page, "unknown")
+    assert note.inner_text() == before
+    assert float(slider.input_value()) == 0.8
+
+
+@pytest.mark.slow
+def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
+    """Several files follow the rule of the tab *Ask* too, and a broken one is no unknown one."""
+    page = opened()
+    model(page, "strict")
+    wrong = up.folder / "wrong.jpg"
+    wrong.write_text("no picture")
+    files = [*pictures["red"], *pictures["green"], pictures["unknown"][0]]
+    expected = list(Predictor(up.folder / "strict" / "model").predict(files))
+    answered = sum(answer.label != "unknown" for answer in expected)
+    assert 0 < answered < 5
+
+    def counted(count: int, rule: str) -> None:
+        """The table and the slider's words are of this rule."""
+        page.locator(".sh-note:visible", has_text=rule).first.wait_for()
+        page.get_by_role("tab", name="Several files").last.click()
+        words = f"6 files: {count} answered, {5 - count} unknown, 1 could not be used."
+        page.get_by_text(words).wait_for()
+        page.locator(".sh-note:visible", has_text=rule).wait_for()
+        page.get_by_role("tab", name="Ask").last.click()
+
+    page.get_by_role("tab", name="Several files").last.click()
+    page.locator("#files-3 input[type=file]").set_input_files([*files, str(wrong)])
+    page.get_by_role("region", name="Answers").wait_for()
+    page.get_by_role("tab", name="Ask").last.click()
+    words = "of the score combined, chosen for a target coverage of 60.0"
+    counted(answered, words)
+    page.locator("input[type=range]:visible").focus()
+    page.keyboard.press("Home")
+    far = sum(answer.reason == "unlike training data" for answer in expected)
+    counted(5 - far, "Not the model's own rule: an answer takes a probability of 0\u00a0%")
+    page.locator("input[type=checkbox]:visible").check()
+    counted(answered, words)
+    page.locator("input[type=number]:visible").fill("1")
+    counted(0, "Not the model's own rule: an answer takes a probability of 100\u00a0%")
+    assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
 @pytest.mark.slow
@@ -170,6 +225,7 @@ def test_a_long_sound(opened, tmp_path):
     assert "low" in rows.first.inner_text()
     assert "high" in rows.last.inner_text()
     assert page.evaluate(CONTRAST) == []
+    assert page.evaluate(CUT_OFF) == []
     page.get_by_label("Window shown").click()
     page.get_by_role("option").last.click()
     page.wait_for_function("document.querySelector('.sh-panel figcaption').innerText")
@@ -188,6 +244,7 @@ def test_strain_at_a_moment(opened, tmp_path):
     svg = page.locator(".sh-panel:visible").first.inner_html()
     assert f"GPS {MOMENT:.3f}" in svg
     assert "frequency (Hz)" in svg
+    assert page.evaluate(CUT_OFF) == []
     gps = page.locator("input[type=number]:visible").first
     gps.fill("5")
     gps.press("Enter")

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from app.about import about_html
-from app.evidence import Evidence
+from app.evidence import Bought, Evidence
 from app.serving import Served
 from learners.predictor import Predictor
 from tests.app.sites import colours, write_run
@@ -29,12 +29,13 @@ def run(tmp_path):
             "path": [f"{i}.jpg" for i in range(n)], "best": best, "truth": truth,
             "probability": rng.uniform(0.34, 1, n), "distance_p": rng.uniform(0, 1, n),
             "split": ["calibration"] * 40 + ["valid"] * 20,
+            "label": np.where(rng.random(n) < 0.5, best, "unknown"),
         }
     )  # fmt: skip
     frame.loc[5, "distance_p"] = np.nan
     strangers = pd.DataFrame(
         {"path": ["x.jpg"], "best": ["b"], "truth": ["unknown"], "probability": [0.9],
-         "distance_p": [0.5], "split": ["unknown"]}
+         "distance_p": [0.5], "split": ["unknown"], "label": ["b"]}
     )  # fmt: skip
     pd.concat([frame, strangers]).to_csv(tmp_path / "predictions.csv", index=False)
     return tmp_path, frame
@@ -48,10 +49,20 @@ def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
         taken = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
         bought = evidence.buys(threshold, alpha)
         assert bought.items == 40
-        assert bought.coverage == pytest.approx(taken.sum() / 40)
-        right = (held["best"] == held["truth"])[taken]
-        assert bought.accuracy == pytest.approx(right.mean())
-    assert np.isnan(evidence.buys(1.0, 0.05).accuracy)
+        assert bought.answered == taken.sum()
+        assert bought.right == (held["best"] == held["truth"])[taken].sum()
+    assert evidence.buys(1.0, 0.05) == Bought(40, 0, 0)
+
+
+def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
+    folder, frame = run
+    held = frame.iloc[:40]
+    own = held.loc[held["label"] != "unknown"]
+    right = (own["best"] == own["truth"]).sum()
+    evidence = Evidence(folder / "model", CLASSES)
+    assert evidence.buys(None, 0.5) == Bought(40, len(own), right)
+    as_strict = evidence.buys(evidence.as_strict(), 0.0)
+    assert as_strict.answered == len(own)
 
 
 def test_the_confusion_matrix_is_that_of_scikit_learn(run):

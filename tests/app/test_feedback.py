@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -29,6 +30,58 @@ def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
     assert table.classes == ["cat", "dog"]
     assert (len(table.frame), len(table.unknowns)) == (6, 3)
     assert not table.rejected
+
+
+def test_of_two_corrections_of_one_file_the_last_counts(tmp_path, pictures):
+    """Also of a file that comes under another name; what else stands in the table stays."""
+    feedback = Feedback(tmp_path / "kept")
+    for i, file in enumerate(pictures):
+        feedback.save(file, ["dog", "cat", "cow"][i % 3], kind="picture")
+    copy = tmp_path / "again.png"
+    copy.write_bytes(Path(pictures[0]).read_bytes())
+    added = pd.read_csv(feedback.table, dtype=str, keep_default_na=False).assign(note="mine")
+    added.to_csv(feedback.table, index=False, encoding="utf-8-sig")  # as a spreadsheet saves it
+    feedback.save(pictures[0], "cat", kind="picture")
+    feedback.save(str(copy), "cow", kind="picture")
+    rows = pd.read_csv(feedback.table, dtype=str, keep_default_na=False)
+    assert rows["label"].tolist() == ["cat", "cow", *["dog", "cat", "cow"] * 2, "cow"]
+    assert rows["note"].tolist() == ["mine"] * 8 + [""]
+    table = load_table(feedback.table)
+    assert len(table.frame) == len(pictures)
+    assert not table.rejected
+
+
+def test_moments_of_one_strain_file_are_corrected_apart(tmp_path):
+    feedback = Feedback(tmp_path / "kept")
+    file = str(strain(tmp_path / "a.hdf5"))
+    for label, gps in (("a", 1126259450.5), ("b", 1126259460.0), ("c", 1126259450.5)):
+        feedback.save(file, label, kind="strain", gps=gps)
+    rows = pd.read_csv(feedback.table)
+    assert dict(zip(rows["gps"], rows["label"], strict=True)) == {
+        1126259460.0: "b", 1126259450.5: "c",
+    }  # fmt: skip
+
+
+def test_a_crash_while_writing_leaves_the_table_whole(tmp_path, pictures, monkeypatch):
+    feedback = Feedback(tmp_path / "kept")
+    feedback.save(pictures[0], "cat", kind="picture")
+    before = feedback.table.read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("power")))
+    with pytest.raises(OSError, match="power"):
+        feedback.save(pictures[1], "dog", kind="picture")
+    monkeypatch.undo()
+    assert feedback.table.read_bytes() == before
+    feedback.save(pictures[1], "dog", kind="picture")
+    assert pd.read_csv(feedback.table)["label"].tolist() == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("content", ["", "name,of\n1,2\n", "path,label\na,b,c\n", "\x00\xff"])
+def test_a_table_of_something_else_is_never_overwritten(tmp_path, pictures, content):
+    feedback = Feedback(tmp_path / "kept")
+    feedback.table.write_text(content, encoding="latin-1")
+    with pytest.raises(SecondhandError, match=r"^feedback.csv: not .* move it away"):
+        feedback.save(pictures[0], "cat", kind="picture")
+    assert feedback.table.read_text(encoding="latin-1") == content
 
 
 def test_a_moment_of_strain_is_kept_to_the_millisecond(tmp_path):
@@ -70,19 +123,25 @@ def test_markup_is_a_label_like_any_other():
     assert check_label(" <b>cat</b>".replace("/", "")) == "<b>cat<b>"
 
 
-def test_many_at_once_lose_no_row(tmp_path, pictures):
-    feedback = Feedback(tmp_path / "kept")
+def test_many_at_once_lose_no_row(tmp_path):
+    """Of two pages that share the folder, too."""
+    kept = [Feedback(tmp_path / "kept") for _ in range(2)]
+    files = [tmp_path / f"{i}.jpg" for i in range(30)]
+    for i, file in enumerate(files):
+        file.write_bytes(b"%d" % i)
     threads = [
-        threading.Thread(target=lambda i=i: feedback.save(pictures[i % 9], f"l{i}", kind="picture"))
+        threading.Thread(
+            target=lambda i=i: kept[i % 2].save(str(files[i]), f"l{i}", kind="picture")
+        )
         for i in range(30)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    rows = pd.read_csv(feedback.table)
+    rows = pd.read_csv(kept[0].table)
     assert sorted(rows["label"]) == sorted(f"l{i}" for i in range(30))
-    assert len(list((tmp_path / "kept" / "files").iterdir())) == 9
+    assert len(list((tmp_path / "kept" / "files").iterdir())) == 30
 
 
 def test_the_folder_is_full_at_some_point(tmp_path, pictures, monkeypatch):

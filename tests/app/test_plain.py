@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pandas as pd
 import pytest
 from starlette.applications import Starlette
 
 from app.backend import Site
 from app.plain import routes
 from app.serving import Limits, Served
+from datasets.errors import SecondhandError
 from learners.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.app.test_api import close_to, hostile, pictures  # noqa: F401
@@ -62,10 +64,73 @@ def test_the_fields_of_the_form(up, tmp_path, pictures):  # noqa: F811
     assert ask(up, grey, threshold=0.0)["label"] != "unknown"
 
 
+def test_without_a_model_the_files_kind_chooses_it(up, tmp_path, pictures):  # noqa: F811
+    answers = {
+        "colours": ask(up, pictures[0]),
+        "tones": ask(up, tone(tmp_path / "a.wav", "low")),
+        "bursts": ask(up, strain(tmp_path / "a.hdf5"), at=MOMENT),
+    }
+    for name, answer in answers.items():
+        assert answer["best"] in up.models[name].predictor.classes
+    for unknown, said in (("a.pdf", "a file of no known ending"), ("a", "no known ending")):
+        refused = post(up, unknown, b"x")
+        assert refused.status_code == 422
+        assert said in refused.json()["error"]
+        assert "colours (picture), tones (sound), bursts (strain)" in refused.json()["error"]
+
+
+def test_where_no_model_is_for_the_files_kind(up, tmp_path):
+    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path))
+    with pytest.raises(SecondhandError, match=r"^picture: .* tones \(sound\), bursts \(strain\)$"):
+        two.choose(["a.jpg"])
+    with pytest.raises(SecondhandError, match="sound and strain: name the model"):
+        two.choose(["a.wav", "b.hdf5"])
+    assert two.choose(["a.hdf5", "b.h5"]) == "bursts"
+    one = Site({"tones": up.models["tones"]}, str(tmp_path))
+    assert one.choose(["a.jpg"]) == "tones"
+
+
+def test_the_rule_in_force_is_reported(up, pictures):  # noqa: F811
+    """A model that cuts another score than the probability: its own rule, and a threshold instead."""
+    strict = Predictor(up.folder / "strict" / "model")
+    expected = list(strict.predict(pictures))
+    labels = {answer.label for answer in expected}
+    assert "unknown" in labels
+    assert len(labels) > 1
+    confidence = strict.confidence
+    for file, right in zip(pictures, expected, strict=True):
+        own = ask(up, file, model="strict")
+        close_to(own, right)
+        assert own["rule"] == {
+            "own": True, "kind": "target coverage", "target": 0.6, "on": "combined",
+            "cut": confidence.threshold.value, "alpha": confidence.alpha,
+        }  # fmt: skip
+        other = ask(up, file, model="strict", threshold=0.5)
+        accepted = right.probability >= 0.5 and not right.distance_p < confidence.alpha
+        assert (other["label"] != "unknown") == accepted
+        assert (other["rule"]["own"], other["rule"]["on"]) == (False, "probability")
+        assert other["rule"]["cut"] == 0.5
+
+
+def test_no_place_of_the_slider_stands_for_two_rules(up, tmp_path):
+    """What the page says a rule gives is what that rule accepts, also beside where it rests."""
+    site = Site({"strict": up.models["strict"]}, str(tmp_path))
+    held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
+    own = site.bought("strict", site.rule("strict", None))
+    assert own.answered == held["label"].ne("unknown").sum() < len(held)
+    alpha = up.models["strict"].predictor.confidence.alpha
+    start = site.start("strict")
+    for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
+        rule = site.rule("strict", threshold)
+        taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
+        assert not rule.own
+        assert site.bought("strict", rule).answered == taken.sum()
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model": "../run"}, "model: this page has colours, tones, bursts"),
+        ({"model": "../run"}, "model: this page has colours, tones, bursts, strict"),
         ({"threshold": 7}, "threshold 7.0: 0 to 1"),
         ({"threshold": "nan"}, "threshold: a number is wanted"),
         ({"at": "noon"}, "at: a number is wanted"),

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from app.drawing import text
 from app.evidence import Bought
@@ -16,11 +20,15 @@ from app.views import (
     bought_html,
     in_words,
     judge,
+    own_rule,
     percent,
+    rule_words,
     table_html,
     without_paths,
 )
+from learners.confidence import Confidence
 from learners.predictor import Prediction
+from learners.temperature import Temperature
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, "", [("cat", 0.97), ("dog", 0.03)], 0.4)
@@ -28,6 +36,7 @@ DOUBT = SURE._replace(label="unknown", probability=0.6, reason="ambiguous")
 STRANGER = SURE._replace(label="unknown", reason="unlike training data", distance_p=0.01)
 BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, "bad file: empty file", [], NAN)
 RULE = Rule(0.95, 0.05)
+FITTED = Temperature(1.2, 1.1, 1.3, 100, 0.4, 0.3)
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
 
 
@@ -88,7 +97,7 @@ def test_outside_texts_are_never_markup():
         path=f"/tmp/x/{EVIL.replace('/', '')}.jpg", label=EVIL, best=EVIL,
         reason=f"bad file: {EVIL}", top=[(EVIL, 0.5)],
     )  # fmt: skip
-    for html in (answer_html(evil, RULE), table_html([evil], RULE)):
+    for html in (answer_html(evil, RULE, FITTED), table_html([evil], RULE)):
         seen = Seen(html)
         assert "script" not in seen.tags
         assert not {name for name in seen.attributes if name and name.startswith("on")}
@@ -97,7 +106,7 @@ def test_outside_texts_are_never_markup():
 
 
 def test_long_texts_are_cut():
-    assert len(answer_html(SURE._replace(label="x" * 10_000), RULE)) < 3000
+    assert len(answer_html(SURE._replace(label="x" * 10_000), RULE, FITTED)) < 3000
     assert text("x" * 10_000, 50).endswith("…")
 
 
@@ -109,12 +118,67 @@ def test_probabilities_are_not_rounded_to_certainty():
 
 
 def test_what_a_threshold_buys():
-    said = Seen(bought_html(Bought(0.5, 0.9, 40), RULE)).said
+    said = Seen(bought_html(Bought(40, 20, 18), RULE)).said
     assert "40 calibration items" in said
-    assert "50.0\u00a0% are answered" in said
-    assert "90.0\u00a0% of those" in said
-    assert "right" not in bought_html(Bought(0.0, NAN, 40), RULE)
+    assert "50.0\u00a0% [33.8\u00a0% to 66.2\u00a0%] are answered" in said
+    assert "90.0\u00a0% [68.3\u00a0% to 98.8\u00a0%] of those" in said
+    assert "right" not in bought_html(Bought(40, 0, 0), RULE)
     assert "not known" in bought_html(None, RULE)
+
+
+@pytest.mark.parametrize("n", [1, 5, 36])
+def test_all_right_is_said_with_the_exact_limits(n):
+    low = stats.binomtest(n, n).proportion_ci(0.95, method="exact").low
+    said = Seen(bought_html(Bought(n, n, n), RULE)).said
+    assert said.count(f"100\u00a0% [{percent(low)} to 100\u00a0%]") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "words"),
+    [
+        ({"threshold": 0.7}, ("threshold", "probability", NAN), "takes a probability of 70.0"),
+        ({"target_accuracy": 0.9, "score": "energy"}, ("target accuracy", "energy", 0.9),
+         "of the score energy, chosen for a target accuracy of 90.0"),
+        ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
+         "chosen for a target accuracy of 90.0"),
+        ({"target_coverage": 0.4, "score": "energy"}, ("target coverage", "energy", 0.4),
+         "chosen for a target coverage of 40.0"),
+        ({"target_accuracy": 0.999, "score": "energy"}, ("target accuracy", "energy", 0.999),
+         "Its target is not reached: these 200 calibration items cannot support"),
+    ],
+)  # fmt: skip
+def test_the_rule_in_force_is_the_models_own(options, rule, words):
+    """As it was fitted and as it comes back from a model folder; a moved slider is another."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)
+    logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
+    fitted = Confidence.fit(logits, labels, **options)
+    for confidence in (fitted, Confidence.from_dict(json.loads(json.dumps(fitted.to_dict())))):
+        own = own_rule(confidence)
+        assert (own.kind, own.on) == rule[:2]
+        assert own.target == pytest.approx(rule[2], nan_ok=True)
+        assert own.cut == confidence.threshold.value
+        assert own.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
+        assert rule_words(own).startswith("The model's own rule: ")
+        assert words in rule_words(own)
+    assert rule_words(Rule(0.5, 0.05, own=False)).startswith("Not the model's own rule: ")
+
+
+def test_probabilities_are_called_calibrated_only_where_they_are():
+    few = replace(
+        FITTED, n=36, message="not enough to calibrate: 36 items, at least 100 are needed"
+    )
+    said = Seen(answer_html(SURE, RULE, few)).said
+    assert "Uncalibrated probabilities" in said
+    assert "Not enough to calibrate: 36 items, at least 100 are needed." in said
+    assert "Calibrated probabilities" in Seen(answer_html(SURE, RULE, FITTED)).said
+
+
+def test_a_broken_file_is_no_unknown_one():
+    said = Seen(table_html([SURE, DOUBT, BAD, BAD], RULE)).said
+    assert "4 files: 1 answered, 1 unknown, 2 could not be used." in said
+    assert said.count("no answer") == 2
+    assert "2 files: 1 answered, 1 unknown." in Seen(table_html([SURE, DOUBT], RULE)).said
 
 
 def test_the_csv_has_the_columns_of_the_command():
