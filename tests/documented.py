@@ -133,7 +133,7 @@ def write_world(folder: Path) -> None:
         _picture(folder / name, rng)
     paths = [str(path.relative_to(folder)) for path in sorted(photos.glob("*/*.jpg"))]
     items = pd.DataFrame({"path": paths, "label": [path.split("/")[1] for path in paths]})
-    items.assign(fold=items.index % 3).to_csv(folder / "items.csv", index=False)
+    items.assign(fold=items.index % 2).to_csv(folder / "items.csv", index=False)
     (folder / "corrected").mkdir()
     items.assign(path="../" + items["path"]).to_csv(folder / "corrected/feedback.csv", index=False)
     (folder / "strain").mkdir()
