@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
+from learners.answers import cell
 from learners.calibration import clopper_pearson
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
     writer.writerow(fields)
     for answer in answers:
         row = answer._replace(path=Path(answer.path).name)._asdict()
-        writer.writerow([_cell(row[name]) for name in fields])
+        writer.writerow([cell(row[name]) for name in fields])
     return out.getvalue()
 
 
@@ -265,11 +265,3 @@ def without_paths(message: str, path: str) -> str:
     for form in {path, str(Path(path).resolve())}:
         message = message.replace(f"{form}: ", "").replace(form, name)
     return message.replace(str(Path(path).parent), "")
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6f}"
-    if isinstance(value, list):
-        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
-    return value
