@@ -13,13 +13,13 @@ from app.drawing import confusion_table, reliability_svg, text
 from app.evidence import Evidence, Examples
 from app.views import percent
 from datasets.errors import SecondhandError
-from datasets.images import open_picture
-from learners.calibration import reliability
-from learners.names import shared_provenance
+from datasets.pictures.images import open_picture
+from learners.evaluation.calibration_metrics import reliability
+from learners.files.names import shared_provenance
 
 if TYPE_CHECKING:
     from app.serving import Served
-    from learners.predictor import Predictor
+    from learners.prediction.predictor import Predictor
 
 log = logging.getLogger(__name__)
 

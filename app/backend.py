@@ -15,12 +15,12 @@ from app.feedback import Feedback
 from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, own_rule, span, without_paths
-from datasets import audio
-from datasets._workers import apart
-from datasets.cache import Item as Source
+from datasets.drawings.pictures import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import kind_of
-from learners.answers import refused
+from datasets.processes import apart
+from datasets.sound import audio
+from learners.prediction.answers import refused
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ _RULE = {
         **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
     },
 }
-#: One object a file: the fields of `learners.predictor.Prediction` (its path as "file", the bare
+#: One object a file: the fields of `learners.prediction.predictor.Prediction` (its path as "file", the bare
 #: name) and the rule, null for what is not a number.
 ANSWERS = {
     "type": "array",

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.drawing import Panel, Tick, hertz, seconds, ticks
-from datasets import audio, mel
-from datasets.cache import Item as Source
-from datasets.images import open_picture, pixels
-from datasets.spectrogram import AudioRecipe
-from datasets.strain_recipe import StrainRecipe
-from learners.heatmap import heatmap, overlay
+from datasets.drawings.pictures import Item as Source
+from datasets.pictures.images import open_picture, pixels
+from datasets.sound import audio, mel
+from datasets.sound.recipe import AudioRecipe
+from datasets.strain.recipe import StrainRecipe
+from learners.prediction.gradcam import heatmap, overlay
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from learners.predictor import Predictor
+    from learners.prediction.predictor import Predictor
 
 
 def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
@@ -73,7 +73,7 @@ def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
     """Round frequencies at their places on the mel axis of a recipe's pictures.
 
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
-    evenly in mel over the band (`datasets.mel.filterbank`).
+    evenly in mel over the band (`datasets.sound.mel.filterbank`).
     """
     low, high = (float(mel.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
     found, last = [], -1.0
@@ -157,6 +157,6 @@ def _strain_panels(
 
 
 def _viridis() -> Any:
-    from datasets.recipe import colour_table
+    from datasets.drawings.recipe import colour_table
 
     return colour_table("viridis")

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.cache import Item as Source
+from datasets.drawings.pictures import Item as Source
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:
-    from learners.predictor import Prediction, Predictor
+    from learners.prediction.predictor import Prediction, Predictor
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -189,7 +189,7 @@ def load(
     ------
     SecondhandError : a folder that is no model.
     """
-    from learners.predictor import Predictor
+    from learners.prediction.predictor import Predictor
 
     served: dict[str, Served] = {}
     for folder in folders:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
-from learners.answers import cell
-from learners.calibration import clopper_pearson
+from learners.evaluation.calibration_metrics import clopper_pearson
+from learners.prediction.answers import cell
 
 if TYPE_CHECKING:
-    from learners.confidence import Confidence
-    from learners.predictor import Prediction
-    from learners.temperature import Temperature
+    from learners.confidence.decision import Confidence
+    from learners.confidence.temperature import Temperature
+    from learners.prediction.predictor import Prediction
 
 AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
 NO_MOMENT = "no such moment: "

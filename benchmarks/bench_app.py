@@ -134,7 +134,7 @@ def start(model: str, files: list[str], rounds: int) -> None:
 
 
 def load(model: str, files: list[str], count: int, clients: int, client: type[Asker]) -> None:
-    from learners.predictor import Predictor
+    from learners.prediction.predictor import Predictor
 
     asked = list(islice(cycle(files), count))
     predictor = Predictor(model, top=5)

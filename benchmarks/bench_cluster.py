@@ -64,9 +64,9 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)
     settings = parse(parser, kind="sound", items=4, rounds=1)
-    from datasets import cache as caches
-    from datasets.cluster import connect
-    from datasets.spectrogram import RECIPES
+    from datasets.drawings import pictures as caches
+    from datasets.drawings.cluster import connect
+    from datasets.sound.recipe import RECIPES
 
     caches.CHUNK = 4  # else the last chunks decide on so few files
     with tempfile.TemporaryDirectory() as passing:

@@ -25,12 +25,12 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks._record import parse
-from learners._arrays import softmax
-from learners.calibration import calibration_figures, reliability
-from learners.compare import Items, rank_scores
-from learners.confidence import Confidence
-from learners.prediction_sets import fit_prediction_sets
-from learners.selective import aurc, risk_coverage
+from learners.confidence.arrays import softmax
+from learners.confidence.decision import Confidence
+from learners.confidence.detectors import Items, rank_scores
+from learners.confidence.prediction_sets import fit_prediction_sets
+from learners.confidence.thresholds import aurc, risk_coverage
+from learners.evaluation.calibration_metrics import calibration_figures, reliability
 
 
 def world(n: int, width: int, classes: int, seed: int) -> Items:

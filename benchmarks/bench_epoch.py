@@ -71,8 +71,8 @@ def main() -> None:
 
 
 def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:
-    from datasets.splits import assign_splits
-    from datasets.table import load_table
+    from datasets.tables.splits import assign_splits
+    from datasets.tables.table import load_table
 
     table = load_table(settings.data)
     frame, _ = assign_splits(table.frame)
@@ -80,7 +80,7 @@ def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:
 
 
 def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
-    from learners.backbones import NetworkSpec, build
+    from learners.networks.backbones import NetworkSpec, build
 
     spec = NetworkSpec(settings.backbone, n_classes, settings.size)
     network, _, preprocessing = build(spec, pretrained=settings.backbone == "embedded")
@@ -88,16 +88,16 @@ def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
 
 
 def _learner(settings: argparse.Namespace) -> Any:
-    """As `learners.members` makes it."""
+    """As `learners.training.members` makes it."""
     from fastxtend.callback.channelslast import ChannelsLast
 
-    from datasets.blocks import Augmentation, PictureBlock, dataloaders
-    from datasets.decoded import DecodedPictures, Prepared, keep
-    from learners import callbacks
+    from datasets.drawings.decoded import DecodedPictures, Prepared, keep
+    from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from learners.config import TrainSettings
-    from learners.learner import make_learner
     from learners.machine import keep_memory
-    from learners.speed import resolve_precision
+    from learners.training import callbacks
+    from learners.training.learner import make_learner
+    from learners.training.speed import resolve_precision
 
     keep_memory()
     frame, classes = _table(settings)
@@ -125,7 +125,7 @@ def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
 
     from fastai.callback.core import Callback
 
-    from learners.frozen import frozen_features
+    from learners.training.frozen import frozen_features
 
     learn = _learner(settings)
     learn.freeze()
@@ -161,7 +161,7 @@ def _bare(settings: argparse.Namespace) -> Callable[[], None]:
     from torch.nn import functional
 
     from learners.machine import keep_memory
-    from learners.speed import resolve_precision
+    from learners.training.speed import resolve_precision
 
     keep_memory()
     frame, classes = _table(settings)

@@ -41,9 +41,9 @@ def compare(backbone: str, settings: argparse.Namespace) -> None:
     import numpy as np
     import torch
 
-    from learners.backbones import NetworkSpec, build
-    from learners.bundle import Bundle
-    from learners.predictor import Predictor
+    from learners.model.bundle import Bundle
+    from learners.networks.backbones import NetworkSpec, build
+    from learners.prediction.predictor import Predictor
 
     spec = NetworkSpec(backbone, 10, size=settings.size)
     network, spec, preprocessing = build(spec, pretrained=False)

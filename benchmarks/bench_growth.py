@@ -72,9 +72,9 @@ def write_sound(path: Path, values: np.ndarray) -> None:
 def small_model(folder: Path, recipe: Any) -> Any:
     import torch
 
-    from learners.backbones import NetworkSpec, build
-    from learners.bundle import Bundle
-    from learners.predictor import Predictor
+    from learners.model.bundle import Bundle
+    from learners.networks.backbones import NetworkSpec, build
+    from learners.prediction.predictor import Predictor
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -85,11 +85,11 @@ def small_model(folder: Path, recipe: Any) -> Any:
 
 
 def files(count: int, folder: Path, stages: Stages) -> None:
-    from datasets._sources import SETTLED
-    from datasets.cache import PictureCache
-    from datasets.spectrogram import AudioRecipe
-    from datasets.splits import assign_splits
-    from datasets.table import load_table
+    from datasets.drawings.pictures import PictureCache
+    from datasets.drawings.stamps import SETTLED
+    from datasets.sound.recipe import AudioRecipe
+    from datasets.tables.splits import assign_splits
+    from datasets.tables.table import load_table
 
     rng = np.random.default_rng(0)
     lines = ["path,label"]
@@ -118,7 +118,7 @@ def files(count: int, folder: Path, stages: Stages) -> None:
 
 
 def classes(count: int, folder: Path, stages: Stages) -> None:
-    from learners.confidence import Confidence
+    from learners.confidence.decision import Confidence
 
     rng = np.random.default_rng(0)
     labels = np.arange(4000) % count
@@ -134,8 +134,8 @@ def classes(count: int, folder: Path, stages: Stages) -> None:
 
 
 def seconds(count: int, folder: Path, stages: Stages) -> None:
-    from datasets.cache import Item, PictureCache
-    from datasets.spectrogram import AudioRecipe
+    from datasets.drawings.pictures import Item, PictureCache
+    from datasets.sound.recipe import AudioRecipe
 
     path = folder / "long.wav"
     rng = np.random.default_rng(0)

@@ -39,8 +39,8 @@ import yaml
 from safetensors.torch import load_file
 
 from benchmarks._record import parse
-from datasets.cache import PictureCache
-from learners.bundle import load_bundle
+from datasets.drawings.pictures import PictureCache
+from learners.model.bundle import load_bundle
 
 RATE = 8000
 FLAGS = ["--size", "64", "--epochs", "1", "--bs", "16", "--threads", "1", "--workers", "1", "--ema",

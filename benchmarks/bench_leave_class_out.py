@@ -48,11 +48,11 @@ def fine_tune(frame: pd.DataFrame, stranger: str, folder: Path, settings: list[s
 
 def measure(folder: Path) -> dict[str, float]:
     """AUROC of known against stranger by each score, and how much of either is accepted."""
-    from datasets.blocks import items
-    from datasets.cache import Item
-    from datasets.checks import TIME_COLUMNS
-    from learners.predictor import Predictor
-    from learners.selective import auroc
+    from datasets.drawings.pictures import Item
+    from datasets.loaders.blocks import items
+    from datasets.tables.checks import TIME_COLUMNS
+    from learners.confidence.thresholds import auroc
+    from learners.prediction.predictor import Predictor
 
     table = pd.read_csv(
         folder / "items.csv",
@@ -110,7 +110,7 @@ def main() -> None:
         settings=["--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
     settings = arguments.settings or SETTINGS
-    from datasets.table import load_table
+    from datasets.tables.table import load_table
 
     table = load_table(arguments.data)
     strangers = table.unknowns

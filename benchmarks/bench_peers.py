@@ -46,11 +46,11 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     import pandas as pd
     from fastxtend.callback.channelslast import ChannelsLast
 
-    from datasets.blocks import Augmentation, PictureBlock, dataloaders
-    from datasets.table import load_table
-    from learners.backbones import NetworkSpec, build
+    from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+    from datasets.tables.table import load_table
     from learners.config import TrainSettings
-    from learners.learner import make_learner
+    from learners.networks.backbones import NetworkSpec, build
+    from learners.training.learner import make_learner
 
     table = load_table(str(settings.folder))
     frame = table.frame.assign(split="train")

@@ -28,7 +28,7 @@ def main() -> None:
 
     from benchmarks._demo import demo_files, demo_run
     from learners.predict import find_files
-    from learners.predictor import Predictor
+    from learners.prediction.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")

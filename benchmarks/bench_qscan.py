@@ -21,8 +21,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse, record, spread
-from datasets.qscan import qtransform
-from datasets.whitening import whiten
+from datasets.strain.qscan import qtransform
+from datasets.strain.whitening import whiten
 
 RATE, VIEWS, BAND = 4096, (0.5, 1.0, 2.0, 4.0), (10.0, 1200.0)
 

@@ -39,9 +39,9 @@ import numpy as np
 from PIL.Image import Image
 
 from benchmarks._record import parse, record, spread
-from datasets._sources import SETTLED
-from datasets.cache import PictureCache
-from datasets.spectrogram import AudioRecipe
+from datasets.drawings.pictures import PictureCache
+from datasets.drawings.stamps import SETTLED
+from datasets.sound.recipe import AudioRecipe
 
 RATE, SECONDS = 44_100, 5
 SMALL = (0.72, 0.72)  # inches

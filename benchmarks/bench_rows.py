@@ -74,8 +74,9 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
     """The command itself, stopped at the first batch. Prints seconds, and bytes at the peak."""
     from unittest.mock import patch  # which refuses names that are no more
 
-    from learners import members, run
     from learners.finetune import main
+    from learners.runs import finetuning as run
+    from learners.training import members
 
     def first_batch(learn: object, *_: object) -> None:
         told("ready to train")

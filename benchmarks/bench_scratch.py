@@ -72,7 +72,7 @@ def compare(settings: argparse.Namespace, folder: Path) -> None:
 
 
 def write_table(data: str, items: int, file: Path, only: str) -> Path:
-    from datasets.table import load_table
+    from datasets.tables.table import load_table
 
     frame = load_table(data).frame[["path", "label"]]
     if only:

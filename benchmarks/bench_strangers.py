@@ -31,15 +31,15 @@ from PIL import Image, ImageDraw, ImageFont
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._demo import demo_files, demo_run
 from benchmarks._record import parse
-from datasets.checks import TIME_COLUMNS
-from datasets.demos import write_demo
-from datasets.spectrogram import AudioRecipe
-from learners._arrays import softmax
-from learners.calibration import calibration_figures
-from learners.confidence import Decisions
-from learners.heldout import known_items
-from learners.predictor import Predictor
-from learners.selective import accepted_at_coverage, auroc, threshold_for_target
+from datasets.demos.sets import write_demo
+from datasets.sound.recipe import AudioRecipe
+from datasets.tables.checks import TIME_COLUMNS
+from learners.confidence.arrays import softmax
+from learners.confidence.decision import Decisions
+from learners.confidence.thresholds import accepted_at_coverage, auroc, threshold_for_target
+from learners.evaluation.calibration_metrics import calibration_figures
+from learners.evaluation.held_out import known_items
+from learners.prediction.predictor import Predictor
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 

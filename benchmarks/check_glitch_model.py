@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse
-from datasets import glitches
+from datasets.demos import glitches
 
 DEMO = Path("runs/glitches/model")
 RIGHT = ("Chirp_sim", "unknown")
@@ -44,8 +44,8 @@ def main() -> int:
 
 def judge(models: list[str], items: list[tuple[str, float]]) -> int:
     """How many models call one of the files, at its GPS time, a glitch."""
-    from datasets.cache import Item
-    from learners.predictor import Predictor
+    from datasets.drawings.pictures import Item
+    from learners.prediction.predictor import Predictor
 
     failed = 0
     for model in models:

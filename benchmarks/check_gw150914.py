@@ -20,11 +20,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse
-from datasets import glitches
-from datasets.qscan import qtransform
-from datasets.strain import read_strain
-from datasets.strain_recipe import StrainRecipe
-from datasets.whitening import whiten
+from datasets.demos import glitches
+from datasets.strain.files import read_strain
+from datasets.strain.qscan import qtransform
+from datasets.strain.recipe import StrainRecipe
+from datasets.strain.whitening import whiten
 
 BAND = (10.0, 1200.0)
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets._catalog_download import MIRROR, RemoteFile, fetch_file
-from datasets._catalog_gwosc import NOTE, PREFIX, fetch_event
-from datasets._catalog_sets import SETS, PublicSet
-from datasets.cache import cache_root
+from datasets.drawings.pictures import cache_root
 from datasets.errors import BadFile, SecondhandError
+from datasets.public.download import MIRROR, RemoteFile, fetch_file
+from datasets.public.gwosc import NOTE, PREFIX, fetch_event
+from datasets.public.sets import SETS, PublicSet
 
 __all__ = [
     "MIRROR",

@@ -6,7 +6,7 @@
 A recording longer than the window gives one picture a window. Standard output gets a line a
 picture (file, tab, picture), standard error the files left out and why. Exit status: 0 when every
 file was drawn, 3 when some were not, 2 for a wrong call. With `--cluster` the workers of a Dask
-cluster draw; see datasets/cluster.py.
+cluster draw; see datasets/drawings/cluster.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets._workers import CRASHED, in_parallel
 from datasets.config_file import config_action
 from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.processes import CRASHED, in_parallel
 
 if TYPE_CHECKING:
-    from datasets.cache import Item, PictureCache
+    from datasets.drawings.pictures import Item, PictureCache
 
 
 def render(
@@ -62,8 +62,8 @@ def render(
     ------
     SecondhandError : a wrong setting, or no files.
     """
-    from datasets.cache import PictureCache
-    from datasets.spectrogram import RECIPES
+    from datasets.drawings.pictures import PictureCache
+    from datasets.sound.recipe import RECIPES
 
     listed, rejected = _by_kind(_listed(files), kind)
     names = _names([path for paths in listed.values() for path in paths])
@@ -88,7 +88,7 @@ def render(
     with contextlib.ExitStack() as stack:
         theirs = None
         if cluster is not None:
-            from datasets.cluster import connect
+            from datasets.drawings.cluster import connect
 
             theirs = stack.enter_context(connect(cluster, workers=workers))
         found = [
@@ -173,7 +173,7 @@ def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]
 
 def _durations(paths: list[str]) -> list[float | str]:
     """Seconds of each file, or what is wrong with it."""
-    from datasets import audio
+    from datasets.sound import audio
 
     found: list[float | str] = []
     for path in paths:
@@ -188,8 +188,8 @@ def _items(
     lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
 ) -> list[Item]:
     """One item a file; of a long recording one a window."""
-    from datasets.audio import windows
-    from datasets.cache import Item
+    from datasets.drawings.pictures import Item
+    from datasets.sound.audio import windows
 
     items = []
     for path, length in lengths.items():
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--size", type=tuple[int, int], default=(224, 224), help="height and width: [224, 224]")
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.cache import PictureCache
+    from datasets.drawings.pictures import PictureCache
 
     sound = {"level": options.level, "colour": options.colour, "size": options.size}
     sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
-from learners import ranks
+from learners.distributed import ranks
 from learners.machine import let_waiting_threads_sleep
 
 let_waiting_threads_sleep()
@@ -106,7 +106,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     if not ranks.is_first():
         # The first of several processes speaks for all; a file that is left out is each one's own.
         root.setLevel(logging.ERROR)
-        logging.getLogger("learners.steady").setLevel(logging.WARNING)
+        logging.getLogger("learners.training.seeding").setLevel(logging.WARNING)
         return
     if file is not None:
         written = logging.FileHandler(file, encoding="utf-8")

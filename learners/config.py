@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from datasets.errors import SecondhandError
 
-#: The names of `learners.compare.SCORES`.
+#: The names of `learners.confidence.detectors.SCORES`.
 ScoreName = Literal[
     "combined", "msp", "max-logit", "energy", "entropy", "vim", "mahalanobis", "knn"
 ]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
-from learners import _command, ranks
+from learners import _command
 from learners.config import FINETUNE
+from learners.distributed import ranks
 from learners.flags import make_parser, parse
 
 #: Figures of the folds that the terminal shows; the others are in the files.
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
     if (folder := settings[-1].resume) is not None:
-        from learners.resume import command_of, is_finished, settings_of
+        from learners.runs.resume import command_of, is_finished, settings_of
 
         settings = settings_of(folder, parser, argv)
         command = command_of(folder) or command
@@ -52,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "--fold as well"
             )
         return _cross_validate(settings, command)
-    from learners.folder import go_on, shared_folder
-    from learners.resume import write_config
-    from learners.run import run
+    from learners.runs.finetuning import run
+    from learners.runs.folder import go_on, shared_folder
+    from learners.runs.resume import write_config
 
     with ranks.joined(speed.device), shared_folder(data.data, run_settings) as folder:
         write_config(folder, settings, command)
@@ -79,7 +80,7 @@ def _where(folder: Path) -> str:
 
 
 def _cross_validate(settings: Sequence[Any], command: str) -> int:
-    from learners.folds import cross_validate
+    from learners.runs.folds import cross_validate
 
     result = cross_validate(settings, command=command, log_to=_command.log_to_terminal)
     shown = [name for name in result.table if name == "fold" or name in SHOWN]

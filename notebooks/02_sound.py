@@ -41,15 +41,15 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from datasets import augment
-from datasets.blocks import items
-from datasets.cache import Item as Source
-from datasets.mel import hz_to_mel
-from datasets.recordings import cut
-from datasets.sounds import simulate
-from datasets.spectrogram import AudioRecipe
-from datasets.table import with_columns
-from learners.embed import embed
+from datasets.demos.sounds import simulate
+from datasets.drawings.pictures import Item as Source
+from datasets.drawings.windows import cut
+from datasets.loaders import augment
+from datasets.loaders.blocks import items
+from datasets.sound.mel import hz_to_mel
+from datasets.sound.recipe import AudioRecipe
+from datasets.tables.table import with_columns
+from learners.prediction.embedding import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})

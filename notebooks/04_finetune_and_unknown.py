@@ -35,18 +35,18 @@ from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_ba
 from fastai.torch_core import set_seed
 from PIL import Image
 
-from datasets.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.splits import assign_splits
-from datasets.table import load_table
-from learners.backbones import NetworkSpec, build
-from learners.bundle import Bundle, save_bundle
-from learners.callbacks import Ema
+from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.tables.splits import assign_splits
+from datasets.tables.table import load_table
 from learners.config import ConfidenceSettings, TrainSettings
-from learners.heldout import answer, calibrate
-from learners.learner import find_lr, fine_tune, make_learner
+from learners.evaluation.figures import figures
+from learners.evaluation.held_out import answer, calibrate
 from learners.machine import keep_memory
-from learners.measure import figures
-from learners.predictor import Predictor
+from learners.model.bundle import Bundle, save_bundle
+from learners.networks.backbones import NetworkSpec, build
+from learners.prediction.predictor import Predictor
+from learners.training.callbacks import Ema
+from learners.training.learner import find_lr, fine_tune, make_learner
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})

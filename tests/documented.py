@@ -118,7 +118,7 @@ def write_world(folder: Path) -> None:
     """All files that the documents speak of, under the names that they have there."""
     import soundfile
 
-    from learners.bundle import save_bundle
+    from learners.model.bundle import save_bundle
     from tests.app import sites
 
     photos = write_pictures(folder / "photos", per_class=12)

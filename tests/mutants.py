@@ -266,12 +266,12 @@ def write_models(folder: Path) -> None:
     """Model folders of a tiny network, one for each kind of file, each with a calibration."""
     import torch
 
-    from datasets.spectrogram import AudioRecipe
-    from datasets.strain_recipe import StrainRecipe
-    from learners.backbones import NetworkSpec, build
-    from learners.bundle import Bundle, save_bundle
-    from learners.confidence import Confidence
-    from learners.views import View
+    from datasets.sound.recipe import AudioRecipe
+    from datasets.strain.recipe import StrainRecipe
+    from learners.confidence.decision import Confidence
+    from learners.model.bundle import Bundle, save_bundle
+    from learners.model.views import View
+    from learners.networks.backbones import NetworkSpec, build
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from datasets.cache import Item
+from datasets.drawings.pictures import Item
 from datasets.errors import SecondhandError
 
 __all__ = ["Openings", "SecondhandError"]
@@ -23,7 +23,7 @@ class Openings:
     """The readers of the program, and two models to ask about files."""
 
     def __init__(self, models: Path, out: Path) -> None:
-        from learners.predictor import Predictor
+        from learners.prediction.predictor import Predictor
 
         self.models = models
         self.predictors = {kind: Predictor(models / kind) for kind in ("picture", "sound")}
@@ -77,7 +77,7 @@ class Openings:
         return lambda: self.model(path)
 
     def picture(self, path: Path, way: int) -> None:
-        from datasets.images import open_picture, pixels
+        from datasets.pictures.images import open_picture, pixels
 
         opened = open_picture(path, at_least=64 if way == 1 else 0)
         assert opened.mode == "RGB"
@@ -85,7 +85,7 @@ class Openings:
         assert pixels(opened.resize((8, 8))).shape == (3, 8, 8)
 
     def sound(self, path: Path, way: int) -> None:
-        from datasets import audio
+        from datasets.sound import audio
 
         info = audio.probe(path)
         signal, rate = audio.read_audio(path, longest=60, rate=8000 if way == 1 else None)
@@ -96,8 +96,8 @@ class Openings:
         assert np.abs(signal).max() <= 1
 
     def strain(self, path: Path, way: int) -> None:
-        from datasets.strain import read_strain
-        from datasets.strain_recipe import StrainRecipe
+        from datasets.strain.files import read_strain
+        from datasets.strain.recipe import StrainRecipe
 
         if way == 1:
             read = read_strain(path, at=1126259458.0, context=16.0)
@@ -110,7 +110,7 @@ class Openings:
         assert image.size[0] >= 1
 
     def table(self, path: Path, way: int) -> None:
-        from datasets.table import load_table, read_rows
+        from datasets.tables.table import load_table, read_rows
 
         if way == 0:
             frame, _ = read_rows(path)
@@ -138,7 +138,7 @@ class Openings:
 
     def model(self, path: Path) -> None:
         """Loaded, and if it is, asked about an input that suits it."""
-        from learners.predictor import Predictor
+        from learners.prediction.predictor import Predictor
 
         predictor = Predictor(path)
         size = predictor.bundle.preprocessing.size

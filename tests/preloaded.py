@@ -2,5 +2,10 @@
 
 from importlib import import_module
 
-for name in ("datasets.table", "datasets.strain_recipe", "learners.flags", "learners.predictor"):
+for name in (
+    "datasets.tables.table",
+    "datasets.strain.recipe",
+    "learners.flags",
+    "learners.prediction.predictor",
+):
     import_module(name)

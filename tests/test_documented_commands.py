@@ -62,7 +62,7 @@ def test_what_a_block_is() -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder; a run of `photos`, and a page at work over it, are made when a block needs them."""
-    from datasets import demos
+    from datasets.demos import sets as demos
 
     folder = tmp_path_factory.mktemp("world")
     write_world(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.serving import Limits, Served
-from learners.predictor import Predictor
+from learners.prediction.predictor import Predictor
 from tests.app.sites import bursts, tones, write_run
 
 LIMITS = Limits(megabytes=2, files=6, queue=40, keep=600.0)

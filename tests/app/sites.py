@@ -13,13 +13,13 @@ import soundfile
 import torch
 from torch import nn
 
-from datasets.recipe import Recipe
-from datasets.spectrogram import AudioRecipe
-from datasets.strain_recipe import StrainRecipe
-from learners.backbones import NetworkSpec, build
-from learners.bundle import Bundle, save_bundle
-from learners.confidence import Confidence
-from learners.predictor import Predictor
+from datasets.drawings.recipe import Recipe
+from datasets.sound.recipe import AudioRecipe
+from datasets.strain.recipe import StrainRecipe
+from learners.confidence.decision import Confidence
+from learners.model.bundle import Bundle, save_bundle
+from learners.networks.backbones import NetworkSpec, build
+from learners.prediction.predictor import Predictor
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 

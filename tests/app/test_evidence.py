@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 from app.about import about_html
 from app.evidence import Bought, Evidence
 from app.serving import Served
-from learners.predictor import Predictor
+from learners.prediction.predictor import Predictor
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen
 

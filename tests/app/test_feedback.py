@@ -10,7 +10,7 @@ import pytest
 import app.feedback
 from app.feedback import Feedback, check_label
 from datasets.errors import SecondhandError
-from datasets.table import load_table
+from datasets.tables.table import load_table
 from tests.app.sites import strain
 from tests.pictures import write_pictures
 

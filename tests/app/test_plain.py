@@ -18,7 +18,7 @@ from app.backend import Site
 from app.plain import routes
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
-from learners.predictor import Predictor
+from learners.prediction.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.app.test_api import close_to, hostile, pictures  # noqa: F401
 

@@ -26,9 +26,9 @@ from app.views import (
     table_html,
     without_paths,
 )
-from learners.confidence import Confidence
-from learners.predictor import Prediction
-from learners.temperature import Temperature
+from learners.confidence.decision import Confidence
+from learners.confidence.temperature import Temperature
+from learners.prediction.predictor import Prediction
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, "", [("cat", 0.97), ("dog", 0.03)], 0.4)

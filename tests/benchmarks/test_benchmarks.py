@@ -84,7 +84,7 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
 def test_it_runs_to_its_figures(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from datasets import cache
+    from datasets.drawings import pictures as cache
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), "--small"])

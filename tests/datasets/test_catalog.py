@@ -13,9 +13,9 @@ from PIL import Image
 
 from datasets import catalog
 from datasets.errors import BadFile, SecondhandError
-from datasets.splits import assign_splits
-from datasets.strain import read_strain
-from datasets.table import load_table
+from datasets.strain.files import read_strain
+from datasets.tables.splits import assign_splits
+from datasets.tables.table import load_table
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
 

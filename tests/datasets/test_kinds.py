@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from datasets.cache import PictureCache
-from datasets.spectrogram import AudioRecipe
-from datasets.table import load_table
+from datasets.drawings.pictures import PictureCache
+from datasets.sound.recipe import AudioRecipe
+from datasets.tables.table import load_table
 from tests.datasets.files import picture, reasons
 from tests.phones import avif, heic, m4a
 

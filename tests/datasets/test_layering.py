@@ -118,7 +118,7 @@ def test_libraries_work_beside_our_datasets(name: str) -> None:
         "assert page.fn('a') == 'A'\n",
     }[name]
     first = "import datasets, pathlib\n"
-    last = "import datasets.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
+    last = "import datasets.tables.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
     assert python(first + work + last).splitlines()[-1] == str(ROOT / "datasets")
 
 
@@ -153,7 +153,7 @@ def test_help_loads_nothing_heavy(
 
 def test_the_table_and_the_pictures_are_light() -> None:
     out = python(
-        "import sys, datasets.table, datasets.images, datasets.splits, datasets.checks, datasets.kinds\n"
+        "import sys, datasets.tables.table, datasets.pictures.images, datasets.tables.splits, datasets.tables.checks, datasets.kinds\n"
         f"print(*[name for name in {HEAVY} if name in sys.modules])"
     )
     assert out.strip() == ""

@@ -8,10 +8,10 @@ import pytest
 import soundfile
 from PIL import Image
 
-from datasets.cache import PictureCache
+from datasets.drawings.pictures import PictureCache
 from datasets.errors import SecondhandError
 from datasets.render import main, render
-from datasets.spectrogram import AudioRecipe
+from datasets.sound.recipe import AudioRecipe
 
 RATE = 8000
 

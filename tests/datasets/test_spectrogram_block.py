@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets import glitches, sounds
-from datasets.blocks import SignalAugmentation, SpectrogramBlock, dataloaders, items
-from datasets.cache import PictureCache
+from datasets.demos import glitches, sounds
+from datasets.drawings.pictures import PictureCache
+from datasets.drawings.windows import render_all
 from datasets.errors import SecondhandError
-from datasets.images import Preprocessing, pixels
-from datasets.recordings import render_all
-from datasets.spectrogram import RECIPES
+from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders, items
+from datasets.pictures.images import Preprocessing, pixels
+from datasets.sound.recipe import RECIPES
 
 LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), squish=True)
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from datasets import _workers, images
-from datasets._settling import BEHIND
-from datasets._workers import CRASHED, Apart, apart, in_parallel
+from datasets import processes as _workers
+from datasets._settling_in import BEHIND
 from datasets.errors import BadFile
-from datasets.table import load_table
+from datasets.pictures import images
+from datasets.processes import CRASHED, Apart, apart, in_parallel
+from datasets.tables.table import load_table
 from tests.datasets.files import picture, reasons
 
 pytestmark = pytest.mark.skipif(

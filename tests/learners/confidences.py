@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from learners.confidence import Confidence
+from learners.confidence.decision import Confidence
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from datasets.table import ItemTable
-from learners.answers import Prediction
-from learners.backbones import NetworkSpec, build
-from learners.bundle import Bundle, read_confidence
-from learners.confidence import Confidence
-from learners.heldout import Evaluation
+from datasets.tables.table import ItemTable
+from learners.confidence.decision import Confidence
+from learners.evaluation.held_out import Evaluation
+from learners.model.bundle import Bundle, read_confidence
+from learners.networks.backbones import NetworkSpec, build
+from learners.prediction.answers import Prediction
 
 WIDTH = 8
 

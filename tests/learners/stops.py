@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from fastai.callback.core import Callback
 
-from learners import members
 from learners.finetune import main
+from learners.training import members
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
          "--lr", "1e-2", "--workers", "0", "--precision", "fp32"]  # fmt: skip

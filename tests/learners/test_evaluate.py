@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 
 from datasets.errors import SecondhandError
-from learners.backbones import NetworkSpec, build
-from learners.bundle import Bundle, save_bundle
-from learners.compare import SCORES
+from learners.confidence.detectors import SCORES
 from learners.config import ConfidenceSettings, ScoreName, TrainSettings
 from learners.evaluate import main
-from learners.heldout import calibrate
-from learners.predictor import Predictor
+from learners.evaluation.held_out import calibrate
+from learners.model.bundle import Bundle, save_bundle
+from learners.networks.backbones import NetworkSpec, build
+from learners.prediction.predictor import Predictor
 from tests.datasets.files import sound
 from tests.pictures import write_pictures
 

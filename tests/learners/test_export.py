@@ -22,17 +22,17 @@ import pytest
 import torch
 from PIL import Image
 
-import learners.engine
-import learners.portable
+import learners.prediction.engine
+import learners.prediction.exporting
 from datasets.errors import SecondhandError
-from datasets.images import Preprocessing, open_picture, pixels
-from datasets.spectrogram import AudioRecipe, recipe_from_dict
-from datasets.strain_recipe import StrainRecipe
-from learners.bundle import Bundle, save_bundle
-from learners.confidence import Confidence
+from datasets.pictures.images import Preprocessing, open_picture, pixels
+from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.strain.recipe import StrainRecipe
+from learners.confidence.decision import Confidence
 from learners.export import main as export
-from learners.portable import export_onnx, export_torch, metadata, notes
-from learners.predictor import Predictor
+from learners.model.bundle import Bundle, save_bundle
+from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
+from learners.prediction.predictor import Predictor
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -231,7 +231,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     assert "no distance" in near
 
 
-class Forgetful(learners.portable.Portable):
+class Forgetful(learners.prediction.exporting.Portable):
     """Leaves the temperature out."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -239,7 +239,7 @@ class Forgetful(learners.portable.Portable):
         return logits.softmax(1), logits, features
 
 
-class OfTwo(learners.portable.Portable):
+class OfTwo(learners.prediction.exporting.Portable):
     """Right for two pictures alone."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -247,7 +247,7 @@ class OfTwo(learners.portable.Portable):
         return p.reshape(2, -1), logits.reshape(2, -1), features.reshape(2, -1)
 
 
-class Branching(learners.portable.Portable):
+class Branching(learners.prediction.exporting.Portable):
     """Depends on the values of its input, which no exporter follows."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -272,7 +272,7 @@ def test_what_answers_differently_is_thrown_away(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(learners.portable, "Portable", wrong)
+    monkeypatch.setattr(learners.prediction.exporting, "Portable", wrong)
     kept = tmp_path / "it"
     kept.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):
@@ -299,7 +299,9 @@ def test_the_command(small: Bundle, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_missing_package_is_named(
     small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learners._onnx.find_spec", lambda name: None if "script" in name else 1)
+    monkeypatch.setattr(
+        "learners.prediction.onnx.find_spec", lambda name: None if "script" in name else 1
+    )
     for work in (
         lambda: export_onnx(small, tmp_path / "x.onnx"),
         lambda: Predictor(small, engine="onnx"),

@@ -23,17 +23,18 @@ import pytest
 import soundfile
 from torch.utils.data import get_worker_info
 
-from datasets._workers import CRASHED
-from datasets.cache import PictureCache
+from datasets.drawings.pictures import PictureCache
 from datasets.errors import SecondhandError
-from datasets.spectrogram import AudioRecipe
-from learners import _command, steady
-from learners.bundle import load_bundle
+from datasets.processes import CRASHED
+from datasets.sound.recipe import AudioRecipe
+from learners import _command
 from learners.config import RunSettings
 from learners.finetune import main
-from learners.folder import go_on, run_folder
-from learners.lock import NAME, locked
-from learners.predictor import Predictor
+from learners.model.bundle import load_bundle
+from learners.prediction.predictor import Predictor
+from learners.runs.folder import go_on, run_folder
+from learners.runs.lock import NAME, locked
+from learners.training import seeding as steady
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
 
@@ -101,7 +102,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
 
 
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
-    from learners import run
+    from learners.runs import finetuning as run
 
     out = disk / "run"
     real = run.save_bundle
@@ -302,7 +303,8 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
 
 SIGNALLED = """
 import os, sys
-from learners import _command, bundle, finetune
+from learners import _command, finetune
+from learners.model import bundle
 real, number = bundle.save_file, int(sys.argv.pop(1))
 def save_file(*given, **named):
     real(*given, **named)
@@ -333,7 +335,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
 HOLDS = """
 import os, sys, time
 from pathlib import Path
-from learners.lock import locked
+from learners.runs.lock import locked
 with locked(Path(sys.argv[1])):
     if not os.fork():
         time.sleep(60)  # a worker that outlives its parent
@@ -375,7 +377,7 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
     def none(*given: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("learners.lock.fcntl.lockf", none)
+    monkeypatch.setattr("learners.runs.lock.fcntl.lockf", none)
     with caplog.at_level("WARNING"), locked(tmp_path):
         assert f"{tmp_path}: cannot be locked" in caplog.text
 

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.spectrogram import AudioRecipe
-from learners.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
-from tests.learners.test_bundle import make
+from datasets.sound.recipe import AudioRecipe
+from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
+from tests.learners.model.test_bundle import make
 
 ROOT = Path(__file__).parents[2]
 Spoil = Callable[[Path], None]
@@ -188,9 +188,9 @@ LOADED: dict[str, Spoil] = {
 
 PROGRAM = """
 import json, os, resource, sys
-from learners.bundle import load_bundle
-from learners.predictor import Predictor
-import timm, torchvision, datasets.spectrogram
+from learners.model.bundle import load_bundle
+from learners.prediction.predictor import Predictor
+import timm, torchvision, datasets.sound.recipe
 seen, recording = [], False
 WATCHED = ("open", "os.", "subprocess", "socket", "pickle", "exec", "compile", "shutil", "ctypes.dlopen", "webbrowser")
 def note(event, arguments):

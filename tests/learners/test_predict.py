@@ -18,12 +18,12 @@ import torch
 from PIL import Image
 
 from datasets.errors import SecondhandError
-from datasets.images import open_picture
-from learners.backbones import NetworkSpec, build
-from learners.bundle import Bundle, save_bundle
-from learners.confidence import Confidence
+from datasets.pictures.images import open_picture
+from learners.confidence.decision import Confidence
+from learners.model.bundle import Bundle, save_bundle
+from learners.networks.backbones import NetworkSpec, build
 from learners.predict import find_files, main
-from learners.predictor import Prediction
+from learners.prediction.predictor import Prediction
 from tests.learners.confidences import settings
 from tests.phones import avif, heic
 from tests.pictures import write_pictures

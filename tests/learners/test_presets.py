@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from datasets import catalog
-from datasets.spectrogram import RECIPES, AudioRecipe
-from datasets.strain_recipe import StrainRecipe
+from datasets.sound.recipe import RECIPES, AudioRecipe
+from datasets.strain.recipe import StrainRecipe
 from learners.config import FINETUNE, SignalSettings
 from learners.flags import PRESETS, check_keys, make_parser, parse
 

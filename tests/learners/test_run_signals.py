@@ -11,13 +11,13 @@ import pytest
 import soundfile
 import yaml
 
-from datasets import glitches
+from datasets.demos import glitches
 from datasets.errors import SecondhandError
-from datasets.spectrogram import AudioRecipe
+from datasets.sound.recipe import AudioRecipe
 from learners.config import DataSettings, SignalSettings
 from learners.finetune import main
-from learners.items import load_items
-from learners.predictor import Predictor
+from learners.prediction.predictor import Predictor
+from learners.runs.items import load_items
 
 RATE = 8000
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
@@ -96,9 +96,9 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
 
 
 def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.demos._PER_CLASS", {"glitches": 4})
+    monkeypatch.setattr("datasets.demos.sets._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
-    from datasets.table import load_table
+    from datasets.tables.table import load_table
 
     table = load_table("demo:glitches", noise=own[0]["path"])
     assert "SIMULATED glitches" in table.note

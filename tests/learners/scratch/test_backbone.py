@@ -13,20 +13,20 @@ from fastai.torch_core import set_seed
 from safetensors.torch import save_file
 from torch import nn
 
-from datasets.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.errors import SecondhandError
-from datasets.images import Preprocessing
-from datasets.splits import assign_splits
-from datasets.table import load_table
-from learners.backbones import NetworkSpec, build, native_size, parameter_groups
-from learners.bundle import load_bundle
-from learners.callbacks import History
+from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.pictures.images import Preprocessing
+from datasets.tables.splits import assign_splits
+from datasets.tables.table import load_table
 from learners.config import TrainSettings
 from learners.finetune import main
-from learners.heatmap import heatmap
-from learners.learner import fine_tune, make_learner
-from learners.predictor import Predictor
+from learners.model.bundle import load_bundle
+from learners.networks.backbones import NetworkSpec, build, native_size, parameter_groups
+from learners.prediction.gradcam import heatmap
+from learners.prediction.predictor import Predictor
 from learners.scratch.convnets import DigitsCNN
+from learners.training.callbacks import History
+from learners.training.learner import fine_tune, make_learner
 from tests.learners.scratch.agree import close, randomise
 from tests.pictures import write_pictures
 

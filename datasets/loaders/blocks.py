@@ -1,0 +1,243 @@
+"""Item table -> DataLoaders: the DataBlock pipelines of fastai, in one place.
+
+Pictures and signals differ in the block that opens a file and in what is varied, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from fastai.data.block import CategoryBlock, DataBlock, TransformBlock
+from fastai.data.core import DataLoaders
+from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
+from fastai.vision.augment import FlipItem
+from fastai.vision.core import PILImage
+from fasttransform import Transform
+from PIL import Image
+
+from datasets.drawings.decoded import DecodedPictures, Prepared
+from datasets.errors import SecondhandError
+from datasets.loaders.augment import spectrogram_tfms
+from datasets.loaders.transforms import Lighting, Normalised, TrainCrop
+from datasets.pictures.images import Preprocessing
+
+if TYPE_CHECKING:
+    from datasets.drawings.pictures import PictureCache
+    from datasets.drawings.recipe import Recipe
+
+NAN = float("nan")
+
+
+class Item(NamedTuple):
+    """One row of the item table, as light as a DataLoader's worker wants it."""
+
+    path: str
+    label: str
+    start: float = NAN
+    end: float = NAN
+    gps: float = NAN
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What a training picture may suffer.
+
+    Parameters
+    ----------
+    min_scale : smallest part of the picture's area that a random crop keeps, in (0, 1].
+    flip : mirror half of the pictures left to right. Off where left and right differ: text, digits.
+    lighting : largest change of brightness and contrast, 0 (none) to 1.
+    """
+
+    min_scale: float = 0.35
+    flip: bool = True
+    lighting: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_scale <= 1:
+            raise SecondhandError(f"min_scale {self.min_scale} is not in (0, 1]")
+        if not 0 <= self.lighting <= 1:
+            raise SecondhandError(f"lighting {self.lighting} is not in [0, 1]")
+
+
+class Finished(PILImage):
+    """A picture at the network's size, as prediction draws it."""
+
+
+class OpenPicture(Transform):
+    """Path -> upright RGB picture, through the same reader as prediction.
+
+    Validation's is finished with that; training's is large enough for a crop of it.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__()
+        self.prepared = prepared
+
+    def __call__(self, path: str, split_idx: int | None = None, **kwargs: Any) -> PILImage:
+        if split_idx == 1:
+            return Finished(self.prepared.open_for_validation(path))
+        return PILImage(self.prepared.open_for_training(path))
+
+
+def PictureBlock(
+    preprocessing: Preprocessing,
+    augmentation: Augmentation,
+    store: DecodedPictures | None = None,
+) -> TransformBlock:
+    """The block for pictures: opens, crops, mirrors, lights, and normalises for the backbone.
+
+    With a ``store`` each file is decoded once; the pixels are the same without one.
+    """
+    resampling = preprocessing.resampling
+    crop = TrainCrop(
+        preprocessing.size, min_scale=augmentation.min_scale, resamples=(resampling, resampling)
+    )
+    return TransformBlock(
+        type_tfms=[OpenPicture(Prepared(preprocessing, augmentation.min_scale, store))],
+        item_tfms=[
+            crop,
+            *([FlipItem(p=0.5)] if augmentation.flip else []),
+            *([Lighting(augmentation.lighting)] if augmentation.lighting else []),
+        ],
+        batch_tfms=[Normalised(preprocessing)],
+    )
+
+
+@dataclass(frozen=True)
+class SignalAugmentation:
+    """How much a training spectrogram is varied, 0 (not) to 2: `augment.spectrogram_tfms`."""
+
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength <= 2:
+            raise SecondhandError(f"strength {self.strength} is not in [0, 2]")
+
+
+class OpenSpectrogram(Transform):
+    """Item -> its picture out of the cache, drawn now if it is not there, at the network's size.
+
+    The whole of it, in training as in validation.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        preprocessing: Preprocessing,
+        cache: PictureCache,
+        store: DecodedPictures | None,
+    ) -> None:
+        super().__init__()
+        self.recipe, self.cache, self.store = recipe, cache, store
+        self.prepared = Prepared(preprocessing, 1.0, None)
+
+    def encodes(self, item: Item) -> PILImage:
+        stored = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
+        if self.store is None:
+            return PILImage(self._fitted(stored))
+        how = f"drawing {self.prepared.fitted}"
+        return PILImage(self.store.of_drawing(stored, how, lambda: self._fitted(stored)))
+
+    def _fitted(self, stored: Path) -> Image.Image:
+        with Image.open(stored) as picture:
+            return self.prepared.preprocessing.fit(picture.convert("RGB"))
+
+
+class SpectrogramBlock(TransformBlock):
+    """The block for sound and strain: their pictures out of the cache, varied as signals vary.
+
+    No flip, crop or change of light: time, frequency and level mean something in a spectrogram.
+
+    Parameters
+    ----------
+    recipe : how a signal is drawn.
+    preprocessing : with `squish`, for the edges of a spectrogram are data.
+    augmentation : how much training pictures are varied, on the batch.
+    cache : where pictures lie; `render_all` fills it beforehand, in parallel.
+    store : where their pixels lie at the network's size, so that each is decoded once.
+
+    Raises
+    ------
+    SecondhandError : preprocessing that would cut the picture.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        preprocessing: Preprocessing,
+        augmentation: SignalAugmentation,
+        cache: PictureCache,
+        store: DecodedPictures | None = None,
+    ) -> None:
+        if not preprocessing.squish:
+            raise SecondhandError(
+                "preprocessing for spectrograms needs squish=True: nothing is cut"
+            )
+        super().__init__(
+            type_tfms=[OpenSpectrogram(recipe, preprocessing, cache, store)],
+            batch_tfms=[
+                IntToFloatTensor(),
+                *spectrogram_tfms(recipe, strength=augmentation.strength),
+                Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
+            ],
+        )
+
+
+def dataloaders(
+    frame: pd.DataFrame,
+    block: TransformBlock,
+    classes: Sequence[str],
+    *,
+    bs: int = 32,
+    workers: int = 1,
+    path: str = ".",
+    device: str = "cpu",
+) -> DataLoaders:
+    """fastai DataLoaders over the rows whose split is train and valid.
+
+    Parameters
+    ----------
+    frame : item table with path, label and split.
+    block : the input's block; the target is a category out of ``classes``, in that order.
+    bs : batch size; a training set smaller than that is one batch.
+    workers : processes that open and augment files; 0 does it in this one.
+    path : folder that the learner writes to.
+
+    Returns
+    -------
+    ``dls.train`` shuffled, its last smaller batch dropped; ``dls.valid`` in the table's order.
+    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs].
+    """
+    rows = frame.loc[frame["split"].isin(["train", "valid"])]
+    valid = np.flatnonzero(rows["split"].eq("valid"))
+    datablock = DataBlock(
+        blocks=(block, CategoryBlock(vocab=list(classes), sort=False)),
+        # A picture is its path alone; of a signal also the span or the moment is needed.
+        get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
+        get_y=attrgetter("label"),
+        splitter=IndexSplitter(valid.tolist()),
+    )
+    n_train = len(rows) - len(valid)
+    return datablock.dataloaders(
+        items(rows),
+        path=path,
+        bs=max(1, min(bs, n_train)),
+        # Validation keeps no activations for a backward pass.
+        val_bs=2 * bs,
+        num_workers=workers,
+        device=device,
+    )
+
+
+def items(frame: pd.DataFrame) -> list[Item]:
+    """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
+    times = [frame.get(name, pd.Series(NAN, frame.index)) for name in ("start", "end", "gps")]
+    columns = (frame["path"], frame["label"], *times)
+    return [Item(*row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,274 @@
+"""Work spread over processes, of which one may die, or never end, without taking the rest with it."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+from datasets._settling_in import connections, settle_in, settle_quietly
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+X = TypeVar("X")
+R = TypeVar("R")
+
+CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
+AHEAD = 2  # chunks handed to each worker: one at work, one waiting
+PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
+FORKS = sys.platform == "linux"
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_parallel(
+    task: Callable[[list[T]], list[R]], chunks: Sequence[list[T]], workers: int | None, crashed: R
+) -> Iterator[tuple[int, list[R]]]:
+    """Apply `task` to each chunk: yields (number of the chunk, its answers) as they come.
+
+    Where processes are not forked one worker is none but this process: a fresh one costs seconds.
+
+    Parameters
+    ----------
+    task : picklable; gives one answer an item.
+    chunks : lists of items.
+    workers : processes; None for one a core.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    """
+    count = min(cores() if workers is None else workers, len(chunks))
+    if count <= 1 and not FORKS:
+        for number, chunk in enumerate(chunks):
+            yield number, task(chunk)
+        return
+    left = deque(range(len(chunks)))
+    while left:
+        running: dict[Future[list[R]], int] = {}
+        pool = _pool(count)
+        try:
+            while left or running:
+                while left and len(running) < AHEAD * count:
+                    running[pool.submit(task, chunks[left[0]])] = left[0]
+                    left.popleft()
+                done = wait(running, PATIENCE, return_when=FIRST_COMPLETED).done
+                if not done:
+                    _kill(pool)
+                for future in done:
+                    answers = future.result()
+                    yield running.pop(future), answers
+        except BrokenProcessPool:
+            suspects = sorted(running.values())
+            log.warning("a worker died; what it may have read is tried one file at a time")
+        else:
+            suspects = []
+        finally:
+            pool.shutdown(cancel_futures=True)
+        for number in suspects:
+            yield number, [_alone(_One(task), item, crashed) for item in chunks[number]]
+
+
+class Pending(NamedTuple, Generic[T, R]):
+    """Items that were handed to `Apart` together."""
+
+    items: list[T]
+    future: Future[list[R]]
+    pool: Executor
+
+
+class Apart(Generic[T, R]):
+    """Calls of one function in processes that may die, or never end, without harm to this one.
+
+    Where processes are not forked, in threads: a fresh process would import the caller's script.
+
+    Parameters
+    ----------
+    task : picklable, and what it gives too.
+    workers : processes, started at the first call.
+    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    """
+
+    def __init__(self, task: Callable[[T], R], workers: int, crashed: R) -> None:
+        self.task, self.workers, self.crashed = task, workers, crashed
+        self._pool: Executor | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the processes now: a fork holds all that is open, so best while little is."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._start()
+                self._pool.submit(os.getpid)
+
+    def ahead(
+        self, items: Iterable[X], count: int, *, of: Callable[[X], T], chunk: int = 1
+    ) -> Generator[tuple[X, R], None, None]:
+        """Each item with its answer, in order; about `count` are handed over before they are due.
+
+        Parameters
+        ----------
+        items : taken as they are needed.
+        of : what of an item the function is called with.
+        chunk : items that travel together. Each journey wakes threads on both sides: with pictures
+            it costs half as much as opening one.
+        """
+        left = iter(items)
+        waiting: deque[tuple[list[X], Pending[T, R]]] = deque()
+        try:
+            while True:
+                while len(waiting) * chunk < count and (taken := list(islice(left, chunk))):
+                    waiting.append((taken, self.submit([of(item) for item in taken])))
+                if not waiting:
+                    return
+                taken, pending = waiting.popleft()
+                yield from zip(taken, self.result(pending), strict=True)
+        finally:
+            for _, pending in waiting:
+                pending.future.cancel()
+
+    def submit(self, items: list[T]) -> Pending[T, R]:
+        """Hand items over together; `result` waits for their answers."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._start()
+            each = _Each(self.task)
+            try:
+                return Pending(items, self._pool.submit(each, items), self._pool)
+            except BrokenProcessPool:  # it died while nothing was waited for
+                _end(self._pool)
+                self._pool = self._start()
+                return Pending(items, self._pool.submit(each, items), self._pool)
+
+    def _start(self) -> Executor:
+        if not _may_fork():
+            return ThreadPoolExecutor(self.workers)
+        return _pool(self.workers, settle_quietly)
+
+    def close(self) -> None:
+        """End the processes, and wait until they have ended; another call starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            _end(pool)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def result(self, pending: Pending[T, R]) -> list[R]:
+        """The answers, waited for; of items that were in a dead pool, asked for once more, alone."""
+        try:
+            return pending.future.result(PATIENCE)
+        except TimeoutError:
+            if pending.future.done():  # the task's own error
+                raise
+            _kill(pending.pool)
+        except BrokenProcessPool:
+            pass
+        with self._lock:
+            mine = self._pool is pending.pool
+            if mine:
+                log.warning("a worker died; what it may have read is tried one file at a time")
+                self._pool = None
+        if mine:
+            _end(pending.pool)
+        may_fork = _may_fork()
+        return [
+            _alone(self.task, item, self.crashed) if may_fork else self.crashed
+            for item in pending.items
+        ]
+
+
+def _may_fork() -> bool:
+    """Not where children are forbidden, as in a cluster's worker: that one may die itself."""
+    return FORKS and not multiprocessing.current_process().daemon
+
+
+def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
+    """One call in a process of its own; in this one where processes are not forked."""
+    return _alone(task, item, crashed) if _may_fork() else task(item)
+
+
+class _Each(Generic[T, R]):
+    """A task for one item, for lists; a class, so that it can be pickled."""
+
+    def __init__(self, task: Callable[[T], R]) -> None:
+        self.task = task
+
+    def __call__(self, items: list[T]) -> list[R]:
+        return [self.task(item) for item in items]
+
+
+class _One(Generic[T, R]):
+    """A task for lists, for one item."""
+
+    def __init__(self, task: Callable[[list[T]], list[R]]) -> None:
+        self.task = task
+
+    def __call__(self, item: T) -> R:
+        return self.task([item])[0]
+
+
+def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
+    """The answer for one item from a process that may die."""
+    with _pool(1) as pool:
+        future = pool.submit(task, item)
+        try:
+            return future.result(PATIENCE)
+        except TimeoutError:
+            if future.done():
+                raise
+            _kill(pool)
+            return crashed
+        except BrokenProcessPool:
+            return crashed
+
+
+def _end(pool: Executor) -> None:
+    """End a pool, and wait for it.
+
+    As the interpreter ends it wakes the thread of each pool, by a pipe that a pool which is just
+    ending closes: `OSError: [Errno 9] Bad file descriptor`.
+    """
+    with suppress(RuntimeError):  # garbage may be collected in a thread of the pool: it cannot wait
+        pool.shutdown(cancel_futures=True)
+
+
+def _kill(pool: Executor) -> None:
+    """End processes that do not end by themselves; what they had is then broken."""
+    if isinstance(pool, ProcessPoolExecutor):
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+
+
+def _pool(
+    count: int, initializer: Callable[[frozenset[int]], None] | None = None
+) -> ProcessPoolExecutor:
+    """Workers; on Linux forked, as torch's loaders are: they are at work at once.
+
+    A fresh interpreter first imports for as long as a hundred pictures take.
+    """
+    context = multiprocessing.get_context("fork" if FORKS else "spawn")
+    held = frozenset(connections().values() if FORKS else ())  # before the pool has its own
+    return ProcessPoolExecutor(
+        count, mp_context=context, initializer=initializer or settle_in, initargs=(held,)
+    )

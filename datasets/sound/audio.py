@@ -1,0 +1,236 @@
+"""Open an audio file safely: WAV, FLAC, OGG, Opus, MP3 and AIFF through soundfile, M4A through av.
+
+A header is a claim. Every figure in it is held against the limits below and against the size of
+the file before anything is allocated, and samples are decoded block by block, so that a file that
+promises 80 GB costs no more than what it truly holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.sound.header import RATES, check_header, checked_size
+from datasets.sound.m4a import Mp4Sound, is_mp4
+
+log = logging.getLogger(__name__)
+
+MAX_SAMPLES = 2**28  # in one reading: 1 GiB of float32, 1.7 h at 44.1 kHz
+BLOCK = 2**20  # samples decoded at a time, over all channels
+_LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # their length is an estimate
+NO_SIGNAL = -60.0  # dBFS; quieter is no signal
+
+
+class AudioInfo(NamedTuple):
+    """What the header of a file says, checked: rate in Hz, channels, frames, duration in s."""
+
+    rate: int
+    channels: int
+    frames: int
+    duration: float
+
+
+def probe(path: str | os.PathLike[str]) -> AudioInfo:
+    """The rate, channels and length of an audio file, from its header alone.
+
+    Raises
+    ------
+    BadFile : not audio, a header beyond belief, or no samples.
+    """
+    with _open(path) as file:
+        return AudioInfo(file.samplerate, file.channels, file.frames, file.frames / file.samplerate)
+
+
+def read_audio(
+    path: str | os.PathLike[str],
+    *,
+    start: float = 0.0,
+    end: float | None = None,
+    longest: float | None = None,
+    rate: int | None = None,
+) -> tuple[NDArray[np.float32], int]:
+    """Samples between `start` and `end` seconds, as one channel.
+
+    Channels are averaged; where they cancel (the mean holds less than 1 % of the power that
+    unrelated channels would leave) the loudest channel is taken instead, and the log says so.
+
+    Parameters
+    ----------
+    path : WAV, FLAC, OGG, Opus, MP3, AIFF or M4A (AAC or Apple Lossless).
+    start, end : the span in seconds; an `end` of None, or beyond the file, is the file's end.
+    longest : of a longer span only so many seconds, from its middle.
+    rate : resample to this rate in Hz (soxr, high quality); None keeps the file's own.
+
+    Returns
+    -------
+    float32 [samples] in [-1, 1], and the rate in Hz.
+
+    Raises
+    ------
+    OutsideFile : it ends before `start`.
+    BadFile : unreadable, truncated, empty, not finite, or a header beyond belief.
+    SecondhandError : a span that is no span, or one too long to hold at once.
+    """
+    if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
+        raise SecondhandError(
+            f"{path}: span {start} s to {end} s: start must be >= 0 and end after it"
+        )
+    if rate is not None and not RATES[0] <= rate <= RATES[1]:
+        raise SecondhandError(f"rate={rate} Hz: must lie between {RATES[0]} and {RATES[1]}")
+    with _open(path) as file:
+        own = int(file.samplerate)
+        first = round(start * own)
+        last = file.frames if end is None else min(file.frames, round(end * own))
+        if first >= file.frames:
+            raise OutsideFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
+        count = max(last - first, 1)
+        if longest is not None and count > round(longest * own):
+            first += (count - round(longest * own)) // 2
+            count = max(round(longest * own), 1)
+        if max(count, count * (rate or own) // own) > MAX_SAMPLES:
+            raise SecondhandError(
+                f"{path}: {count / own:g} s at once is too much; read it in windows (start, end)"
+            )
+        signal = _mono(file, path, first, count)
+    if rate is not None and rate != own:
+        import soxr
+
+        signal = np.clip(soxr.resample(signal, own, rate), -1.0, 1.0)  # it overshoots at steps
+    return signal, rate or own
+
+
+def windows(
+    duration: float, window: float, overlap: float = 0.0, *, slack: float = 0.1
+) -> list[tuple[float, float]]:
+    """Cut a recording into windows that overlap.
+
+    Parameters
+    ----------
+    duration, window : seconds, above 0.
+    overlap : the part of a window that the next one shares, from 0 to below 1.
+    slack : a recording longer than the window by no more than this part of it is left whole.
+
+    Returns
+    -------
+    [(start, end), ...] in seconds. All are `window` long; the last is moved back to end with the
+    recording. A recording that fits into one is one span of its own length.
+    """
+    if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
+        raise SecondhandError(
+            f"duration={duration}, window={window}, overlap={overlap}: "
+            "needs duration > 0, window > 0, 0 <= overlap < 1"
+        )
+    if duration <= window * (1 + slack):
+        return [(0.0, duration)]
+    step = window * (1 - overlap)
+    count = math.ceil((duration - window) / step - 1e-9)
+    starts = [i * step for i in range(count)] + [duration - window]
+    return [(start, start + window) for start in starts]
+
+
+def loudness(signal: NDArray[np.floating], rate: int) -> float:
+    """Level of the loudest tenth of a second, in dB below full scale (RMS, without its offset).
+
+    A short call in a quiet recording is a signal; a constant offset of the microphone is none.
+
+    Parameters
+    ----------
+    signal : [samples] in [-1, 1].
+    rate : Hz.
+
+    Returns
+    -------
+    dBFS, at most 0; -inf for digital silence. A full-scale sine has -3.
+    """
+    size = min(max(rate // 10, 1), len(signal))
+    if size == 0:
+        return -math.inf
+    blocks = np.asarray(signal[: len(signal) // size * size]).reshape(-1, size)
+    power = np.einsum("ij,ij->i", blocks, blocks) / size - blocks.mean(axis=1) ** 2
+    loudest = float(power.max())
+    return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
+
+
+def is_silent(signal: NDArray[np.floating], rate: int) -> bool:
+    """Whether nothing in the signal reaches -60 dBFS: "no signal", whatever a network says."""
+    return loudness(signal, rate) < NO_SIGNAL
+
+
+@contextmanager
+def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A soundfile.SoundFile, or the like, whose header has been checked; errors become BadFile."""
+    import soundfile
+
+    size, head = checked_size(path)
+    try:
+        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fspath(path)) as file:
+            check_header(file, path, size)
+            yield file
+    except soundfile.LibsndfileError as error:
+        detail = str(error.error_string).rstrip(".").lower()
+        raise BadFile(
+            path, f"cannot be decoded ({detail}): damaged, truncated or not audio"
+        ) from None
+
+
+def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
+    """`count` frames from `first` on, averaged over the channels, or the loudest of them."""
+    channels = int(file.channels)
+    power = np.zeros(channels)
+    parts = []
+    for block in _blocks(file, path, first, count):
+        if channels == 1:
+            parts.append(block[:, 0])
+        else:
+            power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+            parts.append(block.mean(axis=1))
+    signal = np.concatenate(parts) if len(parts) != 1 else parts[0]
+    if channels > 1:
+        left = float(np.dot(signal, signal))
+        if left < 0.01 * power.sum() / channels**2:
+            loudest = int(power.argmax())
+            log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
+            chosen = [block[:, loudest] for block in _blocks(file, path, first, count)]
+            signal = np.concatenate(chosen)
+    return signal
+
+
+def _blocks(
+    file: Any, path: str | os.PathLike[str], first: int, count: int
+) -> Iterator[NDArray[np.float32]]:
+    """Decoded blocks float32 [frames, channels], finite and within full scale."""
+    if first or file.tell():
+        file.seek(first)
+    pcm16 = file.subtype == "PCM_16"  # the commonest by far; scaling it here is twice as fast
+    integer = file.subtype.startswith("PCM_")
+    done = 0
+    while done < count:
+        ask = min(count - done, max(BLOCK // file.channels, 1))
+        block = file.read(ask, dtype="int16" if pcm16 else "float32", always_2d=True)
+        if pcm16:
+            block = block.astype(np.float32)
+            block *= np.float32(1 / 32768)
+        elif not integer:
+            peak = float(np.abs(block).max(initial=0.0))
+            if not math.isfinite(peak):
+                raise BadFile(path, "holds NaN or infinite samples")
+            if peak > 4:  # 12 dB over: not an overshoot but another scale
+                raise BadFile(path, f"samples reach {peak:g}; full scale is 1: rescale the file")
+            if peak > 1:
+                block = np.clip(block, -1.0, 1.0)
+        yield block
+        done += len(block)
+        if len(block) < ask:
+            if done < (0.95 * count if file.format in _LOSSY else count) or not done:
+                raise BadFile(
+                    path, f"truncated: {count} samples are due from {first} on, {done} are there"
+                )
+            return

@@ -1,0 +1,265 @@
+"""Open a strain file safely: float64 [samples], rate, GPS start, what is missing around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil, floor, inf
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.strain.qscan import highest_frequency, qtransform
+from datasets.strain.source import Floats, Source
+from datasets.strain.whitening import settling, whiten
+
+#: Whitening needs this many seconds to know the noise: tile energies depend on it.
+SHORTEST_CONTEXT = 16.0
+#: Samples that stay the same for this long were not measured.
+_DEAD = 0.25
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Strain:
+    """A finite stretch of strain around a trigger.
+
+    Attributes
+    ----------
+    values : float64 [samples], dimensionless strain, all finite.
+    rate : samples a second.
+    start : GPS time of the first sample, in seconds.
+    trigger : GPS time that pictures are centred on.
+    path, detector : where it is from; the detector is "" where the file does not say.
+    gaps : GPS spans near the trigger that the file lacks (NaN, or dead).
+    quality : fraction of the seconds, 0..1, in which each data-quality bit is set, by its name.
+    """
+
+    values: Floats
+    rate: float
+    start: float
+    trigger: float
+    path: str = ""
+    detector: str = ""
+    gaps: tuple[Span, ...] = ()
+    quality: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return len(self.values) / self.rate
+
+
+@contextmanager
+def open_strain(
+    path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
+) -> Iterator[Source]:
+    """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
+
+    Parameters
+    ----------
+    rate, gps_start : of a text file whose header does not say.
+
+    Raises
+    ------
+    BadFile : not strain, or a file that must not be trusted.
+    SecondhandError : a GWF frame, and no library for it.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(8)
+    except OSError as error:
+        raise BadFile(path, f"cannot be read: {error.strerror or error}") from error
+    if not magic:
+        raise BadFile(path, "empty file")
+    if magic == b"\x89HDF\r\n\x1a\n":
+        from datasets.strain.hdf5 import open_hdf5
+
+        with open_hdf5(path) as source:
+            yield source
+    elif magic.startswith(b"IGWD"):
+        from datasets.strain.gwf import read_gwf
+
+        yield read_gwf(path)
+    else:
+        from datasets.strain.text import read_text
+
+        yield read_text(path, magic.startswith(b"\x1f\x8b"), rate, gps_start)
+
+
+def read_strain(
+    path: str | PathLike[str],
+    *,
+    at: float | None = None,
+    context: float = 32.0,
+    reach: float = 3.0,
+    within: Span | None = None,
+    qrange: Span = (4.0, 64.0),
+    frange: Span = (10.0, inf),
+    rate: float | None = None,
+    gps_start: float | None = None,
+) -> Strain:
+    """Read `context` seconds of strain around a trigger.
+
+    The span is centred on the trigger where the file allows, else moved; it is never filled up.
+
+    Parameters
+    ----------
+    path : GWOSC HDF5; text or gzip text, one number a line below a header with GWOSC's words
+        ("# 4096 samples per second", "# starting GPS 1126259446"); or GWF (extra `gw`).
+    at : GPS time of the trigger. None: the loudest tile of the file's Q-transform.
+    context : seconds to read, at least 16.
+    reach : seconds that must be there on either side of the trigger.
+    within : seconds from the start of the file between which the loudest tile is looked for.
+    qrange, frange : Q and band in Hz of that search; the band is cut to what the rate allows.
+    rate, gps_start : of a text file whose header does not say.
+
+    Raises
+    ------
+    OutsideFile : the trigger is not in it.
+    BadFile : not strain, or too much is missing; the seconds are named.
+    SecondhandError : a GWF frame and no library for it, or a context under 16 s.
+    """
+    if not SHORTEST_CONTEXT <= context <= 4096 or not 0 <= 2 * reach <= context:
+        raise SecondhandError(
+            f"a context of {context:g} s, with {reach:g} s on either side of the trigger, is not "
+            f"possible: {SHORTEST_CONTEXT:g} to 4096 s, 32 is usual"
+        )
+    with open_strain(path, rate=rate, gps_start=gps_start) as source:
+        if at is None:
+            at = _loudest(path, source, context, reach, within, qrange, frange)
+        return _around(path, source, float(at), context, reach)
+
+
+def _around(
+    path: str | PathLike[str], source: Source, at: float, context: float, reach: float
+) -> Strain:
+    rate = source.rate
+    trigger = (at - source.start) * rate  # in samples from here on
+    if not 0 <= trigger <= source.samples:
+        end = source.start + source.samples / rate
+        raise OutsideFile(
+            path, f"GPS {at:.3f} is outside, it covers {source.start:.3f} to {end:.3f}"
+        )
+    size = round(context * rate)
+    low = max(0, floor(trigger) - size)
+    high = min(source.samples, ceil(trigger) + size)
+    values = source.read(low, high)
+    good = _finite_runs(values, rate)
+    here = [(a, b) for a, b in good if a <= trigger - low <= b]
+    gaps = tuple(
+        (source.start + (low + a) / rate, source.start + (low + b) / rate)
+        for a, b in _between(good, len(values))
+    )
+    first, last = here[0] if here else (0, 0)
+    room = min(trigger - low - first, last - (trigger - low)) / rate
+    if not here or last - first < size or room < reach - 1 / rate:
+        spans = [f"{a:.3f}-{b:.3f}" for a, b in gaps]
+        if low == 0 or high == source.samples:
+            end = source.start + source.samples / rate
+            spans.append(f"all outside {source.start:.3f}-{end:.3f}, where the file ends")
+        raise BadFile(
+            path,
+            f"{context:g} s without gaps are needed around GPS {at:.3f}, {reach:g} s on either "
+            f"side; {(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side. "
+            f"Missing: GPS {', '.join(spans)}",
+        )
+    begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
+    start = source.start + (low + begin) / rate
+    return Strain(
+        values[begin : begin + size],
+        rate,
+        start,
+        at,
+        str(path),
+        source.detector,
+        gaps,
+        source.quality(start, start + context),
+    )
+
+
+def _loudest(
+    path: str | PathLike[str],
+    source: Source,
+    context: float,
+    reach: float,
+    within: Span | None,
+    qrange: Span,
+    frange: Span,
+) -> float:
+    """GPS time of the loudest tile of a file, whitened and transformed one context at a time."""
+    rate, size = source.rate, round(context * source.rate)
+    edge = max(reach, settling(rate))
+    band = (frange[0], min(frange[1], highest_frequency(rate, *qrange)))
+    wanted = within or (0.0, source.samples / rate)
+    runs = _all_runs(source)
+    # Neighbouring contexts overlap by the edges that neither of them can be searched in.
+    lost = ceil(2 * edge * rate)
+    starts = [
+        min(top, last - size)
+        for first, last in runs
+        if last - first >= size
+        for top in range(first, max(first + 1, last - lost), max(1, size - lost))
+    ]
+    best, time = -1.0, 0.0
+    for first in starts:
+        offset = first / rate
+        span = (max(edge, wanted[0] - offset), min(context - edge, wanted[1] - offset))
+        if span[0] < span[1]:
+            white = _whitened(path, source.read(first, first + size), rate)
+            peak = qtransform(white, rate, qrange=qrange, frange=band, search=span).peak
+            if peak.energy > best:
+                best, time = peak.energy, offset + peak.time
+    if best < 0:
+        longest = max((last - first for first, last in runs), default=0) / rate
+        raise BadFile(
+            path,
+            f"{context:g} s without gaps are needed, {edge:g} s of them on either side of a "
+            f"trigger between {wanted[0]:g} and {wanted[1]:g} s; the longest stretch has "
+            f"{longest:.3f} s of the file's {source.samples / rate:.3f} s",
+        )
+    return source.start + time
+
+
+def _all_runs(source: Source) -> list[tuple[int, int]]:
+    """`_finite_runs` of a whole file, a block at a time."""
+    runs: list[tuple[int, int]] = []
+    for top in range(0, source.samples, 1 << 20):
+        block = source.read(top, min(top + (1 << 20), source.samples))
+        for a, b in _finite_runs(block, source.rate):
+            if runs and runs[-1][1] == top + a:
+                runs[-1] = (runs[-1][0], top + b)
+            else:
+                runs.append((top + a, top + b))
+    return runs
+
+
+def _whitened(path: str | PathLike[str], values: Floats, rate: float) -> Floats:
+    """`whiten`, with BadFile for strain that has no noise to whiten."""
+    try:
+        return whiten(values, rate)
+    except ValueError as error:
+        raise BadFile(path, str(error)) from error
+
+
+def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:
+    """Stretches [first, last) that were measured: finite, and not the same value for long."""
+    good = np.isfinite(values)
+    same = np.flatnonzero(np.append(True, values[1:] != values[:-1]))  # where a new value begins
+    dead = max(2, round(_DEAD * rate))
+    lengths = np.diff(same, append=len(values))
+    for first, length in zip(same[lengths >= dead], lengths[lengths >= dead], strict=True):
+        good[first : first + length] = False
+    edges = np.flatnonzero(np.diff(good.astype(np.int8), prepend=0, append=0))
+    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
+
+
+def _between(runs: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """The stretches that `runs` leave out of 0..size."""
+    edges = [0, *(edge for run in runs for edge in run), size]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

@@ -1,0 +1,293 @@
+"""How strain is drawn: a frozen recipe, and the picture that it makes of a file."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.drawings.recipe import COLOUR_MAPS, Recipe, colour_table
+from datasets.errors import BadFile, SecondhandError, shown
+from datasets.processes import CRASHED, in_parallel
+from datasets.strain.files import SHORTEST_CONTEXT, Strain, open_strain, read_strain
+from datasets.strain.qscan import highest_frequency, qtransform
+from datasets.strain.whitening import settling, whiten
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+log = logging.getLogger(__name__)
+
+#: Layouts, and the views of each unless others are given, in seconds.
+LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
+COLOURS = ("grey", *COLOUR_MAPS)
+
+#: The plane is the one with the loudest tile within this many seconds of the trigger.
+_SEARCH = 0.25
+
+_BOUNDS = {
+    "context": (SHORTEST_CONTEXT, 256.0),
+    "qlow": (3.5, 256.0),
+    "qhigh": (3.5, 256.0),
+    "fmin": (1.0, 8192.0),
+    "fmax": (0.0, 32768.0),
+    "clip": (0.1, 1e6),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrainRecipe(Recipe):
+    """A Q-scan of whitened strain on a log2 frequency axis, low frequencies at the bottom.
+
+    Attributes
+    ----------
+    context : seconds that are whitened and transformed, 16 to 256. Tile energies depend on it.
+    qlow, qhigh : range of Q.
+    fmin, fmax : the band in Hz. `fmax` 0: 2048 Hz, or 1200 Hz in proportion to 4096 Hz sampling
+        where that is less; `infer` settles it for a set of files.
+    views : seconds around the trigger that a picture shows, 1 to 8 of them; none: by the layout.
+    layout : `channels`, three views as the red, green and blue channel, each with all the pixels;
+        `row`, the views side by side; `one`, a single view.
+    clip : normalised energy that is drawn brightest. 25.5 makes one grey level a tenth.
+    size : height and width of the whole picture, in pixels; one number makes it square.
+    colour : table for `row` and `one`: viridis, grey, magma, inferno, plasma or cividis.
+
+    Raises
+    ------
+    SecondhandError : a value out of range, named.
+    """
+
+    kind: ClassVar[str] = "strain"
+
+    context: float = 32.0
+    qlow: float = 4.0
+    qhigh: float = 64.0
+    fmin: float = 10.0
+    fmax: float = 0.0
+    views: tuple[float, ...] = ()
+    layout: str = "channels"
+    clip: float = 25.5
+    size: tuple[int, int] = (224, 224)
+    colour: str = "viridis"
+
+    def __post_init__(self) -> None:
+        settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
+        for name, (low, high) in _BOUNDS.items():
+            settle(self, name, _number(name, getattr(self, name), low, high))
+        for name, choices in (("layout", tuple(LAYOUTS)), ("colour", COLOURS)):
+            if getattr(self, name) not in choices:
+                raise _wrong(name, getattr(self, name), f"one of {', '.join(choices)}")
+        given = LAYOUTS[self.layout] if self.views in ((), []) else self.views
+        settle(self, "views", _views(given, self.context))
+        settle(self, "size", _size(self.size))
+        if self.qhigh < self.qlow:
+            raise _wrong("qhigh", self.qhigh, f"at least qlow, {self.qlow:g}")
+        if self.fmax and self.fmax < 2 * self.fmin:
+            raise _wrong("fmax", self.fmax, f"at least twice fmin, {self.fmin:g}")
+        if self.context * self.fmin < self.qhigh:
+            least = self.qhigh / self.context
+            raise _wrong("fmin", self.fmin, f"at least qhigh / context, {least:g}")
+        count = len(self.views)
+        if self.layout != "row" and count != len(LAYOUTS[self.layout]):
+            wanted = {"channels": "three views, as 0.5, 2, 4,", "one": "a single view"}[self.layout]
+            raise _wrong("views", self.views, f"{wanted} for the layout {self.layout}")
+        if self.layout == "row" and self.size[1] % count:
+            wide = -(-self.size[1] // count) * count
+            raise _wrong("size", self.size, f"as wide as {count} views can share: {wide}")
+
+    @classmethod
+    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
+        """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
+
+        The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s at least.
+        Of more than 50 files, 50 spread evenly over the list are looked at; files that cannot be
+        opened are passed over.
+
+        Parameters
+        ----------
+        paths : strain files.
+        given : settings that are not to be inferred.
+
+        Raises
+        ------
+        SecondhandError : no file can be opened (the first reason is given).
+        """
+        recipe = cls(**given)
+        if recipe.fmax and "context" in given:
+            return recipe
+        listed = list(paths)
+        rates: Counter[float] = Counter()
+        lengths: list[float] = []
+        reason = "none were given"
+        looked_at = [[path] for path in listed[:: ceil(len(listed) / 50) or 1]]
+        died: tuple[float, float] | str = CRASHED
+        for _, (found,) in in_parallel(_rates, looked_at, 1, died):
+            if isinstance(found, str):
+                reason = reason if rates or reason != "none were given" else found
+            else:
+                rates[found[0]] += 1
+                lengths.append(found[1])
+        if not rates:
+            raise SecondhandError(f"no strain file to infer the band from: {reason}")
+        rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
+        held = max(floor(sorted(lengths)[len(lengths) // 20]), SHORTEST_CONTEXT)
+        context = recipe.context if "context" in given else min(recipe.context, held)
+        return replace(recipe, fmax=recipe._band(rate)[1], context=context)
+
+    @property
+    def reach(self) -> float:
+        """Seconds of strain that must be there on either side of the trigger."""
+        return max(self.views) / 2 + settling(4096)
+
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        at: float | None = None,
+    ) -> Strain:
+        """The strain that a picture needs.
+
+        Parameters
+        ----------
+        path : a strain file.
+        start, end : seconds in the file between which the loudest tile is looked for.
+        at : GPS time of the trigger, instead of the loudest tile.
+
+        Raises
+        ------
+        BadFile : see `read_strain`.
+        """
+        within = None
+        if start is not None or end is not None:
+            within = (start or 0.0, float("inf") if end is None else end)
+        return read_strain(
+            path,
+            at=at,
+            context=self.context,
+            reach=self.reach,
+            within=within,
+            qrange=(self.qlow, self.qhigh),
+            frange=(self.fmin, self.fmax or 2048.0),
+        )
+
+    def moment(self, signal: Strain) -> float:
+        """GPS time in seconds of the trigger."""
+        return signal.trigger
+
+    def image(self, signal: Strain) -> Image.Image:
+        """The picture as Pillow stores it best: with a palette, or RGB for `channels`."""
+        from PIL import Image
+
+        levels = self.levels(signal)
+        if self.layout == "channels":
+            return Image.fromarray(np.stack(levels, axis=-1))
+        picture = Image.fromarray(np.concatenate(levels, axis=1))
+        picture.putpalette(colour_table(self.colour).tobytes())
+        return picture
+
+    def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
+        """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
+
+        Raises
+        ------
+        BadFile : no noise to whiten, or the strain does not cover the views.
+        """
+        height, width = self.size
+        bottom, top = self._band(signal.rate)
+        qrange = (self.qlow, self.qhigh)
+        limit = highest_frequency(signal.rate, *qrange)
+        axis = np.geomspace(bottom, top, height)
+        rows = int(np.count_nonzero(axis <= limit))
+        if rows < height:
+            _tell_of_band(signal.path, signal.rate, limit, top)
+        centre = signal.trigger - signal.start
+        try:
+            gram = qtransform(
+                whiten(signal.values, signal.rate),
+                signal.rate,
+                qrange=qrange,
+                frange=(bottom, float(axis[max(rows, 1) - 1])),
+                search=(centre - _SEARCH, centre + _SEARCH),
+            )
+            views = gram.images(
+                [(centre - view / 2, centre + view / 2) for view in self.views],
+                width=width // len(self.views) if self.layout == "row" else width,
+                height=rows,
+            )
+        except ValueError as error:
+            raise BadFile(signal.path, str(error)) from error
+        return [self._grey(view) for view in views]
+
+    def _band(self, rate: float) -> tuple[float, float]:
+        top = self.fmax or min(2048.0, rate * 1200 / 4096)
+        return self.fmin, max(top, 2 * self.fmin)
+
+    def _grey(self, energy: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Energies, lowest frequency first, to grey levels [height, width], highest first."""
+        grey = np.zeros((self.size[0], energy.shape[1]), dtype=np.uint8)
+        scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
+        grey[self.size[0] - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
+        return grey
+
+
+@lru_cache(maxsize=4096)
+def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
+    """Once a file, however many pictures are drawn of it."""
+    log.warning(
+        "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",
+        path,
+        rate,
+        limit,
+        top,
+    )
+
+
+def _rates(paths: list[str | os.PathLike[str]]) -> list[tuple[float, float] | str]:
+    """Samples a second and seconds of each file, or what is wrong with it."""
+    found: list[tuple[float, float] | str] = []
+    for path in paths:
+        try:
+            with open_strain(path) as source:
+                found.append((source.rate, source.samples / source.rate))
+        except BadFile as error:
+            found.append(str(error))
+    return found
+
+
+def _wrong(name: str, value: object, wanted: str) -> SecondhandError:
+    return SecondhandError(f"strain recipe: {name} is {shown(value)}; it must be {wanted}")
+
+
+def _number(name: str, value: object, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise _wrong(name, value, f"a number, {low:g} to {high:g}")
+    if not low <= value <= high:  # nor is NaN; a whole number may be too large for a float
+        raise _wrong(name, value, f"{low:g} to {high:g}")
+    return float(value)
+
+
+def _views(views: object, context: float) -> tuple[float, ...]:
+    if not isinstance(views, list | tuple) or not 1 <= len(views) <= 8:
+        raise _wrong("views", views, "1 to 8 lengths in seconds")
+    longest = context - 2 * settling(4096)
+    return tuple(_number("views", view, 0.05, longest) for view in views)
+
+
+def _size(size: object) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else size
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise _wrong("size", size, "height and width in pixels")
+    for side in pair:
+        if isinstance(side, bool) or not isinstance(side, int) or not 16 <= side <= 4096:
+            raise _wrong("size", size, "height and width in pixels, 16 to 4096 each")
+    return (int(pair[0]), int(pair[1]))

@@ -1,0 +1,93 @@
+"""Strangers: files of what a model is not to know. Nothing is trained or calibrated on them.
+
+They come as a folder of any nesting (what its folders are called is no matter), as a table of
+which the column ``path`` alone is needed, or as ``demo:NAME``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.errors import Rejected, SecondhandError
+from datasets.kinds import SUFFIXES, kind_of
+from datasets.tables.checks import TIME_COLUMNS, contents, usable
+from datasets.tables.labels import UNKNOWN
+from datasets.tables.table import files_below, read_rows, with_columns, with_times
+
+
+def load_strangers(
+    source: str | os.PathLike[str],
+    kind: str,
+    known: pd.DataFrame,
+    *,
+    check: Callable[[str], None] | None = None,
+    workers: int = 2,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The strangers that ``--unknown`` names, as an item table with the label ``unknown``.
+
+    Parameters
+    ----------
+    source : a folder, a ``.csv``, ``.tsv`` or ``.parquet`` file, or ``demo:NAME``.
+    kind : "picture", "sound" or "strain": what the known items are.
+    known : the items of the run with their splits; a copy of one of them is no stranger.
+    check : as in :func:`datasets.tables.table.load_table`.
+
+    Returns
+    -------
+    The table, and the files left out.
+
+    Raises
+    ------
+    SecondhandError : there is no such folder or file, or no usable file in it.
+    """
+    name = os.fspath(source)
+    rejected: list[Rejected] = []
+    if name.startswith("demo:"):
+        from datasets.demos.sets import write_demo
+
+        frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
+    elif Path(name).is_dir():
+        # Other kinds of file are somebody's notes.
+        files, rejected = files_below(name)
+        own = [file for file in files if kind_of(file) == kind]
+        frame = pd.DataFrame({"path": pd.Series(own, dtype=str)})
+    elif Path(name).exists():
+        frame, rejected = read_rows(Path(name), label=UNKNOWN)
+    else:
+        raise SecondhandError(f"--unknown {name}: there is no such folder or file")
+    frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
+    frame, copies = _without_copies(frame, known, workers)
+    rejected += bad + copies
+    if frame.empty:
+        left = (
+            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
+        )
+        raise SecondhandError(
+            f"--unknown {name}: no usable {kind} file in it{left}. Put files of what the model is "
+            "not to know there, or leave --unknown out"
+        )
+    return frame.reset_index(drop=True), rejected
+
+
+def _without_copies(
+    frame: pd.DataFrame, known: pd.DataFrame, workers: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Without the copies of known items, and one of each among themselves."""
+    both = pd.concat([known.assign(stranger=False), frame.assign(stranger=True)], ignore_index=True)
+    both["content"] = contents(both["path"], workers)
+    key = ["content", *TIME_COLUMNS]
+    origin = both.groupby(key, sort=False, dropna=False)[["path", "split"]].transform("first")
+    again = both["stranger"] & both.duplicated(key)
+    rejected = [
+        Rejected(path, f"a copy of {first}" + (f", which is in {split}" if split else ""))
+        for path, first, split in zip(
+            both["path"][again], origin["path"][again], origin["split"][again], strict=True
+        )
+    ]
+    kept = both.loc[both["stranger"] & ~again, frame.columns]
+    return kept.reset_index(drop=True), rejected

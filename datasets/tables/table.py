@@ -1,0 +1,346 @@
+"""Folder, CSV, Parquet, ``demo:NAME`` or a public set -> one table of items, all rejects listed.
+
+The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
+known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
+``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
+normalised (`datasets.tables.labels`); paths are left as they are, to the byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from datasets.errors import Rejected, SecondhandError, shown
+from datasets.kinds import SUFFIXES, kind_of
+from datasets.tables.cells import read_cells
+from datasets.tables.checks import TIME_COLUMNS, check_labels, usable, without_copies
+from datasets.tables.labels import UNKNOWN, clean_label
+
+__all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
+
+log = logging.getLogger(__name__)
+
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
+_SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "valid": "valid", "val": "valid", "validation": "valid",
+    "calibration": "calibration",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+@dataclass
+class ItemTable:
+    """The items of a run.
+
+    Attributes
+    ----------
+    frame : the items to learn from, one row each.
+    unknowns : the rows labelled ``unknown``.
+    rejected : what was left out, and why.
+    kind : "picture", "sound" or "strain".
+    source : what the user named.
+    note : a word on where the data came from, "" for the user's own; simulated data say so here.
+    near_duplicates : how many were found and kept on one side; "" where none were looked for.
+    """
+
+    frame: pd.DataFrame
+    unknowns: pd.DataFrame
+    kind: str
+    source: str
+    rejected: list[Rejected] = field(default_factory=list)
+    note: str = ""
+    near_duplicates: str = ""
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, sorted: their order is the order of a network's outputs."""
+        return sorted(self.frame["label"].unique())
+
+
+def load_table(
+    data: str | os.PathLike[str],
+    *,
+    kind: str = "auto",
+    noise: str | None = None,
+    check: Callable[[str], None] | None = None,
+    workers: int = 2,
+    learned: bool = True,
+) -> ItemTable:
+    """Read the item table that ``--data`` names.
+
+    Parameters
+    ----------
+    data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
+        ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
+        file with the columns path and label, and where it has them group, split, fold, of signals
+        start and end, of strain gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
+        which is fetched where no folder or file is called so.
+    kind : "picture", "sound", "strain", or "auto": what most of the files are.
+    noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
+        or a pattern.
+    check : called with each path, raises BadFile for one that cannot be used. The default decodes
+        pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
+    workers : threads that read files.
+    learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
+        they are: copies stay, and one class, or one file of a class, is enough.
+
+    Raises
+    ------
+    SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
+        of one file, labels that differ only in case or spaces, or times that are none.
+    """
+    source = os.fspath(data)
+    note = ""
+    if source.startswith("demo:"):
+        from datasets.demos.sets import write_demo
+
+        frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
+        rejected: list[Rejected] = []
+    elif noise is not None:
+        raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
+    else:
+        frame, rejected, note = _read_source(source)
+    if kind == "auto":
+        kind = _most_common_kind(frame["path"], source)
+    elif kind not in SUFFIXES:
+        raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
+    frame = with_columns(with_times(frame, kind, source))
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
+    rejected += bad
+    if learned:
+        frame, copies = without_copies(frame, workers)
+        rejected += copies
+    strangers = frame["label"].eq(UNKNOWN)
+    if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
+        check_labels(frame.loc[~strangers], source, rejected, learned=learned)
+    return ItemTable(
+        frame=frame.loc[~strangers].reset_index(drop=True),
+        unknowns=frame.loc[strangers].reset_index(drop=True),
+        kind=kind,
+        source=source,
+        rejected=rejected,
+        note=note,
+    )
+
+
+def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
+    """Lines that count what was left out by reason and name the first ``limit`` files."""
+    if not rejected:
+        return []
+    lines = [f"{len(rejected)} file(s) left out:"]
+    lines += [f"  {item.path}: {item.reason}" for item in rejected[:limit]]
+    if len(rejected) > limit:
+        lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
+    return lines
+
+
+def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """The rows of a folder, a file or a public set; a folder wins over a set of its name."""
+    from datasets import catalog
+
+    path, note = Path(source), ""
+    if path.exists():
+        if catalog.is_name(source):
+            note = f"the folder {source} that is here, not the public set of that name"
+        frame, rejected = _scan_folder(path) if path.is_dir() else read_rows(path)
+        return frame, rejected, note
+    if catalog.is_name(source):
+        frame, note = catalog.load(source)
+        return frame, [], note
+    raise SecondhandError(
+        f"--data {source}: there is no such folder or file, and it is none of the public sets "
+        f"{catalog.names()}"
+    )
+
+
+def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and visible(entry))
+    splits = {_SPLIT_NAMES.get(folder.name.lower()) for folder in folders}
+    rows: list[dict[str, str]] = []
+    rejected: list[Rejected] = []
+    if {"train", "valid"} <= splits or {"train", "test"} <= splits:
+        for folder in folders:
+            split = _SPLIT_NAMES.get(folder.name.lower())
+            if split is None:
+                rejected.append(Rejected(str(folder), "a folder beside train and valid: not read"))
+                continue
+            _scan_classes(folder, split, rows, rejected)
+    else:
+        _scan_classes(root, "", rows, rejected)
+    if not rows:
+        raise SecondhandError(
+            f"--data {root}: no class folder with files in it; put the files of each class into a "
+            "folder of its own, or name a CSV with the columns path,label"
+        )
+    return pd.DataFrame(rows), rejected
+
+
+def _scan_classes(
+    root: Path, split: str, rows: list[dict[str, str]], rejected: list[Rejected]
+) -> None:
+    for entry in sorted(root.iterdir()):
+        if not visible(entry):
+            continue
+        if not entry.is_dir():
+            rejected.append(Rejected(str(entry), "not in a class folder"))
+            continue
+        if not entry.name.strip():
+            rejected.append(Rejected(str(entry), "a folder whose name is no label"))
+            continue
+        files, bad = files_below(entry)
+        rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+        rejected += bad
+
+
+def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
+    """The user's files in a folder, however deep; and those that no table can name."""
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    paths = sorted((path for path in below if visible(Path(path))), key=Path)
+    files, bad = [], []
+    for path in paths:
+        name = path.encode("utf-8", "replace").decode()
+        if name == path:
+            files.append(path)
+        else:
+            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
+    return files, bad
+
+
+def visible(path: Path) -> bool:
+    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
+    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
+
+
+def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a table file, paths relative to it made whole; those without a path or label.
+
+    All cells are text, times too. The index is the row's number in the file, less 2.
+
+    ``label`` : of every row, whatever the file says or does not say.
+    """
+    cells = read_cells(path)
+    found = {name: _column(path, cells, name) for name in (*TEXT_COLUMNS, *TIME_COLUMNS)}
+    frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
+    if label:
+        frame["label"] = label
+    missing = [name for name in ("path", "label") if name not in frame]
+    if missing:
+        raise SecondhandError(
+            f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
+            "[,group][,split][,fold][,start][,end][,gps]"
+        )
+    for name in frame.columns.drop("path"):
+        frame[name] = frame[name].str.normalize("NFC").str.strip()
+    no_path = frame["path"].str.strip().eq("")
+    rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    no_label = ~no_path & frame["label"].eq("")
+    rejected += [
+        Rejected(str(frame.at[row, "path"]), f"no label (row {row + 2} of {path.name})")
+        for row in frame.index[no_label]
+    ]
+    frame = frame.loc[~no_path & ~no_label]
+    if frame.empty:
+        raise SecondhandError(f"{path}: no row has both a path and a label")
+    files = {cell: _named(path.parent, cell) for cell in frame["path"].unique()}
+    frame = frame.assign(path=frame["path"].map(files))
+    if "split" in frame:
+        # A run's own items.csv calls the strangers' part by their label.
+        frame["split"] = frame["split"].str.lower().replace(UNKNOWN, "")
+        wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
+        if wrong:
+            raise SecondhandError(
+                f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
+            )
+        frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
+    return frame, rejected
+
+
+def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
+    """The column of this name; else the one that is called so but for case and spaces."""
+    alike = [column for column in cells.columns if str(column).strip().lower() == name]
+    found = [column for column in alike if column == name] or alike
+    if len(found) > 1:
+        raise SecondhandError(
+            f"{path}: which column is {name!r}, {' or '.join(map(shown, found))}? Rename the other"
+        )
+    return found[0] if found else None
+
+
+def _named(base: Path, cell: str) -> str:
+    """The file that a cell of a table in the folder ``base`` names.
+
+    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
+    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
+    directory's: from there a run's items.csv names its files.
+    """
+    plain = cell.strip()
+    for name in (cell, plain, plain.replace("\\", "/")):
+        home = os.path.expanduser(name) if name.startswith("~/") else name
+        for path in (base / name, Path(home)):
+            if os.path.exists(path):
+                return str(path)
+    return str(base / plain)
+
+
+def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """All columns of an item table, in their order, with labels as they are meant."""
+    frame = frame.copy()
+    for name in TEXT_COLUMNS:
+        if name not in frame:
+            frame[name] = ""
+    for name in TIME_COLUMNS:
+        if name not in frame:
+            frame[name] = float("nan")
+    frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
+    return frame[[*TEXT_COLUMNS, *TIME_COLUMNS]].reset_index(drop=True)
+
+
+def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
+    """The rows of a table as read, with the times that files of this kind have as numbers.
+
+    Raises
+    ------
+    SecondhandError : a time is no number, or a start is not before its end; the row is named.
+    """
+    own = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
+    other = [name for name in TIME_COLUMNS if name in frame and name not in own]
+    said = [name for name in other if not frame[name].isin(["", np.nan]).all()]
+    if said:
+        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
+    frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
+    if {"start", "end"} <= {*own}:
+        for row in frame.index[frame["start"] >= frame["end"]][:1]:
+            start, end = frame.loc[row, ["start", "end"]]
+            raise SecondhandError(
+                f"{source}: start {start:g} is not before end {end:g} in row {row + 2}"
+            )
+    return frame
+
+
+def _seconds(cells: pd.Series, source: str) -> pd.Series:
+    """Numbers, NaN for empty cells."""
+    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
+        raise SecondhandError(
+            f"{source}: {cells.name} {shown(cells.at[row])} in row {row + 2} is not a number of "
+            "seconds"
+        )
+    return numbers
+
+
+def _most_common_kind(paths: Iterable[str], source: str) -> str:
+    counts = Counter(filter(None, map(kind_of, paths)))
+    if not counts:
+        known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
+    return counts.most_common(1)[0][0]

@@ -1,0 +1,293 @@
+"""Accept a prediction, or say "unknown", and why.
+
+A prediction is accepted where its calibrated probability reaches the threshold *and* its features
+are not unlike the training data:
+
+    logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
+    features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+
+Everything is fitted on the calibration split, which training has not seen. Numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, softmax
+from learners.confidence.detectors import SCORES, Combined, conformal_p, make_score, score_beside
+from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
+from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
+from learners.confidence.stored import check_alpha, read_stored
+from learners.confidence.temperature import Temperature, fit_temperature
+from learners.confidence.thresholds import (
+    Threshold,
+    check_threshold,
+    threshold_for_target,
+)
+from learners.files.checked import number_or_none
+
+AMBIGUOUS = "ambiguous"
+UNLIKE = "unlike training data"
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One entry an item. ``label`` is -1 where unknown; ``best`` is the best class all the same.
+
+    ``probability`` is the calibrated one of ``best``; ``reason`` is "" where accepted;
+    ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
+    known by the chosen score; ``probabilities`` is ``[n, classes]``.
+    """
+
+    label: Ints
+    best: Ints
+    probability: Floats
+    reason: list[str]
+    distance_p: Floats
+    known: Floats
+    probabilities: Floats
+
+
+@dataclass
+class Confidence:
+    """Temperature, threshold and distance of one model. Made by `fit` or `from_dict`.
+
+    ``threshold`` cuts ``threshold_on``: "probability", or the name of the score where a target
+    chose it. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
+    sets of classes, where they were asked for.
+    """
+
+    classes: int
+    temperature: Temperature
+    threshold: Threshold
+    threshold_on: str
+    alpha: float
+    score: str
+    notes: list[str] = field(default_factory=list)
+    sets: PredictionSets | None = None
+    _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
+    _knn: KNN | None = field(default=None, repr=False)
+    _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @classmethod
+    def fit(
+        cls,
+        logits_cal: ArrayLike,
+        labels_cal: ArrayLike,
+        features_cal: ArrayLike | None = None,
+        reference_features: ArrayLike | None = None,
+        *,
+        threshold: float = 0.95,
+        target_accuracy: float | None = None,
+        target_coverage: float | None = None,
+        score: str = "combined",
+        coverage: float | None = None,
+        alpha: float = 0.05,
+        seed: int = 0,
+        reference_logits: ArrayLike | None = None,
+        reference_labels: ArrayLike | None = None,
+        paths: Sequence[str] | None = None,
+    ) -> Confidence:
+        """Fit on calibration items (used for nothing else) and training features.
+
+        Parameters
+        ----------
+        logits_cal : ``[n, classes]``. labels_cal : ``[n]``. features_cal : ``[n, d]``.
+        reference_features : ``[m, d]``, of training items as prediction will see them (no
+            augmentation); at most 5000 are kept. Without these two the distance is off.
+        threshold : on the calibrated probability, 0 to 1; not used where a target is given.
+        target_accuracy : see `threshold_for_accuracy`. target_coverage : fraction of known items
+            to be accepted, the distance's refusals counted. Both cut ``score``.
+        score : one of `SCORES`. vim and mahalanobis also need ``reference_logits`` and
+            ``reference_labels``.
+        coverage : probability that a set of classes holds the right one (RAPS, 2009.14193); None
+            fits no sets.
+        alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
+        paths : names of the calibration items, for errors.
+        """
+        z = check_logits(logits_cal, paths=paths)
+        y = check_labels(labels_cal, *z.shape)
+        check_threshold(threshold)
+        check_alpha(alpha)
+        if target_accuracy is not None and target_coverage is not None:
+            raise SecondhandError("target accuracy and target coverage: give one of the two")
+        if score not in SCORES:
+            raise SecondhandError(f"score {score!r}: expected one of {', '.join(SCORES)}")
+        temperature = fit_temperature(z, y, paths=paths)
+        notes = [temperature.message] if temperature.message else []
+        z = z / temperature.value
+
+        knn, x, distance = None, None, np.empty(0)
+        passed = np.ones(len(z), dtype=bool)
+        if reference_features is None or features_cal is None:
+            notes.append("distance off: no reference features; strangers are told by logits")
+            if make_score(score).needs == "features":
+                notes.append(f"score {score} needs features: msp instead")
+                score = "msp"
+        else:
+            x = check_features(features_cal, len(z), paths=paths)
+            knn = KNN(seed=seed)
+            knn.fit(reference_features, z, y)
+            own = knn.score(x, z) if len(x) else np.empty(0)
+            distance = np.sort(own)
+            # Each item against the others: it would count itself as at least as far.
+            passed = np.searchsorted(distance, own, side="right") / max(len(own), 1) >= alpha
+            if alpha > 0 and 1 / (len(z) + 1) >= alpha:
+                needed = f"at least {np.floor(1 / alpha):.0f} calibration items, not {len(z)}"
+                notes.append(f"the distance cannot refuse yet: that needs {needed}")
+
+        scaled = reference_logits
+        if scaled is not None:
+            scaled = check_logits(scaled) / temperature.value
+        chosen = score_beside(score, seed, knn, reference_features, scaled, reference_labels)
+        known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
+        right = z.argmax(axis=1) == y
+        on = "probability"
+        if target_accuracy is None and target_coverage is None:
+            top = softmax(z).max(axis=1, initial=0)
+            accepted = passed & (top >= threshold)
+            cut = Threshold(
+                float(threshold),
+                float(accepted.mean()) if len(z) else float("nan"),
+                float(right[accepted].mean()) if accepted.any() else float("nan"),
+            )
+        else:
+            if score == "msp":
+                known = softmax(z).max(axis=1, initial=0)
+            else:
+                on = score
+            cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
+            if cut.message:
+                notes.append(cut.message)
+        sets = None
+        if coverage is not None:
+            sets = fit_prediction_sets(softmax(z), y, coverage=coverage)
+            notes += [sets.message] if sets.message else []
+        return cls(
+            z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
+        )
+
+    def with_threshold(self, value: float) -> Confidence:
+        """The same with another threshold on the calibrated probability, 0 to 1."""
+        cut = Threshold(check_threshold(value), float("nan"), float("nan"))
+        return replace(self, threshold=cut, threshold_on="probability")
+
+    def with_score(self, name: str) -> Confidence:
+        """The same with another score to rank by; the threshold stays on what it was.
+
+        Raises `SecondhandError` where the threshold cuts the old score, and for scores that the
+        model does not hold: of those that need features, it has ``knn`` and the one it was fitted
+        with.
+        """
+        if name == self.score:
+            return self
+        if self.threshold_on != "probability":
+            raise SecondhandError(
+                f"score {name}: the model's threshold is one on {self.score}; give a --threshold on "
+                "the probability too"
+            )
+        if name not in (found := self.scores()):
+            raise SecondhandError(
+                f"score {name!r} is none that this model holds: {', '.join(found)}. Fine-tune with "
+                f"--score NAME for another"
+            )
+        return replace(self, score=name, _score=self.scores()[name])
+
+    def scores(self) -> dict[str, Score]:
+        """All scores that can be had without the training items, ready to use."""
+        out = {self.score: self._score}
+        if self._knn is not None:
+            out["knn"] = self._knn
+        return out | {name: make_score(name) for name in LOGIT_SCORES}
+
+    def decide(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> Decisions:
+        """Judge ``logits [n, classes]`` and ``features [n, d]`` (unused if the distance is off).
+
+        Raises `SecondhandError` for another number of classes, for features that are missing though
+        the distance is on, and for values that are not finite (naming the file by ``paths``).
+        """
+        z = check_logits(logits, paths=paths) / self.temperature.value
+        if z.shape[1] != self.classes:
+            raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
+        n = len(z)
+        x, p = None, np.full(n, np.nan)
+        if self._knn is not None:
+            if features is None:
+                raise SecondhandError(
+                    "the distance is on, so features are needed beside the logits"
+                )
+            x = check_features(features, n, paths=paths)
+            near = self._knn.score(x, z)
+            p = conformal_p(self._distance, near)
+        probabilities = softmax(z)
+        best = probabilities.argmax(axis=1)
+        probability = probabilities[np.arange(n), best]
+        if isinstance(self._score, Combined) and self._knn is not None:
+            known = self._score.join({"msp": self._score.parts["msp"].score(x, z), "knn": near})
+        else:
+            known = self._score.score(x, z)
+        enough = probability if self.threshold_on == "probability" else known
+        enough = enough >= self.threshold.value
+        unlike = p < self.alpha  # nan: never
+        reason = np.where(unlike, UNLIKE, np.where(enough, "", AMBIGUOUS)).tolist()
+        label = np.where(enough & ~unlike, best, UNKNOWN)
+        return Decisions(label, best, probability, reason, p, known, probabilities)
+
+    def to_dict(self) -> dict[str, object]:
+        """The settings, fit for JSON. What is large is in `arrays`."""
+        temperature = {key: _plain(value) for key, value in asdict(self.temperature).items()}
+        threshold = {key: _plain(value) for key, value in asdict(self.threshold).items()}
+        return {
+            "classes": self.classes,
+            "temperature": temperature,
+            "threshold": threshold,
+            "threshold_on": self.threshold_on,
+            "alpha": self.alpha,
+            "score": self.score,
+            "distance": self._knn is not None,
+            "notes": list(self.notes),
+            "sets": None if self.sets is None else self.sets.to_dict(),
+        }
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """What belongs in ``reference.safetensors``; empty where the distance is off.
+
+        ``distance.reference [m, d]`` float32, rows of length 1; ``distance.calibration [n]``
+        float64, ascending; and what the score needs besides, under ``score.``.
+        """
+        out = {f"score.{key}": value for key, value in self._score.arrays().items()}
+        if self._knn is not None:
+            shared = "score.reference" if self.score == "knn" else "score.knn.reference"
+            out.pop(shared, None)  # the same neighbours, once
+            out["distance.reference"] = self._knn.reference
+            out["distance.calibration"] = self._distance
+        return out
+
+    @classmethod
+    def from_dict(
+        cls, settings: object, arrays: Mapping[str, ArrayLike] | None = None
+    ) -> Confidence:
+        """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
+
+        Without the arrays the distance is off, a score that needs them becomes msp, and ``notes``
+        say so; a threshold that was cut on that score cannot be kept, and is an error. Raises
+        `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
+        finite.
+        """
+        return cls(*read_stored(settings, arrays or {}))
+
+
+def _plain(value: object) -> object:
+    return number_or_none(value) if isinstance(value, float) else value

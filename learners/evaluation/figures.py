@@ -1,0 +1,281 @@
+"""How good the answers of an `Evaluation` are, as plain values for JSON.
+
+`measure` is the short list that a model folder keeps; `figures` is all of it. A split is judged by
+itself: *valid* has chosen the epoch and *calibration* has set the temperature and the threshold, so
+only *test* has had no part in the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from datasets.tables.table import UNKNOWN
+from learners.confidence.arrays import Floats, Ints, softmax
+from learners.confidence.detectors import make_score, score_figures
+from learners.confidence.thresholds import aurc, risk_coverage
+from learners.evaluation.calibration_metrics import (
+    calibration_figures,
+    clopper_pearson,
+    reliability,
+)
+from learners.evaluation.held_out import Evaluation
+from learners.model.bundle import Bundle, read_confidence
+
+#: Which split the figures of calibration and refusal are of: the first that is there.
+HONEST = ("test", "valid", "calibration")
+MAX_POINTS = 400  # of a curve, as it is stored
+BINS = 30  # of a histogram of scores
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model's logits say of the items that it could judge.
+
+    Attributes
+    ----------
+    rows : place of each among the evaluation's predictions.
+    labels : index of the true class; -1 for strangers and for labels that the model does not have.
+    best : index of the answered class.
+    logits : [n, classes], divided by the temperature.
+    before, after : probabilities [n, classes], without and with the temperature.
+    known : the model's own score, higher for items like those it knows.
+    gate : what the threshold cuts: the top calibrated probability, or ``known``.
+    score : the name of the model's own score.
+    """
+
+    rows: Ints
+    labels: Ints
+    best: Ints
+    logits: Floats
+    before: Floats
+    after: Floats
+    known: Floats
+    gate: Floats
+    score: str
+
+    def where(self, mask: NDArray[np.bool_]) -> Judged:
+        """The items where ``mask [n]`` is true."""
+        parts = {name: value for name, value in vars(self).items() if name != "score"}
+        return replace(self, **{name: value[mask] for name, value in parts.items()})
+
+
+def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
+    """The probabilities and scores of the items that have logits, in the order of the rows."""
+    classes = len(bundle.classes)
+    logits = np.asarray(evaluation.logits, np.float64)
+    if logits.shape[1] != classes:  # nothing could be judged, so no width was known
+        logits = np.full((len(logits), classes), np.nan)
+    rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
+    confidence = read_confidence(bundle.confidence, bundle.reference, classes)
+    features = evaluation.features[rows] if confidence.to_dict()["distance"] else None
+    numbers = {name: i for i, name in enumerate(bundle.classes)}
+    frame = evaluation.predictions.iloc[rows]
+    truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)
+    labels: Ints = np.asarray(truths, dtype=np.int64)
+    if not len(rows):
+        none, flat = np.empty((0, classes)), np.empty(0)
+        return Judged(rows, labels, labels, none, none, none, flat, flat, confidence.score)
+    decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
+    gate = decided.probability if confidence.threshold_on == "probability" else decided.known
+    return Judged(
+        rows=rows,
+        labels=labels,
+        best=decided.best,
+        logits=logits[rows] / confidence.temperature.value,
+        before=softmax(logits[rows]),
+        after=decided.probabilities,
+        known=decided.known,
+        gate=gate,
+        score=confidence.score,
+    )
+
+
+def measure(predictions: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy on each part held out, and how much of it is accepted; ``_interval`` is beside each.
+
+    Files that could not be judged count as wrong and as refused. Intervals are exact binomial ones
+    (Clopper and Pearson) at 95 %.
+    """
+    metrics: dict[str, Any] = {}
+
+    def add(name: str, hits: pd.Series) -> None:
+        found = rate(int(hits.sum()), len(hits))
+        metrics[name] = found["value"]
+        metrics[f"{name}_interval"] = [found["low"], found["high"]]
+
+    for split, rows in predictions.groupby("split"):
+        accepted = rows["label"].ne(UNKNOWN)
+        if split == UNKNOWN:
+            add("unknown_accepted", accepted)
+        else:
+            right = rows["best"].eq(rows["truth"])
+            add(f"{split}_accuracy", right)
+            add(f"{split}_coverage", accepted)
+            if accepted.any():
+                add(f"{split}_accuracy_of_accepted", right[accepted])
+        metrics[f"{split}_items"] = len(rows)
+    return metrics
+
+
+def figures(
+    evaluation: Evaluation, bundle: Bundle, *, judged: Judged | None = None
+) -> dict[str, Any]:
+    """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).
+
+    Parameters
+    ----------
+    judged : of the same evaluation and bundle, where it has been worked out already.
+
+    Returns
+    -------
+    ``metrics`` (of `measure`); ``judged_on``, the split that the figures below are of;
+    ``splits``: for each, items, items judged, ``accuracy``, ``coverage`` and
+    ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
+    before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
+    ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
+    model has chosen; ``strangers`` (None without any): AUROC, FPR95 and OSCR of the model's own
+    score and of ``msp``, the histograms of the first; ``classes``: of `class_table`.
+    """
+    predictions = evaluation.predictions
+    judged = judge(evaluation, bundle) if judged is None else judged
+    names = [str(name) for name in predictions["split"].unique() if name != UNKNOWN]
+    main = next((name for name in (*HONEST, *names) if name in names), None)
+    split = predictions["split"].to_numpy()[judged.rows]
+    chosen = judged.where(split == main)
+    known = predictions.loc[predictions["split"].ne(UNKNOWN)]
+    found: dict[str, Any] = {
+        "metrics": measure(predictions),
+        "judged_on": main,
+        "splits": {name: _split(predictions, judged, name) for name in sorted(names)},
+        "reliability": _reliability(chosen),
+        "risk_coverage": _risk_coverage(chosen, predictions, main),
+        "strangers": _strangers(chosen, judged.where(split == UNKNOWN), predictions),
+        "classes": class_table(known, bundle.classes).to_dict("records"),
+    }
+    return dict(plain(found))
+
+
+def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+    """Precision, recall, F1 and the number of items of each class, of the best class's answers."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    if known.empty:
+        precision = recall = f1 = np.zeros(len(classes))
+        support = np.zeros(len(classes), int)
+    else:
+        precision, recall, f1, support = precision_recall_fscore_support(
+            known["truth"].astype(str), known["best"].astype(str), labels=classes, zero_division=0
+        )
+    return pd.DataFrame(
+        {"class": classes, "precision": precision, "recall": recall, "f1": f1, "items": support}
+    )
+
+
+def rate(hits: int, n: int) -> dict[str, float]:
+    """``hits`` out of ``n`` with exact 95 % limits; nan of nothing."""
+    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
+    return {"value": hits / n if n else math.nan, "low": float(low), "high": float(high)}
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: lists and numbers, None for what is not finite."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
+    rows = predictions.loc[predictions["split"].eq(name)]
+    right = rows["best"].eq(rows["truth"])
+    accepted = rows["label"].ne(UNKNOWN)
+    here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
+    labelled = here.where(here.labels >= 0)
+    both: dict[str, Any] = {"before": None, "after": None}
+    if len(labelled.rows):
+        for when in both:
+            both[when] = calibration_figures(getattr(labelled, when), labelled.labels)
+    return {
+        "items": len(rows),
+        "judged": len(here.rows),
+        "accuracy": rate(int(right.sum()), len(rows)),
+        "coverage": rate(int(accepted.sum()), len(rows)),
+        "accuracy_of_accepted": rate(int(right[accepted].sum()), int(accepted.sum())),
+        "calibration": both,
+        "aurc": aurc(here.gate, here.best == here.labels),
+    }
+
+
+def _reliability(judged: Judged) -> dict[str, Any] | None:
+    here = judged.where(judged.labels >= 0)
+    if not len(here.rows):
+        return None
+    return {when: reliability(getattr(here, when), here.labels) for when in ("before", "after")}
+
+
+def _risk_coverage(
+    judged: Judged, predictions: pd.DataFrame, name: str | None
+) -> dict[str, Any] | None:
+    """The point is where the answers were cut: also by the distance, so it may lie off the curve."""
+    if not len(judged.rows):
+        return None
+    right = judged.best == judged.labels
+    curve = risk_coverage(judged.gate, right)
+    kept = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
+    accepted = predictions["label"].ne(UNKNOWN).to_numpy()[judged.rows]
+    return {
+        "coverage": curve.coverage[kept],
+        "risk": curve.risk[kept],
+        "threshold": curve.threshold[kept],
+        "aurc": aurc(judged.gate, right),
+        "point": {
+            "coverage": float(accepted.mean()),
+            "risk": float((~right[accepted]).mean()) if accepted.any() else math.nan,
+        },
+    }
+
+
+def _strangers(
+    known: Judged, strangers: Judged, predictions: pd.DataFrame
+) -> dict[str, Any] | None:
+    rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
+    if rows.empty:
+        return None
+    right = known.best == known.labels
+    msp = make_score("msp")
+    by_name = {
+        strangers.score: (known.known, strangers.known),
+        "msp": (msp.score(None, known.logits), msp.score(None, strangers.logits)),
+    }
+    if len(known.rows) + len(strangers.rows):
+        edges = np.histogram_bin_edges(np.r_[known.known, strangers.known], BINS)
+    else:
+        edges = np.linspace(0, 1, BINS + 1)
+    return {
+        "items": len(rows),
+        "judged": len(strangers.rows),
+        "accepted": rate(int(rows["label"].ne(UNKNOWN).sum()), len(rows)),
+        "score": strangers.score,
+        "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
+        "histogram": {
+            "edges": edges,
+            "known": np.histogram(known.known, edges)[0],
+            "unknown": np.histogram(strangers.known, edges)[0],
+        },
+    }

@@ -1,0 +1,125 @@
+"""What a run does with the items it held out: calibrate on them, and answer them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+
+from datasets.drawings.pictures import Item as Source
+from datasets.loaders.blocks import items
+from datasets.tables.table import ItemTable
+from learners.confidence.decision import Confidence
+from learners.confidence.detectors import Items, known_labels
+from learners.config import ConfidenceSettings, TrainSettings
+from learners.model.bundle import Bundle
+from learners.prediction.answers import Floats, Prediction, stacked
+from learners.prediction.predictor import Predictor
+
+log = logging.getLogger(__name__)
+
+#: Training items whose features a model carries, for the distance.
+REFERENCE_ITEMS = 5000
+
+
+@dataclass
+class Evaluation:
+    """What a model says of labelled items, and what it rests on; one row an item in each.
+
+    Attributes
+    ----------
+    predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the
+        ``split``, which is "unknown" for strangers, and ``gps``.
+    logits : float32 [n, classes]; NaN for items that could not be judged.
+    features : float32 [n, width], of the body, pooled; NaN likewise.
+    """
+
+    predictions: pd.DataFrame
+    logits: Floats
+    features: Floats
+
+
+def calibrate(
+    bundle: Bundle,
+    frame: pd.DataFrame,
+    rows: pd.DataFrame,
+    settings: ConfidenceSettings,
+    train: TrainSettings,
+) -> Items:
+    """Set the bundle's temperature, threshold and distance from the calibration split.
+
+    The distance is to the training items as prediction sees them: not augmented, and of long
+    recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
+    are returned, their logits divided by the temperature.
+    """
+    predictor = Predictor(bundle)
+    held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
+    reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
+    fitted = Confidence.fit(
+        held.logits,
+        known_labels(held),
+        held.features,
+        reference.features,
+        threshold=settings.threshold,
+        target_accuracy=settings.target_accuracy,
+        target_coverage=settings.target_coverage,
+        score=settings.score,
+        coverage=settings.coverage,
+        seed=train.seed,
+        reference_logits=reference.logits,
+        reference_labels=reference.labels,
+        paths=paths,
+    )
+    bundle.confidence = dict(fitted.to_dict())
+    bundle.reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+    log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
+    for note in fitted.notes:
+        log.info("  %s", note)
+    return replace(reference, logits=reference.logits / fitted.temperature.value)
+
+
+def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The training rows whose features a model carries, in the order of the features."""
+    trained = rows.loc[rows["split"].eq("train")]
+    if len(trained) > REFERENCE_ITEMS:
+        trained = trained.sample(REFERENCE_ITEMS, random_state=seed)
+    return trained
+
+
+def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Items, list[str]]:
+    """What the network makes of labelled rows, without those it cannot judge; and their paths."""
+    numbers = {name: i for i, name in enumerate(predictor.classes)}
+    answers = list(predictor.answers(sources(frame), bs=bs))
+    good = [n for n, found in enumerate(answers) if found.logits is not None]
+    logits, features = stacked([answers[n] for n in good], len(numbers))
+    labels = np.array([numbers[frame["label"].iloc[n]] for n in good], dtype=np.int64)
+    items = Items(logits.astype(np.float64), labels, features)
+    return items, [answers[n].prediction.path for n in good]
+
+
+def answer(
+    bundle: Bundle,
+    table: ItemTable,
+    bs: int,
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+) -> Evaluation:
+    """The bundle's own answers for everything held out, through the predictor that users get."""
+    held = table.frame.loc[table.frame["split"].ne("train")]
+    held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
+    predictor = Predictor(bundle, device=device)
+    answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
+    frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
+    frame = frame.drop(columns=["windows", "set"])
+    frame["truth"], frame["split"] = held["label"], held["split"]
+    frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
+    return Evaluation(frame, *stacked(answers))
+
+
+def sources(frame: pd.DataFrame) -> list[Source]:
+    """The rows as what the predictor is asked: files, with a span or a moment where they have one."""
+    return [Source(item.path, item.start, item.end, item.gps) for item in items(frame)]

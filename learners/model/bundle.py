@@ -1,0 +1,299 @@
+"""The model folder: safetensors, JSON and a model card. Opening one runs nobody's code.
+
+``config.json``
+    format version, network, classes, preprocessing, recipe, confidence, provenance, metrics and
+    the SHA-256 of the other files.
+``model.safetensors``
+    the weights, under the names of :func:`learners.networks.backbones.build`; those of an ensemble's
+    members under ``members.0.``, ``members.1.``, …
+``reference.safetensors``
+    what the distance to the training data is measured against.
+``README.md``
+    a model card that the Hugging Face hub understands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from datasets.errors import BadFile, SecondhandError
+from datasets.pictures.images import Preprocessing
+from datasets.sound.recipe import recipe_from_dict
+from datasets.tables.checks import MAX_LABEL
+from learners.confidence.decision import Confidence
+from learners.files.replace import disk_error
+from learners.model.card import model_card
+from learners.model.tensors import (
+    check_file,
+    check_head,
+    fill,
+    no_larger_than,
+    once_each,
+    plain,
+    read_tensors,
+    sha256,
+)
+from learners.model.views import PLAIN, View, read_views
+from learners.networks.backbones import Network, NetworkSpec, build
+
+#: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
+FORMAT = 2
+MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
+CONFIG, WEIGHTS, REFERENCE, CARD = (
+    "config.json",
+    "model.safetensors",
+    "reference.safetensors",
+    "README.md",
+)
+_MAX_JSON = 8 << 20
+_MAX_CLASSES = 100_000
+_KEYS = {
+    "format", "network", "classes", "preprocessing", "recipe", "overlap", "views", "confidence",
+    "provenance", "metrics", "hashes",
+}  # fmt: skip
+
+
+@dataclass
+class Bundle:
+    """A model, whole.
+
+    Attributes
+    ----------
+    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32.
+    spec : how to build it.
+    classes : the label of each logit.
+    preprocessing : picture -> input.
+    recipe : how a signal is drawn, as JSON; None for pictures.
+    overlap : the part of a long recording's window that the next one shares, 0 to 0.95.
+    views : how each input is looked at; the answers for them are averaged.
+    confidence : settings of temperature, threshold and distance, as JSON.
+    reference : tensors that the distance needs; may be empty.
+    provenance, metrics : what it was trained on and what it reached, as JSON.
+    """
+
+    network: Network
+    spec: NetworkSpec
+    classes: list[str]
+    preprocessing: Preprocessing
+    recipe: dict[str, Any] | None = None
+    overlap: float = 0.25
+    views: tuple[View, ...] = (PLAIN,)
+    confidence: dict[str, Any] = field(default_factory=dict)
+    reference: dict[str, Tensor] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
+    """Write a model folder beside ``folder``, then put it in its place: whole or not at all."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        beside.chmod(0o755)
+        save_file(plain(bundle.network.state_dict()), beside / WEIGHTS)
+        save_file(plain(bundle.reference), beside / REFERENCE)
+        config = {
+            "format": FORMAT,
+            "network": dataclasses.asdict(bundle.spec),
+            "classes": bundle.classes,
+            "preprocessing": dataclasses.asdict(bundle.preprocessing),
+            "recipe": bundle.recipe,
+            "overlap": bundle.overlap,
+            "views": [dataclasses.asdict(view) for view in bundle.views],
+            "confidence": bundle.confidence,
+            "provenance": bundle.provenance,
+            "metrics": bundle.metrics,
+            "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
+        }
+        text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
+        (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
+        card = model_card(
+            bundle.spec.backbone,
+            bundle.classes,
+            bundle.preprocessing.size,
+            bundle.metrics,
+            bundle.provenance,
+        )
+        (beside / CARD).write_text(card, encoding="utf-8")
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
+            try:
+                os.replace(folder, old / "it")
+                os.replace(beside, folder)
+            except BaseException:
+                if (old / "it").exists():
+                    os.replace(old / "it", folder)
+                old.rmdir()
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(beside, folder)
+    except SafetensorError as error:
+        raise disk_error(folder, error) from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
+    """Read a model folder, trusting nothing in it.
+
+    Raises
+    ------
+    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown
+        backbone, or tensors that are not those of the network. One error, naming the file.
+    """
+    folder = Path(folder)
+    config = _read_config(folder)
+    hashes = _mapping(config, "hashes", folder)
+    for name in (WEIGHTS, REFERENCE):
+        check_file(folder / name)
+        if hashes.get(name) != sha256(folder / name):
+            raise BadFile(
+                folder / name,
+                "its content is not what config.json says: damaged or changed; copy the folder anew",
+            )
+    classes = config["classes"]
+    if not (
+        isinstance(classes, list)
+        and 2 <= len(classes) <= _MAX_CLASSES
+        and all(
+            isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_LABEL
+            for name in classes
+        )
+        and len(set(classes)) == len(classes)
+    ):
+        raise BadFile(folder / CONFIG, "classes are not two or more different names that print")
+    spec = _typed(NetworkSpec, config, "network", folder)
+    if spec.n_classes != len(classes):
+        raise BadFile(folder / CONFIG, f"{len(classes)} classes but {spec.n_classes} outputs")
+    preprocessing = _typed(Preprocessing, config, "preprocessing", folder)
+    if preprocessing.size != spec.size:
+        raise BadFile(
+            folder / CONFIG,
+            f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
+        )
+    recipe = config["recipe"]
+    overlap = config["overlap"]
+    if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
+        raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
+    try:
+        if recipe is not None:
+            recipe_from_dict(recipe)
+        views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    confidence = _mapping(config, "confidence", folder)
+    check_head(folder / WEIGHTS, spec)
+    tensors = read_tensors(folder / WEIGHTS)
+    reference = read_tensors(folder / REFERENCE)
+    try:
+        read_confidence(confidence, reference, len(classes))
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    try:
+        with no_larger_than(tensors):
+            network, built, _ = build(spec, pretrained=False)
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    fill(network, tensors, folder / WEIGHTS)
+    return Bundle(
+        network=network.eval(),
+        spec=built,
+        classes=classes,
+        preprocessing=preprocessing,
+        recipe=recipe,
+        overlap=overlap,
+        views=views,
+        confidence=confidence,
+        reference=reference,
+        provenance=_mapping(config, "provenance", folder),
+        metrics=_mapping(config, "metrics", folder),
+    )
+
+
+def read_confidence(
+    settings: dict[str, Any], reference: Mapping[str, Tensor], n_classes: int
+) -> Confidence:
+    """Temperature, threshold and distance of a model; uncalibrated where it has no settings.
+
+    Raises
+    ------
+    SecondhandError : a value is missing, foreign, out of range or for another number of classes.
+    """
+    if not settings:
+        return Confidence.fit(np.empty((0, n_classes)), np.empty(0, dtype=int))
+    arrays = {name: value.numpy() for name, value in reference.items()}
+    confidence = Confidence.from_dict(settings, arrays)
+    if confidence.classes != n_classes:
+        raise SecondhandError(
+            f"confidence is for {confidence.classes} classes, the model has {n_classes}"
+        )
+    return confidence
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir() or not (folder / CONFIG).exists():
+        raise SecondhandError(
+            f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
+        )
+    check_file(folder / CONFIG)
+    if (folder / CONFIG).stat().st_size > _MAX_JSON:
+        raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
+    try:
+        text = (folder / CONFIG).read_text(encoding="utf-8")
+        config = json.loads(text, object_pairs_hook=once_each)
+    except (ValueError, RecursionError, OSError) as error:
+        raise BadFile(folder / CONFIG, f"not JSON ({str(error)[:80]})") from None
+    version = config.get("format") if isinstance(config, dict) else None
+    if type(version) is not int or version < 1:
+        raise BadFile(folder / CONFIG, "has no format version: not a model folder of this program")
+    if version > FORMAT:
+        raise BadFile(
+            folder / CONFIG,
+            f"format {version} is newer than this program reads ({FORMAT}): update secondhand",
+        )
+    if version == 1:
+        config.setdefault("views", [dataclasses.asdict(PLAIN)])
+        config.setdefault("overlap", 0.25)
+        if isinstance(config.get("network"), dict):
+            config["network"].setdefault("members", 1)
+    wrong = sorted(_KEYS ^ set(config))
+    if wrong:
+        raise BadFile(
+            folder / CONFIG, f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed"
+        )
+    return dict(config)
+
+
+def _mapping(config: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
+    if not isinstance(config[key], dict):
+        raise BadFile(folder / CONFIG, f"{key} is not an object")
+    return dict(config[key])
+
+
+def _typed(cls: type, config: dict[str, Any], key: str, folder: Path) -> Any:
+    values = _mapping(config, key, folder)
+    wrong = sorted(set(values) ^ {item.name for item in dataclasses.fields(cls)})
+    if wrong:
+        raise BadFile(folder / CONFIG, f"{key}: unknown or missing {', '.join(wrong)}")
+    try:
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    except (TypeError, ValueError) as error:
+        raise BadFile(folder / CONFIG, f"{key}: {error}") from None

@@ -1,0 +1,148 @@
+"""Files of a model folder, in and out: nothing in them is taken on its word."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_ident
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from datasets.errors import BadFile, SecondhandError
+from learners.files.replace import disk_error, put
+from learners.networks.backbones import NetworkSpec
+
+_SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
+
+
+def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = None) -> None:
+    """Write a state dict as safetensors, beside and renamed. Shared tensors are stored apart.
+
+    ``facts`` stand in the file itself, so that they are never those of other weights.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        save_file(plain(model.state_dict()), beside, metadata=facts)
+        put(beside, file)
+    except SafetensorError as error:
+        raise disk_error(file, error) from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    for name, value in tensors.items():
+        if value.is_floating_point() and not _finite(value):
+            raise BadFile(file, f"tensor {name} has NaN or infinite values")
+    return tensors
+
+
+def _finite(value: Tensor) -> bool:
+    # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
+    if value.dtype in (torch.float32, torch.float64):
+        return bool(np.isfinite(value.numpy()).all())
+    return bool(torch.isfinite(value).all())
+
+
+def check_head(file: Path, spec: NetworkSpec) -> None:
+    """The last layer's shape against the spec, before memory is asked for on the spec's word."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    members = [f"members.{n}." for n in range(spec.members)] if spec.members > 1 else [""]
+    for member in members:
+        layers = {
+            int(found[1]): shape
+            for name, shape in shapes.items()
+            if (found := re.fullmatch(re.escape(member) + r"1\.(\d{1,3})\.weight", name))
+        }
+        last = layers[max(layers)] if layers else []
+        hidden = spec.hidden if spec.head == "concat" or len(last) != 2 else last[1]
+        if last != [spec.n_classes, hidden]:
+            raise BadFile(
+                file,
+                f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
+                + (f" in each of {spec.members} members" if spec.members > 1 else ""),
+            )
+
+
+@contextmanager
+def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Refuse to build a network with far more parameters than the file has tensors for.
+
+    A few letters of JSON name a network of gigabytes. Its parameters are counted as they are made,
+    before they are filled; some builders make a classifier first, and drop it, or build twice.
+    """
+    allowed = 4 * sum(value.numel() for value in tensors.values()) + _SPARE
+    made, thread = 0, get_ident()
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal made
+        if get_ident() == thread and parameter is not None:
+            made += parameter.numel()
+            if made > allowed:
+                raise SecondhandError(
+                    "network: its backbone has far more parameters than the weights beside it"
+                )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    own = network.state_dict()
+    strange = sorted(set(own) ^ set(tensors))
+    if strange:
+        raise BadFile(
+            file, f"{len(strange)} tensors missing or too many for the network, as {strange[0]}"
+        )
+    for name, value in own.items():
+        theirs = tensors[name]
+        if theirs.shape != value.shape or theirs.dtype != value.dtype:
+            raise BadFile(
+                file,
+                f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
+                f"{value.dtype} {list(value.shape)}",
+            )
+    network.load_state_dict(tensors)
+
+
+def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; a key that is there twice means one thing to us and another to others."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def check_file(file: Path) -> None:
+    """A file of the folder's own: a link could point anywhere."""
+    if file.is_symlink() or not file.is_file():
+        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,153 @@
+"""Test-time augmentation: one input looked at in several ways, and the answers averaged.
+
+The views are the mild ones among those that training showed the network: nothing is varied here
+that was not varied there. They are drawn by nobody's dice, but listed, and the list travels in the
+model folder: the calibration, a prediction and the page all look in the same ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from datasets.errors import SecondhandError
+from learners.files.checked import Checked
+from learners.networks.backbones import averaged
+
+MAX_VIEWS = 32
+#: Side of the whole input, over that of a closer look.
+CLOSER = 1.15
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at an input.
+
+    Parameters
+    ----------
+    mirror : left and right exchanged.
+    zoom : side of the input over that of the square looked at, 1 (all of it) to 4.
+    x, y : where that square lies, -1 (left, top) to 1 (right, bottom); 0 is the middle.
+    shift : to the right, as a part of the width, -0.5 to 0.5; what leaves comes in on the left.
+    """
+
+    mirror: bool = False
+    zoom: float = 1.0
+    x: float = 0.0
+    y: float = 0.0
+    shift: float = 0.0
+
+
+PLAIN = View()
+
+
+def views_for(
+    kind: str, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
+) -> tuple[View, ...]:
+    """The first ``count`` views for data of a kind, the plain one first.
+
+    Of pictures: mirrored where training mirrors (``flip``), and closer by 1.15 in the middle and
+    towards the corners where training crops that much (``min_scale`` of the area). Of sound: moved in
+    time, by at most half of what training moves at this ``strength``. There may be fewer than asked.
+
+    Raises
+    ------
+    SecondhandError : the count is out of range, or nothing is varied in training. Strain never is:
+        its place and energy are measured against the trigger and the noise.
+    """
+    if not 1 <= count <= MAX_VIEWS:
+        raise SecondhandError(f"--tta {count}: 1 (off) to {MAX_VIEWS} views")
+    if count == 1:
+        return (PLAIN,)
+    if kind == "strain":
+        raise SecondhandError(
+            f"--tta {count}: strain has one view, for its place and energy are measured against the "
+            "trigger and the noise; leave --tta out"
+        )
+    if kind == "sound":
+        reach = min(0.25 * strength, 0.5) / 2
+        steps = count // 2  # on either side
+        shifts = [0.0, *(reach * n / steps * side for n in range(1, steps + 1) for side in (1, -1))]
+        views = [View(shift=round(shift, 4)) for shift in (shifts if reach else [0.0])]
+    else:
+        places = [(0.0, 0.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
+        closer = [(CLOSER, *place) for place in places] if min_scale <= CLOSER**-2 else []
+        mirrors = (False, True) if flip else (False,)
+        squares = [(1.0, 0.0, 0.0), *closer]
+        views = [View(mirror, *square) for square, mirror in product(squares, mirrors)]
+    if len(views) == 1:
+        varied = (
+            "--augment-strength 0" if kind == "sound" else f"--no-flip, --min-scale {min_scale:g}"
+        )
+        raise SecondhandError(
+            f"--tta {count}: training varies nothing that could be averaged over ({varied}); turn "
+            "augmentation on, or leave --tta out"
+        )
+    return tuple(views[:count])
+
+
+def look(x: Tensor, view: View) -> Tensor:
+    """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
+    if view.shift:
+        x = x.roll(round(view.shift * x.shape[3]), 3)
+    if view.zoom > 1:
+        size = (x.shape[2], x.shape[3])
+        height, width = (max(1, round(side / view.zoom)) for side in size)
+        top = round((size[0] - height) * (view.y + 1) / 2)
+        left = round((size[1] - width) * (view.x + 1) / 2)
+        x = x[:, :, top : top + height, left : left + width]
+        x = functional.interpolate(x, size, mode="bilinear", align_corners=False)
+    return x.flip(3) if view.mirror else x
+
+
+def look_and_average(
+    ask: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, views: Sequence[View] = (PLAIN,)
+) -> tuple[Tensor, Tensor]:
+    """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
+
+    ``ask`` gives them for one view, as `backbones.logits_and_features` of a network does.
+
+    The logits' softmax is the mean of the views' probabilities, as that of an ensemble is of its
+    members': averaged so, and with the temperature fitted to the average, views improve the
+    likelihood of held-out data (arXiv:2002.06470). The features are the views' mean.
+    """
+    seen = [ask(look(x, view)) for view in views]
+    features = [each for _, each in seen]
+    mean = features[0] if len(features) == 1 else torch.stack(features).mean(0)
+    return averaged([logits for logits, _ in seen]), mean
+
+
+def read_views(values: Any, kind: Any) -> tuple[View, ...]:
+    """The views of a model folder, each value checked, for files that anybody may have written.
+
+    Raises
+    ------
+    SecondhandError : names the value that is missing, foreign, out of range, or not for this kind.
+    """
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_VIEWS:
+        raise SecondhandError(f"views: not a list of 1 to {MAX_VIEWS} views")
+    views = []
+    for number, value in enumerate(values):
+        read = Checked(value, f"views[{number}]", [item.name for item in fields(View)])
+        view = View(
+            mirror=read.flag("mirror"),
+            zoom=read.number("zoom", 1, 4),
+            x=read.number("x", -1, 1),
+            y=read.number("y", -1, 1),
+            shift=read.number("shift", -0.5, 0.5),
+        )
+        mine = (
+            View(shift=view.shift)
+            if kind == "sound"
+            else View(view.mirror, view.zoom, view.x, view.y)
+        )
+        if view != (PLAIN if kind == "strain" else mine):
+            raise SecondhandError(f"views[{number}]: {value} is no view of data of kind {kind}")
+        views.append(view)
+    return tuple(views)

@@ -1,0 +1,296 @@
+"""A name -> a pretrained body and a fresh head, as plain torch.
+
+One builder serves training and prediction: :func:`build` makes the network of a
+:class:`NetworkSpec`, which a model folder carries as JSON. fastai is not imported here.
+
+A network is ``nn.Sequential(body, head)``. The body of a convolutional network gives a feature map
+[batch, features, h, w]; that of a transformer, which pools in a way of its own, gives
+[batch, features]. The last layer of the head gives the logits [batch, classes]. Several such networks
+that answer together are an :class:`Ensemble`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from datasets.errors import SecondhandError, shown
+from datasets.pictures.images import Preprocessing
+from learners.networks.bodies import (
+    EMBEDDED,
+    EMBEDDED_ARCH,
+    check_timm,
+    load_body,
+    probe,
+    torchvision_weights,
+)
+from learners.networks.by_hand import digits_preprocessing, scratch_arch
+
+HEADS = ("concat", "linear", "cosine")
+MAX_MEMBERS = 16
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """What it takes to build a network again, weights apart.
+
+    Parameters
+    ----------
+    backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
+    n_classes : length of the logits.
+    size : side of the square input in pixels.
+    head : "concat" (fastai's: average and maximum pooled, two linear layers), "linear" (dropout
+        and one linear layer) or "cosine" (:class:`Cosine` of the pooled features); "auto" takes
+        concat for feature maps and linear for transformers.
+    hidden : width between concat's two linear layers.
+    dropout : before the last layer, in [0, 1); half as much before the first one.
+    members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
+    """
+
+    backbone: str
+    n_classes: int
+    size: int = 224
+    head: str = "auto"
+    hidden: int = 512
+    dropout: float = 0.5
+    members: int = 1
+
+    def __post_init__(self) -> None:
+        problems = []
+        if type(self.backbone) is not str or len(self.backbone) > 200:
+            problems.append(f"backbone {shown(self.backbone)} is not a name")
+        for name, low, high in (
+            ("n_classes", 2, 100_000),
+            ("size", 8, 2048),
+            ("hidden", 1, 65536),
+            ("members", 1, MAX_MEMBERS),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+        if type(self.head) is not str or self.head not in ("auto", *HEADS):
+            problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
+        if problems:
+            raise SecondhandError("network: " + "; ".join(problems))
+
+
+class ConcatPool(nn.Module):
+    """[batch, features, h, w] -> [batch, 2 features]: the maximum beside the average."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x.amax((2, 3)), x.mean((2, 3))], dim=1)
+
+
+class Unit(nn.Module):
+    """[batch, features] -> the same directions, each of length 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.normalize(x, dim=1)
+
+
+class Cosine(nn.Module):
+    """Unit vectors -> logits: s times the cosine of the angle to each class's weight, s learned.
+
+    The cosine softmax that von Mises-Fisher heads are compared with (arXiv:2103.15718, section 2):
+    a class is a direction, and how long a feature is says nothing. s = exp(``log_scale``) is above
+    0; it begins at 16, where the loss over 1000 classes can still fall to 1e-4 (the bound of
+    arXiv:1704.06369, proposition 2), and stays at 100 or below, as CLIP's (arXiv:2103.00020).
+    """
+
+    def __init__(self, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_classes, n_features) / math.sqrt(n_features))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(16.0)))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.clamp(max=math.log(100.0)).exp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * functional.linear(x, functional.normalize(self.weight, dim=1))
+
+
+class Ensemble(nn.Module):
+    """Networks of one spec that answer by their mean probability (arXiv:1612.01474).
+
+    Its logits are those of :func:`averaged`; its features are the members' side by side, each of
+    length 1, so that a cosine between two of them is the mean of the members' cosines.
+    """
+
+    def __init__(self, members: Iterable[nn.Sequential]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return averaged([member(x) for member in self.members])
+
+
+Network = nn.Sequential | Ensemble
+
+
+def averaged(logits: list[Tensor]) -> Tensor:
+    """Logits [batch, classes] whose softmax is the mean of the softmaxes of all that are given.
+
+    Softmax leaves one number an item open. It is set so that the log-sum-exp of the result is the
+    mean of theirs: scores that are read off the logits themselves (largest logit, energy) keep
+    their meaning, and equal logits come out as they went in. Of one it is that one, to the bit.
+    """
+    if len(logits) == 1:
+        return logits[0]
+    stacked = torch.stack(logits)
+    level = stacked.logsumexp(2, keepdim=True)
+    return (stacked - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
+
+
+def build(
+    spec: NetworkSpec, *, pretrained: bool = True, weights: str | Path | None = None
+) -> tuple[Network, NetworkSpec, Preprocessing]:
+    """Build the network of a spec, all members of it.
+
+    Parameters
+    ----------
+    pretrained : load the body's published weights; the head is fresh in any case.
+    weights : a ``.safetensors`` or state-dict file to load the body from instead. Read without
+        unpickling anything but tensors.
+
+    Returns
+    -------
+    The network, its spec with "auto" resolved, and the preprocessing that the weights were trained
+    with.
+
+    Raises
+    ------
+    SecondhandError : the name is unknown (the nearest ones are offered), the size does not suit it,
+        the weights cannot be downloaded, or they belong to another architecture.
+    """
+    if spec.members > 1:
+        one = replace(spec, members=1)
+        built = [build(one, pretrained=pretrained, weights=weights) for _ in range(spec.members)]
+        _, resolved, preprocessing = built[0]
+        members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
+        return Ensemble(members), replace(resolved, members=spec.members), preprocessing
+    body, preprocessing = load_body(
+        spec.backbone, spec.size, pretrained and weights is None, weights
+    )
+    out = probe(body, spec.backbone, spec.size, preprocessing.size)
+    spatial = out.ndim == 4
+    head = spec.head if spec.head != "auto" else ("concat" if spatial else "linear")
+    if head == "concat" and not spatial:
+        raise SecondhandError(
+            f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"
+        )
+    spec = replace(spec, head=head)
+    network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
+    return network, spec, replace(preprocessing, size=spec.size)
+
+
+def native_size(name: str) -> int:
+    """Side of the input, in pixels, that a backbone's published weights were trained at."""
+    if name.startswith("scratch/"):
+        if scratch_arch(name) == "digits_cnn":
+            return digits_preprocessing().size
+        name = name.replace("scratch/", "torchvision/", 1)
+    if name.startswith("torchvision/"):
+        _, published = torchvision_weights(name)
+        return int(published.transforms().crop_size[0]) if published is not None else 224
+    import timm
+
+    check_timm(name)
+    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else name)
+    return int(config.input_size[-1]) if config is not None else 224
+
+
+def first_member(network: Network) -> nn.Sequential:
+    """The network itself, or the first of an ensemble: what can be asked where it looked."""
+    if isinstance(network, Ensemble):
+        member = network.members[0]
+        assert isinstance(member, nn.Sequential)
+        return member
+    return network
+
+
+def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [batch, classes] and the body's features [batch, width], pooled, in one pass.
+
+    Distances are measured in these, not in what goes into the last layer: the concat head's hidden
+    layer has forgotten more of what no class needs (AUROC of strangers 0.84 there, 0.88 here).
+    """
+    if isinstance(network, Ensemble):
+        logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
+        return averaged(list(logits)), torch.cat(
+            [functional.normalize(features.float(), dim=1) for features in each], dim=1
+        )
+    features = network[0](x)
+    return network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
+
+
+def batch_norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """The layers that normalise by the batch in training, and by their averages elsewhere."""
+    return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def parameter_groups(network: nn.Sequential, n_body: int = 3) -> list[list[nn.Parameter]]:
+    """Parameters from stem to head: ``n_body`` groups of the body, then the head.
+
+    The body is cut between its blocks (in the order in which they were made, which is stem to top
+    in timm and torchvision), so that freezing and graded learning rates mean the same for every
+    family.
+    """
+    # Neighbours alone make a block: a transformer's `encoder.ln` comes long after its `encoder.pos_…`.
+    named = groupby(network[0].named_parameters(), key=lambda item: _unit(item[0]))
+    blocks = [[parameter for _, parameter in block] for _, block in named]
+    n_body = min(n_body, len(blocks))
+    bounds = [round(i * len(blocks) / n_body) for i in range(n_body + 1)]
+    groups = [
+        [parameter for block in blocks[low:high] for parameter in block]
+        for low, high in pairwise(bounds)
+    ]
+    return [*groups, list(network[1].parameters())]
+
+
+def _unit(name: str) -> str:
+    """The block that a parameter belongs to: its name up to the first part that ends in a digit.
+
+    ``layer1.0.conv2.weight`` -> ``layer1``; ``blocks.3.attn.qkv.bias`` -> ``blocks.3``;
+    ``encoder.layers.encoder_layer_0.mlp.0.bias`` -> ``encoder.layers.encoder_layer_0``.
+    """
+    parts = name.split(".")
+    last = next((i for i, part in enumerate(parts) if part[-1:].isdigit()), 0)
+    return ".".join(parts[: last + 1])
+
+
+def _head(spec: NetworkSpec, n_features: int, spatial: bool) -> nn.Sequential:
+    if spec.head == "concat":
+        # The layout of fastai's create_head, so that its habits of training carry over.
+        layers: list[nn.Module] = [
+            ConcatPool(),
+            nn.BatchNorm1d(2 * n_features),
+            nn.Dropout(spec.dropout / 2),
+            nn.Linear(2 * n_features, spec.hidden, bias=False),
+            nn.ReLU(inplace=True),
+            nn.BatchNorm1d(spec.hidden),
+            nn.Dropout(spec.dropout),
+            nn.Linear(spec.hidden, spec.n_classes, bias=False),
+        ]
+    else:
+        pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if spatial else []
+        layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]
+        if spec.head == "cosine":
+            # Dropout after the length is set: before it, what is left would be drawn out again, and
+            # the cosines of training and of prediction would differ by sqrt(1 - dropout).
+            layers = [*pool, Unit(), nn.Dropout(spec.dropout), Cosine(n_features, spec.n_classes)]
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return nn.Sequential(*layers)

@@ -1,0 +1,147 @@
+"""What is answered for a file, and how the windows of a long recording become one answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from datasets.drawings.pictures import Item as Source
+from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.tables.table import UNKNOWN
+
+Floats = npt.NDArray[np.float32]
+NAN = float("nan")
+NO_SIGNAL = "no signal"
+BAD_FILE = "bad file: "
+NO_MOMENT = "no such moment: "
+#: How the reason begins of a file that was not judged.
+UNANSWERED = (BAD_FILE, NO_MOMENT)
+
+#: Of a long recording's windows, as many speak for each class as say it loudest.
+TOP_WINDOWS = 3
+
+
+class Prediction(NamedTuple):
+    """The answer for one file.
+
+    Attributes
+    ----------
+    path : the file, as it was named.
+    label : one of the classes, or "unknown".
+    best : the best class all the same; "" for a bad file.
+    probability : of the best class, calibrated, in [0, 1]; NaN for a bad file.
+    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal",
+        "bad file: …" or, of a good file, "no such moment: …".
+    top : the best classes with their probabilities, best first.
+    distance_p : part of known items that lie at least as far from the training data, in (0, 1];
+        NaN where the model measures no distance.
+    start, end : seconds in the file between which it was judged; NaN for all of the file.
+    windows : of a recording longer than the model's window, the answer for each window.
+    set : classes that hold the right one with the coverage the model was asked for, the likeliest
+        first; empty where it makes no sets, and for a bad file.
+    at : the moment it was judged at: GPS time in seconds of strain, also where it was its loudest;
+        of a sound the seconds in the file that were asked about. NaN for all others.
+    """
+
+    path: str
+    label: str
+    best: str
+    probability: float
+    reason: str
+    top: list[tuple[str, float]]
+    distance_p: float
+    start: float = NAN
+    end: float = NAN
+    windows: tuple[Prediction, ...] = ()
+    set: tuple[str, ...] = ()
+    at: float = NAN
+
+
+class Answer(NamedTuple):
+    """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
+
+    prediction: Prediction
+    logits: Floats | None
+    features: Floats | None
+
+
+def cell(value: object) -> object:
+    """A value as every table of answers has it: six decimals, nothing for NaN, JSON for a list."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, list):
+        return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def refused(source: Source, why: object) -> Prediction:
+    """The row of a file that could not be read (``why`` is the BadFile), or that is silent."""
+    reason = NO_SIGNAL
+    if isinstance(why, BadFile):
+        reason = f"{NO_MOMENT if isinstance(why, OutsideFile) else BAD_FILE}{why.reason}"
+    limits = seconds(source.start), seconds(source.end)
+    return Prediction(
+        source.path, UNKNOWN, "", NAN, reason, [], NAN, *limits, at=seconds(source.at)
+    )
+
+
+def check_moment(kind: str, at: float | None) -> None:
+    """Raise SecondhandError for a moment that files of this kind do not have."""
+    if at is not None and kind == "picture":
+        raise SecondhandError(
+            f"--at {at:g}: a picture has no moments, and this is a model of pictures; leave it out"
+        )
+
+
+def unheard(windows: Sequence[Prediction]) -> object:
+    """Why the recording of these windows is not judged; None if it is.
+
+    A window that cannot be read makes the file a bad one: what is heard of it is not all. Silent
+    windows take no part, and where all are silent there is no signal.
+    """
+    for window in windows:
+        if window.reason.startswith(BAD_FILE):
+            return BadFile(window.path, window.reason.removeprefix(BAD_FILE))
+    return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
+
+
+def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats]:
+    """One recording's logits [classes] and features [width] out of its windows'.
+
+    The logit of each class is the mean of the `TOP_WINDOWS` largest that any windows have of it: a
+    call of a second is heard in an hour. The features are the mean over the windows that speak for
+    the best class.
+    """
+    logits, features = stacked([window for window in windows if window.logits is not None])
+    loudest = np.argsort(-logits, axis=0, kind="stable")[:TOP_WINDOWS]
+    joined = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
+    return joined, features[loudest[:, joined.argmax()]].mean(axis=0)
+
+
+def stacked(answers: Sequence[Answer], classes: int = 0) -> tuple[Floats, Floats]:
+    """Logits [n, classes] and features [n, width] of answers, with rows of NaN where there are none.
+
+    ``classes`` is the width for no answers at all.
+    """
+    widths = (classes, 0)
+    for answer in answers:
+        if answer.logits is not None and answer.features is not None:
+            widths = (len(answer.logits), len(answer.features))
+            break
+    logits, features = (np.full((len(answers), width), np.nan, np.float32) for width in widths)
+    for n, answer in enumerate(answers):
+        if answer.logits is not None:
+            logits[n], features[n] = answer.logits, answer.features
+    return logits, features
+
+
+def seconds(value: float | None) -> float:
+    """A limit of a span as a Prediction has it."""
+    return NAN if value is None else value

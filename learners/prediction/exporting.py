@@ -1,0 +1,208 @@
+"""A model as one file that other programs run: ONNX, or what ``torch.export`` writes.
+
+The file has the preprocessing's arithmetic, the network and the temperature in it, and as metadata
+what else is needed to use it. It is asked the same questions as the predictor before it gets its
+name, and thrown away if it answers differently.
+
+What stays outside: opening a file, drawing a signal, cutting a picture to the square; the model's
+further views; and the distance to the training data, by which the predictor refuses strangers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from datasets.errors import SecondhandError
+from datasets.pictures import pixels as picture_input
+from learners.model.bundle import Bundle, read_confidence
+from learners.model.views import PLAIN
+from learners.networks.backbones import Network, logits_and_features
+from learners.prediction.onnx import (
+    TOLERANCE,
+    distance,
+    first_line,
+    open_onnx,
+    quiet,
+    traced,
+    write_onnx,
+)
+from learners.prediction.predictor import Predictor
+
+FORMAT = 1  # of the metadata
+INPUT = "pixels"
+OUTPUTS = ("probabilities", "logits", "features")
+_BATCHES = (1, 2, 5)
+
+Pixels = npt.NDArray[np.uint8]
+Run = Callable[[Pixels], list[npt.NDArray[np.float32]]]
+
+
+class Portable(nn.Module):
+    """uint8 [n, 3, size, size] -> probabilities [n, classes], logits [n, classes], features [n, width].
+
+    The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature);
+    the features are the body's, pooled.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self.network: Network = bundle.network
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
+            self.register_buffer(name, values)
+        self.temperature = _confidence(bundle).temperature.value
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = (pixels.float() / 255 - self.mean) / self.std
+        logits, features = logits_and_features(self.network, x)
+        return (logits / self.temperature).softmax(1), logits, features
+
+
+def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
+    """Write a model as ONNX, with any number of pictures in a batch.
+
+    Input and outputs are those of `Portable`, by the names `INPUT` and `OUTPUTS`; the metadata
+    stands in the file's ``metadata_props``.
+
+    Raises
+    ------
+    SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be written in
+        ONNX, or what was written answers differently from the predictor. Nothing is left then.
+    """
+    with _beside(Path(file)) as beside:
+        pictures = _pictures(bundle, 2)
+        write_onnx(Portable(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
+        session = open_onnx(beside)
+        check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}), "ONNX")
+    return Path(file)
+
+
+def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
+    """Write a model for ``torch.export.load``, with any number of pictures in a batch.
+
+    Input and outputs are those of `Portable`, in the order of `OUTPUTS`; the metadata is the extra
+    file ``secondhand.json``. Raises as `export_onnx` does.
+    """
+    with _beside(Path(file)) as beside:
+        program = traced(Portable(bundle), _pictures(bundle, 2))
+        program._example_inputs = None  # pictures that nobody needs
+        extra = {"secondhand.json": json.dumps(metadata(bundle), ensure_ascii=False)}
+        with quiet():
+            torch.export.save(program, beside, extra_files=extra)
+            loaded = torch.export.load(beside).module()
+
+        @torch.inference_mode()
+        def run(x: Pixels) -> list[npt.NDArray[np.float32]]:
+            return [out.numpy() for out in loaded(torch.from_numpy(x))]
+
+        check(bundle, run, "torch.export")
+    return Path(file)
+
+
+def metadata(bundle: Bundle) -> dict[str, str]:
+    """What a program needs to know beside the numbers: text by name, JSON where it has parts."""
+    confidence = _confidence(bundle)
+    recipe = bundle.recipe
+    values: dict[str, Any] = {
+        "format": FORMAT,
+        "classes": bundle.classes,
+        "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.size}], RGB, 0 to 255, "
+        "after resizing and cropping",
+        "onnx_input": inspect.getsource(picture_input),
+        "preprocessing": asdict(bundle.preprocessing),
+        "recipe": recipe,
+        "overlap": bundle.overlap,
+        "views": [asdict(view) for view in bundle.views],
+        "temperature": confidence.temperature.value,
+        "threshold": confidence.threshold.value,
+        "threshold_on": confidence.threshold_on,
+        "network": asdict(bundle.spec),
+    }
+    return {
+        f"secondhand.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+    }
+
+
+def notes(bundle: Bundle) -> list[str]:
+    """What the predictor does for this model and an exported file does not, a sentence each."""
+    found = []
+    if bundle.recipe is not None:
+        found.append(
+            "the file takes drawn pictures: signals are drawn by the recipe in its metadata"
+        )
+    if len(bundle.views) > 1:
+        found.append(
+            f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
+        )
+    if _confidence(bundle).to_dict()["distance"]:
+        found.append("the file measures no distance: it refuses nothing as unlike training data")
+    return found
+
+
+def check(bundle: Bundle, run: Run, what: str) -> None:
+    """Compare with the predictor on batches of several sizes.
+
+    Raises
+    ------
+    SecondhandError : they differ by more than `TOLERANCE`, or ``run`` fails.
+    """
+    # Of one view: the others are looked at from outside.
+    predictor = Predictor(replace(bundle, views=(PLAIN,)), device="cpu")
+    for n in _BATCHES:
+        pictures = _pictures(bundle, n)
+        logits, features = predictor.forward(pictures)
+        judged = predictor.confidence.decide(logits, features)
+        wanted: list[npt.ArrayLike] = [judged.probabilities, logits, features]
+        try:
+            found = run(pictures)
+        except Exception as error:
+            raise SecondhandError(f"{what}: {first_line(error)}, asked for {n} pictures") from error
+        for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
+            far = distance(ours, theirs)
+            if not far <= TOLERANCE:
+                raise SecondhandError(
+                    f"{what}: {name} of {n} pictures are {far:.1e} from the model's own, and "
+                    f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
+                    "onnxscript and onnxruntime may do better"
+                )
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """A name in the same folder, for what becomes ``file`` if all goes well."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
+        beside = Path(folder) / file.name
+        yield beside
+        os.replace(beside, file)
+
+
+def _pictures(bundle: Bundle, n: int) -> Pixels:
+    """Pictures to ask with: each of its own brightness, contrast and grain."""
+    rng = np.random.default_rng(n)
+    side = bundle.spec.size
+    coarse = rng.integers(0, 256, (n, 3, 8, 8))
+    grown = np.kron(coarse, np.ones((1, 1, -(-side // 8), -(-side // 8))))[..., :side, :side]
+    grain = rng.normal(0, 20, (n, 3, side, side))
+    return (grown + grain).clip(0, 255).astype(np.uint8)
+
+
+def _confidence(bundle: Bundle) -> Any:
+    return read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))

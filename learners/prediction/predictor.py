@@ -1,0 +1,286 @@
+"""A model folder and files -> predictions. The training half (fastai) is not imported.
+
+Files are decoded in processes of their own while the network works on the batch before. A decoder
+that dies of a file, or never ends, costs that file and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import groupby, islice
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from datasets.drawings.pictures import Item as Source
+from datasets.errors import BadFile, SecondhandError
+from datasets.processes import CRASHED, Apart
+from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.tables.table import UNKNOWN
+from learners.machine import CoreEach, keep_memory
+from learners.model.bundle import Bundle, load_bundle, read_confidence
+from learners.model.views import PLAIN, look_and_average
+from learners.prediction.answers import (
+    Answer,
+    Floats,
+    Prediction,
+    check_moment,
+    pooled,
+    refused,
+    seconds,
+    stacked,
+    unheard,
+)
+from learners.prediction.engine import asking, pick_device
+from learners.prediction.opening import Asked, Cutter, Opened, Opener, as_source
+
+__all__ = ["Prediction", "Predictor", "pick_device"]
+
+#: What was asked, with its number, and the whole or a window of it.
+Part = tuple[tuple[int, Source], Source]
+
+log = logging.getLogger(__name__)
+
+_AHEAD = 64  # files of sound looked into before they are cut
+_DIED = BadFile("", CRASHED), None
+
+
+class Predictor:
+    """Answers for files, with one loaded model. On a CPU its process keeps freed memory for itself.
+
+    Parameters
+    ----------
+    model : a model folder, or a bundle already loaded.
+    threshold : instead of the model's own, in [0, 1]; 0 accepts everything.
+    top : how many classes to list.
+    device : "auto", "cpu", "cuda" or "cuda:N".
+    tta : look at each input in all of the model's views, as its calibration did; False for one.
+    engine : what does the arithmetic, "torch" or "onnx" (`OnnxNetwork`, on the CPU).
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Bundle,
+        *,
+        threshold: float | None = None,
+        top: int = 3,
+        device: str = "auto",
+        tta: bool = True,
+        engine: str = "torch",
+    ) -> None:
+        self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
+        self.classes = self.bundle.classes
+        self.engine = engine
+        self.device = torch.device(pick_device(device, engine))
+        if self.device.type == "cpu":
+            keep_memory()
+        # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
+        self.network = self.bundle.network.to(self.device).to(memory_format=torch.channels_last)
+        self.ask = asking(self.network, self.bundle.spec, engine)
+        preprocessing = self.bundle.preprocessing
+        self.mean = torch.tensor(preprocessing.mean, device=self.device).view(1, 3, 1, 1)
+        self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
+        recipe = self.bundle.recipe
+        self.recipe = None if recipe is None else recipe_from_dict(recipe)
+        self.kind = "picture" if self.recipe is None else self.recipe.kind
+        self.confidence = read_confidence(
+            self.bundle.confidence, self.bundle.reference, len(self.classes)
+        )
+        if threshold is not None:
+            self.confidence = self.confidence.with_threshold(threshold)
+        self.views = self.bundle.views if tta else (PLAIN,)
+        if len(self.views) < len(self.bundle.views):
+            log.warning(
+                "one view instead of %d: the model's probabilities, threshold and distance were "
+                "calibrated with all of them",
+                len(self.bundle.views),
+            )
+        if top < 1:
+            raise SecondhandError(f"--top {top}: at least 1 class is listed")
+        self.top = min(top, len(self.classes))
+        self._opener = Opener(preprocessing, self.recipe)
+        self._cores = CoreEach()
+        self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
+        self._cutters: Apart[Source, list[Source]] | None = None
+
+    def predict(
+        self,
+        paths: Iterable[Asked],
+        *,
+        at: float | None = None,
+        bs: int = 32,
+        workers: int | None = None,
+    ) -> Iterator[Prediction]:
+        """One prediction a file, in the order of the files, as they become ready.
+
+        A recording longer than the model's window is cut into windows. Its logit of each class is
+        the mean of the `TOP_WINDOWS` largest that its windows have, and it is judged by that.
+
+        Parameters
+        ----------
+        paths : files, or sources with a span or a moment in a file of a signal.
+        at : moment that every file is asked about, where it names none itself: GPS time in seconds
+            of strain (without it, its loudest moment), seconds from the beginning of a sound
+            (without it, all of it). An error for pictures.
+        bs : items in a forward pass.
+        workers : processes that decode; by default one for each core.
+        """
+        for answer in self.answers(paths, at=at, bs=bs, workers=workers):
+            yield answer.prediction
+
+    def answers(
+        self,
+        paths: Iterable[Asked],
+        *,
+        at: float | None = None,
+        bs: int = 32,
+        workers: int | None = None,
+    ) -> Iterator[Answer]:
+        """As `predict`, with the logits and features that each prediction rests on."""
+        if bs < 1:
+            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+        check_moment(self.kind, at)
+        asked = enumerate(as_source(path, at) for path in paths)  # a file may be asked about twice
+        for (_, source), group in groupby(
+            self._judged(self._parts(asked), bs, workers), key=itemgetter(0)
+        ):
+            judged = [answer for _, answer in group]
+            yield judged[0] if len(judged) == 1 else self._together(source, judged)
+
+    def outputs(
+        self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
+    ) -> tuple[list[str], Floats, Floats]:
+        """The good files' names, their logits [n, classes] and their features [n, width]."""
+        good = [a for a in self.answers(paths, bs=bs, workers=workers) if a.logits is not None]
+        return [a.prediction.path for a in good], *stacked(good, len(self.classes))
+
+    def open(self, source: Asked) -> Opened:
+        """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
+        return self._opener(as_source(source))[0]
+
+    def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
+        """As `open`, each where its decoder may die; some are opened ahead."""
+        apart = self._apart(workers)
+        for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
+            yield opened
+
+    def forward(
+        self, batch: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
+        threads = torch.get_num_threads()
+        # Where most cores would have no part, they work on one together.
+        if self.device.type != "cpu" or self.engine != "torch" or 2 * len(batch) < threads:
+            return self._forward(batch)
+        parts = np.array_split(batch, min(threads, len(batch)))
+        done = self._cores.map(self._forward, parts)
+        logits, features = zip(*done, strict=True)
+        return np.concatenate(logits), np.concatenate(features)
+
+    @torch.inference_mode()
+    def _forward(
+        self, batch: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        x = torch.from_numpy(batch).to(self.device)
+        # The arithmetic of the validation DataLoader, to the last bit.
+        x = x.float().div_(255).sub_(self.mean).div_(self.std)
+        if self.engine == "torch":
+            x = x.contiguous(memory_format=torch.channels_last)
+        logits, features = look_and_average(self.ask, x, self.views)
+        return logits.float().cpu().numpy(), features.float().cpu().numpy()
+
+    def _parts(self, asked: Iterable[tuple[int, Source]]) -> Iterator[Part]:
+        """What was asked, or its windows; files are looked into a little ahead."""
+        if not isinstance(self.recipe, AudioRecipe):
+            yield from ((one, one[1]) for one in asked)
+            return
+        if self._cutters is None:
+            self._cutters = Apart(Cutter(self.recipe, self.bundle.overlap), 1, [])
+        for one, found in self._cutters.ahead(asked, _AHEAD, of=itemgetter(1)):
+            for part in found or [one[1]]:
+                yield one, part
+
+    def start(self) -> None:
+        """Start the processes that open files, where the first question shall not have to."""
+        self._apart(None).start()
+
+    def close(self) -> None:
+        """End them; another question starts new ones."""
+        for apart in (self._openers, self._cutters):
+            if apart is not None:
+                apart.close()
+
+    def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
+        count = max(1, workers or len(os.sched_getaffinity(0)))
+        if self._openers is None or self._openers.workers != count:
+            self._openers = Apart(self._opener, count, _DIED)
+        return self._openers
+
+    def _judged(
+        self, parts: Iterator[Part], bs: int, workers: int | None
+    ) -> Iterator[tuple[tuple[int, Source], Answer]]:
+        """Each part judged by itself, beside what was asked and its number."""
+        for batch in self._decoded(parts, bs, workers):
+            good = [(n, o) for n, (_, _, o) in enumerate(batch) if isinstance(o, np.ndarray)]
+            answers: dict[int, Answer] = {}
+            if good:
+                logits, features = self.forward(np.stack([opened for _, opened in good]))
+                decided = self._decide([batch[n][1] for n, _ in good], logits, features)
+                for row, (n, _) in enumerate(good):
+                    answers[n] = Answer(decided[row], logits[row], features[row])
+            for n, (asked, source, opened) in enumerate(batch):
+                yield asked, answers.get(n) or Answer(refused(source, opened), None, None)
+
+    def _together(self, source: Source, windows: list[Answer]) -> Answer:
+        """One answer for the windows of a recording, or of a long span of one."""
+        each = tuple(window.prediction for window in windows)
+        if (why := unheard(each)) is not None:
+            return Answer(refused(source, why)._replace(windows=each), None, None)
+        logits, features = pooled(windows)
+        (prediction,) = self._decide([source], logits[None], features[None])
+        return Answer(prediction._replace(windows=each), logits, features)
+
+    def _decide(
+        self, sources: Sequence[Source], logits: Floats, features: Floats
+    ) -> list[Prediction]:
+        judged = self.confidence.decide(logits, features, paths=[source.path for source in sources])
+        order = np.argsort(-judged.probabilities, axis=1, kind="stable")
+        rule = self.confidence.sets
+        inside = None if rule is None else rule.predict(judged.probabilities)
+        return [
+            Prediction(
+                path=source.path,
+                label=self.classes[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
+                best=self.classes[judged.best[i]],
+                probability=float(judged.probability[i]),
+                reason=judged.reason[i],
+                top=[
+                    (self.classes[k], float(judged.probabilities[i, k]))
+                    for k in order[i, : self.top]
+                ],
+                distance_p=float(judged.distance_p[i]),
+                start=seconds(source.start),
+                end=seconds(source.end),
+                set=()
+                if inside is None
+                else tuple(self.classes[k] for k in order[i] if inside[i, k]),
+                at=seconds(source.at),
+            )
+            for i, source in enumerate(sources)
+        ]
+
+    def _decoded(
+        self, parts: Iterator[Part], bs: int, workers: int | None
+    ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
+        """Batches of opened parts with their moments, two batches ahead of the network."""
+        apart = self._apart(workers)
+        chunk = max(1, bs // (2 * apart.workers))
+        opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
+        with closing(opened):
+            while taken := list(islice(opened, bs)):
+                yield [(one, source._replace(at=at), found) for (one, source), (found, at) in taken]

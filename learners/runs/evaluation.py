@@ -1,0 +1,233 @@
+"""A model judged on labelled files it may never have seen, and its confidence checked on them.
+
+The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.csv``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from datasets.errors import Rejected, SecondhandError
+from datasets.kinds import kind_of
+from datasets.tables.labels import UNKNOWN, alike, clean_label
+from datasets.tables.strangers import load_strangers
+from datasets.tables.table import ItemTable, load_table, summary
+from learners.confidence.decision import Confidence
+from learners.evaluation.figures import judge, measure, plain
+from learners.evaluation.held_out import Evaluation, answer
+from learners.evaluation.promises import recheck
+from learners.evaluation.rankings import judged_items, score_tables
+from learners.evaluation.suspects import copies
+from learners.files.replace import check_replaceable, written_beside
+from learners.model.bundle import Bundle, load_bundle, read_confidence
+from learners.prediction.answers import UNANSWERED
+from learners.report.report import write_report
+from learners.runs.folder import write_csv
+
+log = logging.getLogger(__name__)
+
+HELD = "test"
+MARK = "report.json"
+
+
+@dataclass
+class Evaluated:
+    """Where it was written, the figures (0 to 1), what to know about them, and the bad files."""
+
+    folder: Path
+    metrics: dict[str, Any]
+    lines: list[str]
+    bad: list[Rejected]
+
+
+def evaluate(
+    model: str | os.PathLike[str],
+    data: str,
+    out: str | os.PathLike[str],
+    *,
+    unknown: str | None = None,
+    kind: str = "auto",
+    threshold: float | None = None,
+    score: str | None = None,
+    bs: int = 32,
+    device: str = "auto",
+    workers: int | None = None,
+    overwrite: bool = False,
+    command: str = "",
+) -> Evaluated:
+    """Answer labelled files and strangers with a model, and report how it did.
+
+    Parameters
+    ----------
+    model : a model folder.
+    data : labelled files, as for fine-tuning. Of data that name their parts, the test part counts,
+        else all but train. Files of labels that the model does not have are strangers.
+    unknown : more strangers: a folder, a table or ``demo:NAME``.
+    threshold : on the probability, instead of the model's own. score : to rank files by, likewise.
+
+    Raises
+    ------
+    SecondhandError : no label is a class of the model, one differs from a class only in case or
+        spaces, there is nothing to judge, or ``out`` is there.
+    """
+    out = Path(out)
+    check_replaceable(out, overwrite=overwrite, mark=MARK)
+    bundle = load_bundle(model)
+    confidence = _confidence(bundle, threshold, score)
+    table, lines = _items(bundle, data, unknown, kind)
+    evaluation = answer(bundle, table, bs, device=device, workers=workers)
+    everything = evaluation.predictions
+    evaluation, bad = _without_bad(evaluation)
+    table.rejected += bad
+    known = judged_items(evaluation, bundle.classes, HELD, 1.0)
+    if not len(known):
+        first = f"; the first: {': '.join(bad[0])}" if bad else ""
+        raise SecondhandError(f"--data {data}: no file of a known class could be judged{first}")
+    checked = recheck(confidence, known)
+    lines += checked.lines
+    ranked = score_tables(evaluation, bundle.classes, confidence)
+    bundle.metrics = {
+        **measure(evaluation.predictions),
+        "bad_files": len(bad),
+        "scores": plain({t: rows.to_dict("records") for t, rows in ranked.items()}),
+        "recheck": plain(checked.table.to_dict("records")),
+    }
+    tables = {"Does its confidence hold here?": checked.table, **ranked}
+    for line in summary(table.rejected):
+        log.warning("%s", line)
+    with written_beside(out, overwrite=overwrite, mark=MARK) as folder:
+        write_csv(folder / "predictions.csv", everything)
+        write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+        write_report(
+            folder, bundle, evaluation, table, checks=lines, tables=tables, command=command
+        )
+    # The report has these two in words of its own.
+    lines += confidence.notes
+    if same := int(copies(evaluation, bundle, judge(evaluation, bundle)).sum()):
+        lines.append(f"{same} files are to the network the same as one that it was trained on")
+    return Evaluated(out, bundle.metrics, lines, bad)
+
+
+def _confidence(bundle: Bundle, threshold: float | None, score: str | None) -> Confidence:
+    """The model's own with what was asked for instead, put into the bundle for all to use."""
+    confidence = read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))
+    if threshold is not None:
+        confidence = confidence.with_threshold(threshold)
+    if score is not None:
+        confidence = confidence.with_score(score)
+    bundle.confidence = dict(confidence.to_dict())
+    arrays = confidence.arrays().items()
+    bundle.reference = {name: torch.from_numpy(np.array(value)) for name, value in arrays}
+    return confidence
+
+
+def _items(
+    bundle: Bundle, data: str, unknown: str | None, kind: str
+) -> tuple[ItemTable, list[str]]:
+    """The items, all in the split `HELD` or strangers; and what to know about the choice."""
+    if not data:
+        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
+    own = "picture" if bundle.recipe is None else str(bundle.recipe.get("kind", kind))
+    if kind not in ("auto", own):
+        raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
+    # Bad files are answered as such, not left out beforehand.
+    table = load_table(data, kind=own, check=_no_check, learned=False)
+    if table.frame.empty and table.unknowns.empty:
+        kinds = sorted({kind_of(item.path) or "" for item in table.rejected} - {""})
+        raise SecondhandError(
+            f"--data {data}: no {own} in it, and this model judges files of kind {own}"
+            + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
+            + (f". The first left out: {': '.join(table.rejected[0])}" if table.rejected else "")
+        )
+    lines = _choose_part(table)
+    lines += _sort_out_labels(table, bundle.classes)
+    if unknown:
+        there = pd.concat([table.frame, table.unknowns])
+        strangers, rejected = load_strangers(unknown, own, there, check=_no_check)
+        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        table.rejected += rejected
+    table.frame = table.frame.assign(split=HELD)
+    log.info(
+        "%s: %d items of %d classes, %d strangers",
+        data, len(table.frame), table.frame["label"].nunique(), len(table.unknowns),
+    )  # fmt: skip
+    return table, lines
+
+
+def _no_check(path: str) -> None:
+    """The predictor finds what is wrong with a file, and answers with it."""
+
+
+def _choose_part(table: ItemTable) -> list[str]:
+    """Keep what the model may be judged by, of data that say so; as a line to read."""
+    split = table.frame["split"]
+    if split.eq("").all():
+        return []
+    test, train = split.eq("test"), split.eq("train")
+    if test.any():
+        kept, name = test, "its part 'test'"
+    elif not train.all():
+        kept, name = ~train, "all but its part 'train'"
+    else:
+        return ["all of these files are called training data: the figures may be too good"]
+    dropped = int((~kept).sum())
+    table.frame = table.frame.loc[kept].reset_index(drop=True)
+    return [f"judged on {name}: {len(table.frame)} items; {dropped} are left alone"]
+
+
+def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
+    """Call labels what the model calls them, and turn files of others into strangers; as a line to
+    read."""
+    # Classes of a model may be older than the rule for labels.
+    own = {clean_label(name): name for name in classes} | {name: name for name in classes}
+    labels = table.frame["label"]
+    other = ~labels.isin(own)
+    names = sorted(labels[other].unique())
+    near = {alike(name): name for name in classes}
+    for name in names:
+        if (meant := near.get(alike(name))) is not None:
+            raise SecondhandError(
+                f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
+            )
+    table.frame = table.frame.assign(label=labels.map(lambda name: own.get(name, name)))
+    if len(names) and other.all():
+        raise SecondhandError(
+            f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
+            "rename them, or give files of known classes as --data and these as --unknown"
+        )
+    if not names:
+        return []
+    strangers = table.frame.loc[other].assign(label=UNKNOWN)
+    table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+    table.frame = table.frame.loc[~other].reset_index(drop=True)
+    return [
+        f"{len(names)} labels are no classes of the model ({_some(names)}): their "
+        f"{len(strangers)} files count as strangers"
+    ]
+
+
+def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
+    """Without the files that cannot be read, and those. Silence is a file like others."""
+    bad = evaluation.predictions["reason"].str.startswith(UNANSWERED)
+    left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
+    kept = replace(
+        evaluation,
+        predictions=evaluation.predictions.loc[~bad].reset_index(drop=True),
+        logits=evaluation.logits[~bad.to_numpy()],
+        features=evaluation.features[~bad.to_numpy()],
+    )
+    return kept, [Rejected(str(path), str(reason)) for path, reason in left]
+
+
+def _some(names: Sequence[str], limit: int = 10) -> str:
+    more = f", … and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more

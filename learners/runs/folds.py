@@ -1,0 +1,286 @@
+"""Cross-validation: a run for each fold, their mean and their spread, and going on after a stop.
+
+The folder: ``fold-NAME/``, each a whole run folder with ``fold.json`` in it as soon as it is
+finished; ``folds.csv`` and ``folds.json``, the figures of the finished folds with their mean and
+spread, and ``report/index.html``, the same to look at; ``items.csv``, the fold of each item.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from datasets.errors import SecondhandError
+from datasets.tables.folds import assign_folds, fold_names
+from learners.config import FREE, DataSettings, RunSettings, SignalSettings, TrainSettings
+from learners.files.replace import write_beside
+from learners.flags import dump
+from learners.model.bundle import load_bundle
+from learners.report.folds import folds_page
+from learners.runs.finetuning import run
+from learners.runs.folder import is_empty, run_folder, run_name
+from learners.runs.items import load_grouped, split
+from learners.runs.lock import NAME as LOCK
+from learners.runs.lock import locked
+from learners.runs.resume import has_progress, write_config
+
+log = logging.getLogger(__name__)
+
+DONE = "fold.json"
+MARK = "folds.json"
+
+
+@dataclass
+class Folds:
+    """What the finished folds reached.
+
+    ``table`` has a row for each, then "mean" and "spread" (standard deviation over the folds, n - 1)
+    of every figure; ``missing`` are the folds that are still to be trained.
+    """
+
+    folder: Path
+    table: pd.DataFrame
+    missing: list[str]
+
+
+def cross_validate(
+    settings: Sequence[Any],
+    *,
+    command: str = "",
+    log_to: Callable[[Path], object] = lambda file: None,
+) -> Folds:
+    """Train and test a network for each fold of ``--cv``, but for those that are finished.
+
+    Every fold is checked to be possible before the first is trained. Ctrl-C ends the fold in
+    training; the same settings go on from there.
+
+    Parameters
+    ----------
+    settings : the dataclasses of `learners.config.FINETUNE`, in that order.
+    log_to : called with the log file of what is about to begin.
+
+    Raises
+    ------
+    SecondhandError : the folds cannot be made, or finished folds are there that were made with
+        other settings or of other data.
+    """
+    data, signal, train, wanted = (settings[n] for n in (0, 1, 3, -1))
+    items = _plan(data, signal, train)
+    names = fold_names(items["fold"])
+    folder = wanted.out or Path("runs") / f"{run_name(data.data)}-cv"
+    each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
+    every = {name: _of_fold(settings, name, each[name]) for name in names}
+    _check_place(folder, overwrite=wanted.overwrite)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        done = _prepare(folder, each, settings, items)
+        write_config(folder, settings, command)
+        write_beside(folder / "items.csv", items.to_csv(index=False).encode())
+        return _train(folder, every, done, command, log_to)
+
+
+def _train(
+    folder: Path,
+    every: Mapping[str, list[Any]],
+    done: dict[str, dict[str, float]],
+    command: str,
+    log_to: Callable[[Path], object],
+) -> Folds:
+    """Train the folds that are not done."""
+    names, each = list(every), {name: settings[-1].out for name, settings in every.items()}
+    result = _write(folder, names, each, done)
+    try:
+        for name in names:
+            log_to(folder / "log.txt")
+            if name in done:
+                log.info("fold %s is finished: kept", name)
+                continue
+            log.info("fold %s, %d of %d", name, names.index(name) + 1, len(names))
+            data, *others, last = every[name]
+            if has_progress(each[name]):
+                last = replace(last, resume=each[name])
+            else:
+                shutil.rmtree(each[name], ignore_errors=True)
+            with run_folder(data.data, last) as inside:
+                write_config(inside, every[name], command)
+                log_to(inside / "log.txt")
+                reached = run(inside, *[data, *others, last], command=command)
+            if reached.interrupted:
+                raise KeyboardInterrupt
+            done[name] = _figures(inside, reached.metrics)
+            record = {"fold": name, "metrics": done[name]}
+            write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
+            result = _write(folder, names, each, done)
+    except KeyboardInterrupt:
+        kept = ", ".join(done) or "none"
+        log.warning("interrupted in fold %s; finished: %s; the same command goes on", name, kept)
+    finally:
+        log_to(folder / "log.txt")
+        if not done and not any(map(has_progress, each.values())):
+            shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    """A row for each fold, then their mean and their spread (n - 1; NaN for one fold).
+
+    A figure that a fold does not have (accuracy of accepted items, where none was) is left out of
+    the mean.
+    """
+    if not figures:
+        return pd.DataFrame({"fold": []})
+    table = pd.DataFrame.from_dict({k: dict(v) for k, v in figures.items()}, orient="index")
+    counts = [name for name in table if str(name).endswith("_items")]
+    over = table.drop(columns=counts)
+    rows = pd.DataFrame({"mean": over.mean(), "spread": over.std(ddof=1)}).T
+    joined = pd.concat([table, rows.reindex(columns=table.columns)])
+    first = [name for name in joined if str(name).startswith("test_")]
+    joined = joined[[*first, *(name for name in joined if name not in first)]]
+    return joined.rename_axis("fold").reset_index()
+
+
+def _plan(data: DataSettings, signal: SignalSettings, train: TrainSettings) -> pd.DataFrame:
+    """Each item's fold. Raises SecondhandError if any fold could not be trained."""
+    frame = load_grouped(data, signal).frame
+    assert data.cv is not None
+    # Refuses data that bring a split of their own, before their folds are looked for.
+    frame["fold"] = assign_folds(frame, data.cv, seed=train.seed)
+    for name in fold_names(frame["fold"]):
+        try:
+            split(frame, replace(data, fold=name), train.seed)
+        except SecondhandError as error:
+            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
+    return frame[["path", "label", "group", "fold", "start", "end", "gps"]]
+
+
+def _file_names(names: Sequence[str]) -> dict[str, str]:
+    """Names of folds that are names of files too, and different."""
+    safe: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^\w.-]+", "_", name)[:60]
+        count = 1
+        while (plain if count == 1 else f"{plain}-{count}") in safe.values():
+            count += 1
+        safe[name] = plain if count == 1 else f"{plain}-{count}"
+    return safe
+
+
+def _of_fold(settings: Sequence[Any], name: str, folder: Path) -> list[Any]:
+    """The settings of the run that tests one fold; it can be repeated alone with them."""
+    data, *others, last = settings
+    assert isinstance(last, RunSettings)
+    return [replace(data, fold=name), *others, replace(last, out=folder, overwrite=False)]
+
+
+def _check_place(folder: Path, *, overwrite: bool) -> None:
+    """Raise SecondhandError where the folder is there and is none of ours."""
+    if not folder.exists() or (folder.is_dir() and is_empty(folder)):
+        return
+    if overwrite and not (folder / "config.yaml").is_file():
+        raise SecondhandError(
+            f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; choose "
+            "another"
+        )
+    if not overwrite and not (folder / MARK).is_file():
+        raise SecondhandError(
+            f"--out {folder}: is there already, and is no cross-validation that could go on; choose "
+            "another, or give --overwrite"
+        )
+
+
+def _prepare(
+    folder: Path,
+    each: Mapping[str, Path],
+    settings: Sequence[Any],
+    items: pd.DataFrame,
+) -> dict[str, dict[str, float]]:
+    """The folder, made or taken up again. Returns the figures of the folds that are finished."""
+    begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, each.values()))
+    done: dict[str, dict[str, float]] = {}
+    if begun and not settings[-1].overwrite:
+        _check_same(folder, settings, items)
+        for name, inside in each.items():
+            if (inside / DONE).is_file():
+                try:
+                    load_bundle(inside / "model")
+                    done[name] = json.loads((inside / DONE).read_text())["metrics"]
+                except (SecondhandError, ValueError, KeyError) as error:
+                    log.warning("fold %s is trained again: %s", name, error)
+    else:
+        for left in folder.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            elif left.name != LOCK:
+                left.unlink()
+        write_beside(folder / MARK, b"{}")
+    return done
+
+
+def _check_same(folder: Path, settings: Sequence[Any], items: pd.DataFrame) -> None:
+    """Raise SecondhandError where the finished folds are not what these settings would make."""
+    remedy = "repeat those, choose another --out, or give --overwrite"
+    then = yaml.safe_load((folder / "config.yaml").read_text())
+    now = yaml.safe_load(dump(settings))
+    other = [
+        f"{key} {then.get(key)!r} there, {value!r} now"
+        for key, value in now.items()
+        if key not in (*FREE, "out", "overwrite") and then.get(key) != value
+    ]
+    if other:
+        raise SecondhandError(
+            f"--out {folder}: its finished folds were made with other settings "
+            f"({'; '.join(other)}): {remedy}"
+        )
+    text = items.to_csv(index=False)
+    if (folder / "items.csv").read_text() != text:
+        raise SecondhandError(
+            f"--out {folder}: the data have changed since its finished folds were made: {remedy}"
+        )
+
+
+def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """A fold's metrics, and how well its calibrated probabilities held on what it was tested on."""
+    found = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    report = json.loads((inside / "report/report.json").read_text())
+    calibrated = report["splits"]["test"]["calibration"]["after"] or {}
+    for name in ("nll", "brier", "ece"):
+        if name in calibrated and calibrated[name]["value"] is not None:
+            found[f"test_{name}"] = calibrated[name]["value"]
+    return found
+
+
+def _write(
+    folder: Path,
+    names: Sequence[str],
+    each: Mapping[str, Path],
+    done: Mapping[str, Mapping[str, float]],
+) -> Folds:
+    """Write the figures so far; what cannot be averaged yet is left out."""
+    order = [name for name in names if name in done]
+    table = summarise({name: done[name] for name in order})
+    missing = [name for name in names if name not in done]
+    rows = {row.pop("fold"): row for row in table.to_dict("records")}
+    plain = {name: {k: None if v != v else v for k, v in row.items()} for name, row in rows.items()}
+    record = {
+        "mean": plain.pop("mean", {}),
+        "spread": plain.pop("spread", {}),
+        "folds": plain,
+        "missing": missing,
+    }
+    write_beside(folder / "folds.csv", table.to_csv(index=False, float_format="%.6f").encode())
+    write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
+    (folder / "report").mkdir(exist_ok=True)
+    links = {name: f"../{each[name].name}/report/index.html" for name in order}
+    write_beside(
+        folder / "report/index.html", folds_page(folder.name, table, links, missing).encode()
+    )
+    return Folds(folder, table, missing)

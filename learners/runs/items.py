@@ -1,0 +1,259 @@
+"""The items of a run: the table with its splits, the recipe, and what is drawn of each item."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from datasets.drawings.duplicates import THUMBNAIL, find_clusters, source_of, thumbnails_of
+from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import PictureCache
+from datasets.drawings.recipe import Recipe
+from datasets.drawings.windows import cut, render_all
+from datasets.errors import Rejected, SecondhandError
+from datasets.pictures.images import open_picture
+from datasets.sound.recipe import RECIPES, window_of
+from datasets.tables.checks import check_labels
+from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
+from datasets.tables.strangers import load_strangers
+from datasets.tables.table import ItemTable, load_table, summary
+from learners.config import DataSettings, SignalSettings
+from learners.runs.folder import write_csv
+from learners.runs.resume import begin
+
+log = logging.getLogger(__name__)
+
+
+class Loaded(NamedTuple):
+    """The table of files, the rows that training sees, and how signals are drawn.
+
+    ``rows`` are the table's own, but for long recordings, of which each window is a row.
+    """
+
+    table: ItemTable
+    rows: pd.DataFrame
+    recipe: Recipe | None
+
+
+def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
+    """The item table with its splits; what it is and what was left out, in the log and as CSV.
+
+    For signals also the recipe, inferred from the training files where it was not given; their
+    pictures are drawn here. Where what cannot be drawn leaves a part empty, or a class without a
+    training item, the rest is split again; the recipe stays.
+
+    Raises
+    ------
+    SecondhandError : a setting that the data do not have, or nothing to learn from; other data than
+        those that a run which goes on began with.
+    """
+    table = load_grouped(data, signal)
+    whole = table.frame
+    for line in remarks(whole, None if data.cv else data.fold):
+        log.info("%s", line)
+    table.frame, moved = split(whole, data, seed)
+    table.rejected += moved
+    if data.unknown:
+        there = pd.concat([table.frame, table.unknowns])
+        strangers, bad = load_strangers(data.unknown, table.kind, there)
+        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        table.rejected += bad
+    rows, recipe = table.frame, None
+    if table.kind != "picture":
+        trained = table.frame.loc[table.frame["split"].eq("train")]
+        recipe = _infer(table.kind, trained, signal)
+        asked = table.frame
+        rows = _draw(table, recipe, signal)
+        if why := lacking(table.frame, set(asked["split"])):
+            _split_again(table, whole, asked, why, data, seed)
+        rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
+        rows = rows.drop(columns="item").reset_index(drop=True)
+        table.frame = table.frame.reset_index(drop=True)
+    _tell(data.data, table, rows)
+    begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    return Loaded(table, rows, recipe)
+
+
+def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
+    """The item table with its groups, near-duplicates among them, not yet split."""
+    if not data.data:
+        raise SecondhandError(
+            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
+        )
+    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    if data.group_by:
+        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    if data.near_duplicates == "keep-together":
+        _keep_together(table, data, signal)
+    return table
+
+
+def split(
+    frame: pd.DataFrame, data: DataSettings, seed: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The table with its splits as the settings want them, and what was left out for that."""
+    return assign_splits(
+        frame,
+        valid=data.valid,
+        calibration=data.calibration,
+        seed=seed,
+        fold=data.fold,
+        cv=data.cv,
+    )
+
+
+def picture_cache(signal: SignalSettings) -> PictureCache:
+    """Where drawings are kept."""
+    return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
+
+
+def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings) -> None:
+    """Give each cluster of near-duplicates a group, where items are drawn at random.
+
+    A group that is given stands: a cluster never joins two of them, or one pair of look-alikes would
+    make one group of two speakers. Files without a group go to the one group in their cluster, or
+    get one of their own. Parts and folds that the data name are not overruled.
+    """
+    frame = table.frame
+    folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
+    if (data.cv is None and data.fold is not None) or folds_given:
+        return
+    if frame["split"].isin(["valid", "calibration"]).any():
+        return
+    free = frame["split"].isin(["", "train"])
+    if not (free & frame["group"].eq("")).any():
+        return
+    began = time.monotonic()
+    rows, thumbnails = _thumbnails(table.kind, frame.loc[free].reset_index(drop=True), signal)
+    found = find_clusters(
+        thumbnails, pd.factorize(rows["path"])[0].astype(np.int64), rows["label"].to_numpy(str)
+    )
+    of_path = dict(zip(rows["path"], found.number, strict=True))
+    number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
+    given = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
+    for cluster in range(len(found.sizes)):
+        groups = given.get(cluster, [])
+        name = groups[0] if len(groups) == 1 else f"near-duplicates {cluster + 1}"
+        frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
+    table.near_duplicates = str(found)
+    log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
+    if found.loosed:
+        said = (
+            f"not kept together, for they hold more than half of a class: {len(found.loosed)} "
+            f"of {', '.join(map(str, found.loosed[:5]))} files, so the figures may be too good"
+        )
+        table.near_duplicates += f"; {said}"
+        log.warning("near-duplicates: %s", said)
+
+
+def _thumbnails(
+    kind: str, frame: pd.DataFrame, signal: SignalSettings
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """What is seen of each item, the windows of long recordings one by one, and their thumbnails."""
+    if kind == "picture":
+        sources = [Source(path) for path in frame["path"]]
+        return frame, thumbnails_of(
+            sources, lambda source: open_picture(source.path, at_least=2 * THUMBNAIL)
+        )
+    # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
+    recipe, cache = _infer(kind, frame, signal), picture_cache(signal)
+    rows, _ = cut(frame, recipe, overlap=signal.overlap)
+    rows, _ = render_all(rows, recipe, cache)
+    drawn = [source_of(row) for row in rows.to_dict("records")]
+    return rows, thumbnails_of(
+        drawn,
+        lambda item: open_picture(cache.get(item.path, recipe, item.start, item.end, item.at)),
+    )
+
+
+def _infer(kind: str, frame: pd.DataFrame, signal: SignalSettings) -> Recipe:
+    given = signal.of(kind)
+    spans = frame["end"] - frame["start"]
+    if kind == "sound" and spans.notna().all():  # the items are these, not their files
+        given.setdefault("window", window_of(spans.tolist()))
+    return RECIPES[kind].infer(frame["path"], **given)
+
+
+def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:
+    """Draw every item; the known ones' windows. An item of which nothing can be drawn is left out.
+
+    A window's ``item`` is the index of its item in the table.
+    """
+    cache = picture_cache(signal)
+    windows: dict[str, pd.DataFrame] = {}
+    for name in ("frame", "unknowns"):
+        frame = getattr(table, name)
+        rows, bad = cut(frame, recipe, overlap=signal.overlap)
+        rows, failed = render_all(rows, recipe, cache)
+        setattr(table, name, frame.iloc[sorted(rows["item"].unique())])
+        table.rejected += bad + failed
+        windows[name] = rows.assign(item=frame.index[rows["item"]])
+    table.unknowns = table.unknowns.reset_index(drop=True)
+    check_labels(table.frame, table.source, table.rejected)
+    return windows["frame"]
+
+
+def _split_again(
+    table: ItemTable,
+    whole: pd.DataFrame,
+    asked: pd.DataFrame,
+    why: str,
+    data: DataSettings,
+    seed: int,
+) -> None:
+    """Split what could be drawn of the ``asked`` items, the data's own parts and folds kept.
+
+    Parameters
+    ----------
+    whole : the table as the data have it; its index is that of ``asked`` and of the table.
+    why : what is lacking in the table's split.
+
+    Raises
+    ------
+    SecondhandError : the parts that the data name, or a fold, cannot be filled.
+    """
+    lost = set(asked["path"].drop(table.frame.index))
+    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost]
+    cause = (
+        f"{len(asked) - len(table.frame)} of {len(asked)} items could not be drawn "
+        f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
+    )
+    left = whole.loc[table.frame.index]
+    try:
+        named = set(whole["split"]) & ({*SPLITS} if data.fold is None else {"test"})
+        if gone := sorted(named - set(left["split"])):
+            raise SecondhandError(f"no item is left of the data's own part {gone[0]}")
+        if data.cv is not None:  # the folds are those that all runs of the cross-validation have
+            left, data = left.assign(fold=asked["fold"]), replace(data, cv="fold")
+        table.frame, moved = split(left, data, seed)
+    except SecondhandError as error:
+        raise SecondhandError(
+            f"{table.source}: {cause}, and {error}. Mend or replace those files"
+        ) from None
+    table.rejected += moved
+    log.warning("%s, and %s: the others are split again", cause, why)
+
+
+def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:
+    sizes = table.frame["split"].value_counts()
+    parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
+    log.info(
+        "%s: %d items of %d classes (%s)%s%s",
+        source,
+        len(table.frame),
+        len(table.classes),
+        ", ".join(parts),
+        f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
+        f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
+    )
+    if table.note:
+        log.info("  %s", table.note)
+    for line in summary(table.rejected):
+        log.warning("%s", line)

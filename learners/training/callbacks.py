@@ -1,0 +1,336 @@
+"""What acts during training: precision, EMA, compile, history, the best checkpoint.
+
+Order of the hooks matters more than their code, so the orders stand beside each class.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import AMPMode
+from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
+from fastai.learner import Learner
+from fastai.losses import CrossEntropyLossFlat
+from fastxtend.callback.ema import EMACallback
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from datasets.errors import BadFile, SecondhandError
+from learners.distributed import ranks
+from learners.files.replace import write_beside
+from learners.model.tensors import save_weights
+from learners.networks.backbones import batch_norms
+
+log = logging.getLogger(__name__)
+
+
+def mixed_precision(precision: str, device: str) -> list[Callback]:
+    """The callback for a resolved precision: none for fp32.
+
+    Training steps alone are computed in it. Validation is in fp32, as prediction is on every
+    device: the epoch is chosen by the figures of the network that will answer.
+    """
+    if precision == "fp32":
+        return []
+    if not device.startswith("cuda"):
+        return [CpuAutocast()]
+    mixed = CudaMixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)
+    mixed.run_valid = False
+    return [mixed]
+
+
+class CpuAutocast(Callback):
+    """bfloat16 autocast of the forward pass on a CPU; the loss is computed in float32.
+
+    fastai's own callback names 'cuda', and on a CPU silently does nothing.
+    """
+
+    order = CudaMixedPrecision.order
+    run_valid = False
+    autocast: torch.autocast | None = None
+
+    def before_batch(self) -> None:
+        self.autocast = torch.autocast("cpu", torch.bfloat16)
+        self.autocast.__enter__()
+
+    def after_pred(self) -> None:
+        # Left here and not after the loss: a batch without targets has no loss.
+        self._leave()
+        self.learn.pred = _to_float32(self.pred)
+
+    def after_cancel_batch(self) -> None:
+        self._leave()
+
+    def after_fit(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.autocast is not None:
+            self.autocast.__exit__(None, None, None)
+            self.autocast = None
+
+
+def _to_float32(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_to_float32, value))
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+class PlainLoss(Callback):
+    """The loss of validation is the items' mean NLL in nats, whatever training minimises.
+
+    Without label smoothing and class weights: what the report says of the answers (timm's train.py
+    does so too). Weighted, it would also depend on which items share a batch.
+    """
+
+    order = 10
+
+    def before_validate(self) -> None:
+        self.training_loss = self.learn.loss_func
+        self.learn.loss_func = CrossEntropyLossFlat()
+
+    def after_validate(self) -> None:
+        self.learn.loss_func = self.training_loss
+
+
+class AloneInBatch(Callback):
+    """Batches of a single item have no variance: BatchNorms use their averages, and leave them.
+
+    Those are the backbone's, or of the training files where frozen epochs have found them.
+    """
+
+    order = -9  # after the learner has set the mode
+
+    def before_train(self) -> None:
+        if self.dls.train.bs == 1 and (norms := batch_norms(self.learn.model)):
+            if not self.epoch:
+                log.info("batches of one item: BatchNorms normalise by their averages")
+            for norm in norms:
+                norm.eval()
+
+
+class Ema(EMACallback):
+    """Exponential moving average of the weights, its memory fitted to the length of the fit.
+
+    A fixed decay of 0.9998 still holds 90 % of the first weights after 500 steps. Here the average
+    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps);
+    and over two of them at least, for one alone is no average.
+    BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
+
+    Parameters
+    ----------
+    horizon : part of the fit's steps, in (0, 1].
+    """
+
+    def __init__(self, horizon: float = 0.1) -> None:
+        # foreach: without it fastxtend pairs each buffer with itself, and BatchNorm never moves.
+        super().__init__(foreach=True)
+        self.horizon = horizon
+
+    def before_fit(self) -> None:
+        # `horizon` is taken of steps, not batches: gradient accumulation makes fewer of them.
+        accumulation = getattr(self.learn, "gradient_accumulation", None)
+        per_step = max(1, accumulation.n_acc // self.dls.train.bs) if accumulation else 1
+        steps = max(1, self.n_epoch * len(self.dls.train) // per_step)
+        reach = max(min(2, steps), self.horizon * steps)
+        self.decay = 1 - 1 / reach
+        self.inverse_decay = 1 - self.decay
+        super().before_fit()
+        # Whole-number buffers (BatchNorm's count of batches) are copied by fastxtend from the model
+        # to the model; here to the average.
+        if self.run:
+            self._counts = [
+                (ours, theirs)
+                for ours, theirs in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
+                if not ours.is_floating_point()
+            ]
+            if steps == 1:
+                log.warning("--ema: one step alone, so there is nothing to average")
+            else:
+                log.info("averaged weights reach over %.3g of %d steps", reach, steps)
+            self.model_buffers: list[Tensor] = []
+            self.ema_buffers: list[Tensor] = []
+
+    @torch.no_grad()
+    def after_batch(self) -> None:
+        super().after_batch()
+        for ours, theirs in self._counts:
+            theirs.copy_(ours)
+
+
+class Compile(Callback):
+    """``torch.compile`` in place for training steps; validation runs eagerly.
+
+    ``module.compile()`` leaves the names in the state dict alone, unlike ``torch.compile(module)``,
+    which puts ``_orig_mod`` before them. Every change of mode, of what is frozen and of the batch's
+    shape makes another graph, and past dynamo's limit of 8 torch falls back to eager with a mere
+    warning: validation's modes and its last smaller batch are therefore kept out, and a whole
+    fine_tune makes two graphs, frozen and unfrozen.
+    """
+
+    order = 60  # after everything that changes the model
+
+    def __init__(self, backend: str = "inductor") -> None:
+        self.backend = backend
+
+    def before_fit(self) -> None:
+        model = self.learn.model
+        if getattr(self, "network", None) is not model:
+            model.compile(dynamic=False, backend=self.backend)
+            self.network, self.compiled = model, model._compiled_call_impl
+        model._compiled_call_impl = None
+
+    def before_train(self) -> None:
+        self.network._compiled_call_impl = self.compiled
+
+    def after_train(self) -> None:
+        self.network._compiled_call_impl = None
+
+    def after_cancel_train(self) -> None:
+        self.network._compiled_call_impl = None
+
+    def after_fit(self) -> None:
+        self.network._compiled_call_impl = None
+
+
+def phase_of(learn: Learner) -> str:
+    """What is trained: the head alone, "frozen", or everything, "unfrozen"."""
+    return "frozen" if learn.opt.frozen_idx else "unfrozen"
+
+
+class WatchLoss(Callback):
+    """Ends a run whose loss is no longer a number, before it overwrites anything good."""
+
+    order = 20
+
+    def after_loss(self) -> None:
+        if self.training and not torch.isfinite(self.loss.detach()).all():
+            raise SecondhandError(
+                f"the loss is {self.loss.item()} in epoch {self.epoch + 1}, batch {self.iter + 1}: "
+                "lower --lr, or set --clip 1"
+            )
+
+
+class History(Callback):
+    """``history.csv``: one row an epoch, over both phases, written as the epoch ends.
+
+    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
+    """
+
+    order = 70
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def before_epoch(self) -> None:
+        self.began = time.monotonic()
+
+    def after_epoch(self) -> None:
+        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
+            return
+        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
+        values = [float(v) for v in self.recorder.values[-1]]
+        phase = phase_of(self.learn)
+        row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1}
+        row |= dict(zip(names, values, strict=True))
+        row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
+        # The whole file anew, beside and renamed: nobody ever reads half a row.
+        lines = io.StringIO(
+            self.file.read_bytes().decode() if self.file.exists() else "", newline=""
+        )
+        writer = csv.DictWriter(lines, row.keys())
+        if not lines.seek(0, os.SEEK_END):
+            writer.writeheader()
+        writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
+        if ranks.is_first():
+            write_beside(self.file, lines.getvalue().encode())
+        shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
+        log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
+
+
+class KeepBest(Callback):
+    """The weights of the best epoch so far, in ``best.safetensors`` with ``best.json`` beside it.
+
+    Or those of the last one, where what is validated may choose nothing: a published fold on which
+    the figure is to be measured, a speaker nobody has heard.
+
+    Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
+    is what was validated. Written beside and renamed.
+
+    Parameters
+    ----------
+    folder : where the two files go.
+    monitor : "valid_loss" or a metric's name.
+    last : keep the last epoch, whatever its value.
+    """
+
+    order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
+
+    def __init__(self, folder: Path, monitor: str = "valid_loss", *, last: bool = False) -> None:
+        self.folder, self.monitor, self.last = folder, monitor, last
+        self.sign = -1 if "loss" in monitor or "error" in monitor else 1
+        self.kept: dict[str, Any] = {}
+
+    def after_epoch(self) -> None:
+        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
+            return
+        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
+        value = float(self.recorder.values[-1][names.index(self.monitor)])
+        # A later epoch of the same value has seen more: it is preferred.
+        if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
+            self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
+                         "of": self.n_epoch, "phase": phase_of(self.learn)}  # fmt: skip
+            if not ranks.is_first():
+                return
+            ema = getattr(self.learn, "ema", None)
+            model = ranks.plain_model(self.learn) if ema is None else ema.ema_model
+            text = json.dumps(self.kept)
+            save_weights(model, self.folder / "best.safetensors", {"best": text})
+            write_beside(self.folder / "best.json", text.encode())
+
+    def said(self) -> str:
+        """Which epoch is kept, and why; in words."""
+        kept = self.kept
+        of = f" of {kept['of']}" if "of" in kept else ""  # of a run from before it was noted
+        phase = f", {kept['phase']}" if "phase" in kept else ""
+        why = "the last" if self.last else "the best on valid, and of equal ones the latest"
+        figure = f"{kept['monitor'].replace('_', ' ')} {kept['value']:.6g}"
+        return f"epoch {kept['epoch']}{of}{phase}: {figure}, {why}"
+
+    def go_on(self) -> None:
+        """Take the best epoch of an earlier process for the one to be surpassed.
+
+        Raises
+        ------
+        BadFile : its weights are damaged.
+        """
+        file = self.folder / "best.safetensors"
+        if file.exists():
+            try:
+                with safe_open(file, "pt") as opened:
+                    kept = dict(json.loads(opened.metadata()["best"]))
+                    self.kept = kept | {"value": float(kept["value"])}
+            except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+                raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+
+    def restore(self, model: nn.Module) -> bool:
+        """Load the best weights. False where no epoch was finished; BadFile if they are damaged."""
+        file = self.folder / "best.safetensors"
+        if not file.exists():
+            return False
+        self.go_on()
+        try:
+            model.load_state_dict(load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+        return True

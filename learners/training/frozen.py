@@ -1,0 +1,312 @@
+"""Frozen epochs on features that the body computes once.
+
+While the body is frozen, all that changes is the head. What the head sees of a file is then the same
+in every epoch but for augmentation, and need not be computed anew: each training file is shown to
+the body in a few augmented views, each validation file as it is, and the head trains on what came
+out. fastai's loop, its callbacks, the optimizer and the saved weights are those of any other epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import AMPMode
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner
+from fastai.optimizer import OptimWrapper
+from fastai.torch_core import set_seed
+from torch import Tensor, nn
+
+from datasets.errors import SecondhandError
+from learners.networks.backbones import ConcatPool, Unit, batch_norms
+from learners.training import callbacks
+from learners.training.randomness import undisturbed_randomness
+from learners.training.seeding import Door
+
+log = logging.getLogger(__name__)
+
+#: Beyond this many bytes, features lie in a file that is mapped into memory.
+IN_MEMORY = 2**31
+#: Layers that may stand before a head's first weights: what they give is kept in place of a map.
+PASSIVE = (ConcatPool, Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
+
+
+@contextmanager
+def frozen_features(
+    learn: Learner, views: int, epochs: int, *, adapt: bool = True
+) -> Iterator[None]:
+    """A fit within it passes the learner's body by: its loaders give features.
+
+    An epoch takes one view of each file, the next epoch the next view, and then from the first
+    again. Features are drawn from a seed of their own, torch's: the same ones come again when a run
+    is resumed, and randomness outside is undisturbed.
+
+    The body is in eval mode but for its BatchNorms. Where a phase with all weights follows, in which
+    they normalise by each batch, they do so here too, or the head would learn features that it never
+    meets again; their averages become those of the training files, and validation uses them. That
+    is fastai's frozen phase, but that it also trains their weights and biases, by a backward pass
+    through the whole body. Where nothing follows (a linear
+    probe) they stay as they came.
+
+    Parameters
+    ----------
+    learn : frozen; its network is ``Sequential(body, head)``.
+    views : of each training file; 0 leaves the learner as it is.
+    epochs : of the fit; there are never more views than these.
+    adapt : let the BatchNorms follow the training files.
+    """
+    views = min(views, epochs)
+    if views and (why := _unsuitable(learn)) is not None:
+        log.info("the frozen epochs run through the whole network: %s", why)
+        views = 0
+    if not views:
+        yield
+        return
+    features = FrozenFeatures(views, adapt=adapt)
+    # Nothing of what is compiled is left to run.
+    compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
+    with learn.removed_cbs(compiled), learn.added_cbs([features]):
+        try:
+            yield
+        finally:
+            features.undo()
+
+
+class FrozenFeatures(Callback):
+    """Before the fit: computes the features and puts them in the place of the files.
+
+    `undo` puts the files back; it does not wait for ``after_fit``, which Ctrl-C would skip.
+    """
+
+    order = -4  # after what prepares the loaders for the fit, before what copies the model
+
+    def __init__(self, views: int, *, adapt: bool) -> None:
+        self.views, self.adapt = views, adapt
+        self.stack = ExitStack()
+
+    def before_fit(self) -> None:
+        learn, began = self.learn, time.monotonic()
+        passed_by = [learn.model[0], *_passive(learn.model[1])]
+        folder = tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-")
+        self.stack.enter_context(folder)
+        with undisturbed_randomness(learn.dls):
+            loaders = _feature_loaders(learn, passed_by, self.views, self.adapt, Path(folder.name))
+        seconds = time.monotonic() - began
+        shown = "1 view" if self.views == 1 else f"{self.views} views"
+        log.info("features of %d files, %s each: %.1f s", loaders.train.n, shown, seconds)
+        self.stack.enter_context(_passing_by(learn, passed_by))
+        self.stack.callback(setattr, learn, "dls", learn.dls)
+        learn.dls = loaders
+        if not isinstance(learn.opt, OptimWrapper):
+            # fastxtend's optimizers stop at a group of parameters without gradients.
+            norms = [p for p in learn.model[0].parameters() if p.requires_grad]
+            for parameter in norms:
+                parameter.grad = torch.zeros_like(parameter)
+                self.stack.callback(setattr, parameter, "grad", None)
+
+    def before_train(self) -> None:
+        self.dls.train.view = self.epoch
+
+    def undo(self) -> None:
+        self.stack.close()
+
+
+class FeatureLoader(DataLoader):
+    """Batches of float32 [bs, width] and int64 [bs], gathered from features in memory.
+
+    Parameters
+    ----------
+    views : each features [n, width] and targets [n], in an order of its own; ``view`` says which
+        is given, counted round.
+    """
+
+    def __init__(self, views: Sequence[tuple[Tensor, Tensor]], **options: Any) -> None:
+        # A file that has become unreadable between two views is missing from one of them.
+        shortest = min(len(targets) for _, targets in views)
+        super().__init__(range(shortest), num_workers=0, **options)
+        self.views, self.view = views, 0
+
+    def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        features, targets = self.views[self.view % len(self.views)]
+        for chosen in self.chunkify(samps):
+            rows = torch.tensor(list(chosen))
+            yield features[rows], targets[rows]
+
+
+def _unsuitable(learn: Learner) -> str | None:
+    """Why features cannot be kept for this training."""
+    if hasattr(learn, "mix_up"):
+        return "--mixup mixes pictures"
+    if not learn.opt or not learn.opt.frozen_idx:
+        return "the body is not frozen"
+    return None
+
+
+def _passive(head: nn.Module) -> list[nn.Module]:
+    """The head's first layers that have neither weights nor chance."""
+    layers: list[nn.Module] = []
+    for layer in head.children():
+        if not isinstance(layer, PASSIVE):
+            break
+        layers.append(layer)
+    return layers
+
+
+def _feature_loaders(
+    learn: Learner, layers: list[nn.Module], views: int, adapt: bool, folder: Path
+) -> DataLoaders:
+    seed, device = torch.initial_seed() % 2**32, learn.dls.device
+    train, valid = learn.dls.loaders[:2]
+    layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
+    learn.model.to(device=device, memory_format=layout).eval()
+    drawn = []
+    with _following(learn.model[0], adapt) as count:
+        for view in range(views):
+            set_seed((seed + 7919 * view) % 2**32)
+            # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
+            fresh = train.new(shuffle=True, drop_last=False)
+            drawn.append(_computed(layers, fresh, folder / str(view), _autocast(learn), count))
+    fresh = valid.new(shuffle=False, drop_last=False)
+    held = _computed(layers, fresh, folder / "valid", nullcontext())
+    # As where the files themselves are read: a training set smaller than a batch is one batch.
+    bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
+    return DataLoaders(
+        FeatureLoader(drawn, bs=bs, shuffle=True, drop_last=True, device=device),
+        FeatureLoader([held], bs=8 * valid.bs, device=device),
+        path=learn.dls.path,
+        device=device,
+    )
+
+
+@contextmanager
+def _following(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
+    """BatchNorms normalise by the batch; their averages become the mean over all batches, by items.
+
+    What is given is to be told the number of items before each batch.
+    """
+    norms = batch_norms(body) if adapt else []
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()  # so that a resumed run comes to the same
+        norm.train()
+    seen = 0
+
+    def count(items: int) -> None:
+        nonlocal seen
+        seen += items
+        for norm in norms:
+            norm.momentum = items / seen
+
+    try:
+        yield count
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+
+
+@torch.no_grad()
+def _computed(
+    layers: list[nn.Module],
+    fresh: DataLoader,
+    file: Path,
+    precision: AbstractContextManager[Any],
+    count: Callable[[int], None] = lambda items: None,
+) -> tuple[Tensor, Tensor]:
+    """What the layers make of all that a loader has; and the targets."""
+    # Its own: that of the usual loader leads through transforms that only its own iteration tells
+    # whether they are training's.
+    fresh.do_item = Door(fresh.do_item, torch.initial_seed())
+    features: Tensor | None = None
+    targets: list[Tensor] = []
+    done = 0
+    for x, y in _none_alone(fresh):
+        count(len(x))
+        with precision:
+            for layer in layers:
+                x = layer(x)
+        if features is None:
+            features = _room((fresh.n, *x.shape[1:]), file)
+        features[done : done + len(x)] = x
+        targets.append(y.cpu())
+        done += len(x)
+    if features is None:
+        raise SecondhandError(
+            "no file of a part can be read any more: is their folder still there?"
+        )
+    return features[:done], torch.cat(targets)
+
+
+def _none_alone(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches in their order; one of a single item joins the next, or at the end the one before.
+
+    A BatchNorm cannot normalise by one item where the map is 1 x 1, and learns little from it
+    elsewhere. Here and not in the loader, which its workers would each cut for themselves.
+    """
+    ready: tuple[Tensor, ...] | None = None
+    alone: tuple[Tensor, ...] | None = None
+    for batch in batches:
+        new = tuple(part.as_subclass(Tensor) for part in batch)
+        if alone is not None:
+            new, alone = _joined(alone, new), None
+        if len(new[0]) == 1:
+            alone = new
+            continue
+        if ready is not None:
+            yield ready[0], ready[1]
+        ready = new
+    if alone is not None:
+        ready = alone if ready is None else _joined(ready, alone)
+    if ready is not None:
+        yield ready[0], ready[1]
+
+
+def _joined(first: tuple[Tensor, ...], then: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(parts) for parts in zip(first, then, strict=True))
+
+
+def _autocast(learn: Learner) -> Any:
+    """The precision that the learner trains in."""
+    if hasattr(learn, "cpu_autocast"):
+        return torch.autocast("cpu", torch.bfloat16)
+    if hasattr(learn, "mixed_precision"):
+        half = learn.mixed_precision.amp_mode == AMPMode.FP16
+        return torch.autocast("cuda", torch.float16 if half else torch.bfloat16)
+    return nullcontext()
+
+
+def _room(shape: tuple[int, ...], file: Path) -> Tensor:
+    count = torch.Size(shape).numel()
+    if 4 * count <= IN_MEMORY:
+        return torch.empty(shape)
+    return torch.from_file(str(file), shared=True, size=count).view(shape)
+
+
+@contextmanager
+def _passing_by(learn: Learner, modules: list[nn.Module]) -> Iterator[None]:
+    """The modules give back what they get. Their names in the state dict stay.
+
+    Also in copies made meanwhile, such as an average's, of which the learner keeps the last.
+    """
+    for module in modules:
+        module.forward = _as_it_is
+    try:
+        yield
+    finally:
+        average = getattr(learn, "model_ema", None)
+        for module in (*modules, *(average.modules() if average is not None else ())):
+            if module.__dict__.get("forward") is _as_it_is:
+                del module.forward
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x

@@ -1,0 +1,221 @@
+"""DataLoaders and a network -> a fastai learner, set up to be fine-tuned.
+
+Convolutional networks go through ``vision_learner``, transformers through ``Learner``: both with a
+network from :mod:`learners.networks.backbones` and its parameter groups, so that freezing and graded
+learning rates act on every family.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.mixup import MixUp
+from fastai.callback.schedule import (
+    lr_find,  # noqa: F401  (adds itself to Learner)
+    slide,
+    valley,
+)
+from fastai.callback.training import GradientAccumulation, GradientClip
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+from fastai.losses import CrossEntropyLossFlat
+from fastai.metrics import accuracy
+from fastai.optimizer import OptimWrapper
+from fastai.vision.learner import model_meta, vision_learner
+from torch import nn
+
+from datasets.errors import SecondhandError
+from datasets.pictures.images import Preprocessing
+from learners.config import TrainSettings
+from learners.networks.backbones import ConcatPool, parameter_groups
+from learners.training.callbacks import AloneInBatch, PlainLoss
+from learners.training.frozen import frozen_features
+from learners.training.randomness import undisturbed_randomness
+
+log = logging.getLogger(__name__)
+
+
+def make_learner(
+    dls: DataLoaders,
+    network: nn.Sequential,
+    preprocessing: Preprocessing,
+    settings: TrainSettings,
+    *,
+    counts: Sequence[int] = (),
+    cbs: Sequence[Callback] = (),
+    pretrained: bool = True,
+) -> Learner:
+    """A learner, its body frozen where it is pretrained.
+
+    Parameters
+    ----------
+    dls : batches of float32 [bs, 3, size, size] and int64 [bs].
+    network : ``Sequential(body, head)`` from :func:`learners.networks.backbones.build`.
+    counts : items of each class in training, for ``settings.class_weights``.
+    cbs : further callbacks: precision, EMA, history, …
+    """
+    options: dict[str, Any] = {
+        "loss_func": _loss(settings, counts),
+        "opt_func": optimizer(settings),
+        "metrics": [accuracy],
+        "wd": settings.wd,
+        "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
+        "cbs": [AloneInBatch(), PlainLoss(), *_training_callbacks(settings), *cbs],
+        "path": dls.path,
+    }
+    if _gives_a_map(network):
+        learn = _through_vision_learner(dls, network, preprocessing, pretrained, options)
+    else:
+        learn = Learner(dls, network, splitter=parameter_groups, **options)
+        if pretrained:
+            learn.freeze()
+    return learn
+
+
+def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
+    """The essay's two phases: the head alone, then everything, both by the one-cycle policy.
+
+    What fastai's ``fine_tune`` does, with ``div_final`` open and no frozen phase where it would
+    have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
+    """
+    mult = settings.lr_mult or 100.0
+    shared: dict[str, Any] = {"div_final": settings.div_final}
+    done = learn.checkpoints.position.phase if hasattr(learn, "checkpoints") else 0
+    if settings.freeze_epochs:
+        learn.freeze()
+        # A probe ends there, and so does its cycle.
+        cycle = (
+            {"pct_start": settings.pct_start, "div": settings.div}
+            if settings.probe
+            else {"pct_start": 0.99}
+        )
+        if done == 0:
+            with frozen_features(
+                learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
+            ):
+                learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
+        lr /= 2
+    if settings.epochs and done <= 1:
+        learn.unfreeze()
+        learn.fit_one_cycle(
+            settings.epochs,
+            slice(lr / mult, lr),
+            pct_start=settings.pct_start,
+            div=settings.div,
+            **shared,
+        )
+
+
+def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
+    """The learning rate by a mock training (1506.01186): the valley's, and all suggestions.
+
+    The learner's weights, optimizer and randomness are as before.
+    """
+    with undisturbed_randomness(learn.dls):
+        frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
+        found = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
+        # fastai loads the weights back, but torch's optimizers keep their moments.
+        learn.create_opt()
+        learn.freeze_to(frozen_to)
+    suggestions = {name: float(value) for name, value in found._asdict().items()}
+    return suggestions["valley"], suggestions
+
+
+def optimizer(settings: TrainSettings) -> Any:
+    """The optimizer's constructor, as fastai's ``opt_func``."""
+    if settings.optimizer == "adamw":
+        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=settings.eps, foreach=True)
+    if settings.optimizer == "sgd":
+        return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, foreach=True)
+    if settings.optimizer == "adam-foreach":
+        from fastxtend.optimizer.fused import adam
+
+        return adam(eps=settings.eps, foreach=True)
+    from fastxtend.optimizer.lion import lion
+
+    return lion(foreach=True)
+
+
+def tracker(name: str, folder: Path) -> list[Callback]:
+    """fastai's own callback for a tracker."""
+    if name == "none":
+        return []
+    try:
+        if name == "tensorboard":
+            from fastai.callback.tensorboard import TensorBoardCallback
+
+            class NumbersOnly(TensorBoardCallback):
+                """torch's optimizers have settings that are None, at which fastai's stops."""
+
+                def after_batch(self) -> None:
+                    self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
+                    for i, group in enumerate(self.opt.hypers):
+                        self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
+
+            return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
+        from fastai.callback.wandb import WandbCallback
+    except ImportError as error:
+        raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
+    return [WandbCallback(log_preds=False, log_model=False)]
+
+
+def _loss(settings: TrainSettings, counts: Sequence[int]) -> CrossEntropyLossFlat:
+    weight = None
+    if settings.class_weights:
+        weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
+    return CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing)
+
+
+def _training_callbacks(settings: TrainSettings) -> list[Callback]:
+    callbacks: list[Callback] = []
+    if settings.accumulate > 1:
+        callbacks.append(GradientAccumulation(settings.accumulate * settings.bs))
+    if settings.clip is not None:
+        callbacks.append(GradientClip(settings.clip))
+    if settings.mixup:
+        callbacks.append(MixUp(settings.mixup))
+    return callbacks
+
+
+def _gives_a_map(network: nn.Sequential) -> bool:
+    """Whether the head begins by pooling: the body is a CNN's."""
+    head = network[1]
+    assert isinstance(head, nn.Sequential)
+    return isinstance(head[0], ConcatPool | nn.AdaptiveAvgPool2d)
+
+
+def _through_vision_learner(
+    dls: DataLoaders,
+    network: nn.Sequential,
+    preprocessing: Preprocessing,
+    pretrained: bool,
+    options: dict[str, Any],
+) -> Learner:
+    """``vision_learner`` with our body as its arch: its cut, groups and statistics in model_meta."""
+
+    def arch(pretrained: bool) -> nn.Module:
+        return network[0]
+
+    model_meta[arch] = {
+        "cut": lambda body: body,
+        "split": parameter_groups,
+        "stats": (preprocessing.mean, preprocessing.std),
+    }
+    try:
+        return vision_learner(
+            dls,
+            arch,
+            normalize=False,  # the block does it: vision_learner would only where pretrained
+            pretrained=pretrained,
+            custom_head=network[1],
+            init=None,  # build() has drawn the head's weights
+            **options,
+        )
+    finally:
+        del model_meta[arch]

@@ -1,0 +1,263 @@
+"""The training itself: one network, or with ``--seeds N`` several that answer together."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
+from fastai.data.block import TransformBlock
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+from fastai.torch_core import set_seed
+from fastxtend.callback.channelslast import ChannelsLast
+from torch import nn
+
+from datasets.drawings.decoded import DecodedPictures, Prepared, keep
+from datasets.drawings.pictures import cache_root
+from datasets.loaders.blocks import (
+    Augmentation,
+    PictureBlock,
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+)
+from datasets.pictures.images import Preprocessing
+from learners.config import (
+    AugmentSettings,
+    NetworkSettings,
+    RunSettings,
+    SignalSettings,
+    SpeedSettings,
+    TrainSettings,
+)
+from learners.distributed import ranks
+from learners.networks.backbones import (
+    Ensemble,
+    Network,
+    NetworkSpec,
+    build,
+    first_member,
+    native_size,
+)
+from learners.runs.folder import check_room
+from learners.runs.items import Loaded, picture_cache
+from learners.training import callbacks
+from learners.training.checkpoints import Checkpoints
+from learners.training.failures import in_plain_words
+from learners.training.learner import find_lr, fine_tune, make_learner, tracker
+from learners.training.seeding import Seeds
+from learners.training.speed import in_words, record, settle
+
+log = logging.getLogger(__name__)
+
+
+class Trained(NamedTuple):
+    """A network in eval mode with the weights of its best epochs, and how to build it again.
+
+    ``kept`` says of each of its members which epoch that was, and why.
+    """
+
+    network: Network
+    spec: NetworkSpec
+    preprocessing: Preprocessing
+    interrupted: bool
+    kept: list[str]
+
+
+def train_members(
+    folder: Path,
+    loaded: Loaded,
+    signal: SignalSettings,
+    network: NetworkSettings,
+    train: TrainSettings,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+    settings: RunSettings,
+    device: str,
+) -> Trained:
+    """Train ``train.seeds`` networks on the same split, each with a seed of its own.
+
+    The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
+    ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
+    in training and those before it. What an earlier process has trained here is taken up.
+
+    Raises
+    ------
+    SecondhandError : a setting that the network or the machine does not allow.
+    KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
+    """
+    members: list[nn.Sequential] = []
+    kept_epochs: list[str] = []
+    interrupted = False
+    for number in range(train.seeds):
+        if train.seeds > 1:
+            log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
+        if number:
+            set_seed(train.seed + number, reproducible=True)
+        with ranks.in_turn():
+            one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+        here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
+        saved = folder / "checkpoint" if number == 0 else here
+        best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
+        history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
+        checkpoints = Checkpoints(saved, history, settings.checkpoint_minutes)
+        if checkpoints.trained and best.restore(one):
+            log.info("trained already: kept %s", best.said())
+            members.append(one.eval())
+            kept_epochs.append(best.said())
+            continue
+        kept = _decoded(loaded, preprocessing, signal, augment, speed)
+        speed = settle(speed, one, device, kept=kept is not None and kept.fits)
+        if ranks.is_first():
+            record(folder, speed)
+        dls = _batches(
+            folder, loaded, preprocessing, signal, train.bs, augment, speed, device, kept
+        )
+        if ranks.count() > 1:
+            train = replace(train, frozen_views=0)  # each process draws its own part
+        counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
+        precision = str(speed.precision)
+        learn = make_learner(
+            dls,
+            one,
+            preprocessing,
+            train,
+            counts=[int(counts[name]) for name in loaded.table.classes],
+            cbs=[
+                callbacks.WatchLoss(),
+                callbacks.History(history),
+                best,
+                Seeds(train.seed + number),
+                checkpoints,
+                *callbacks.mixed_precision(precision, device),
+                *([callbacks.Ema()] if train.ema else []),
+                *([ChannelsLast()] if speed.channels_last else []),
+                *([callbacks.Compile()] if speed.compile else []),
+                *(tracker(settings.track, here) if ranks.is_first() else []),
+            ],
+            pretrained=network.pretrained or network.weights is not None,
+        )
+        if number == 0:
+            size = sum(p.numel() for p in one.parameters()) / 1e6
+            where = f"{spec.size} px, {device}, {in_words(speed)}"
+            if precision != "fp32":
+                where += " (validated in fp32, as it will answer)"
+            log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
+        if (at := checkpoints.take_up(learn, best)) is not None:
+            log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
+        interrupted = _train(learn, train)
+        if ranks.from_first(partial(best.restore, learn.model)):
+            log.info("kept %s", best.said())
+            members.append(learn.model.eval())
+            kept_epochs.append(best.said())
+        if not interrupted:
+            checkpoints.finish()
+        if interrupted:
+            break
+    if not members:
+        raise KeyboardInterrupt
+    joined = Ensemble(members).eval() if len(members) > 1 else members[0]
+    return Trained(
+        joined, replace(spec, members=len(members)), preprocessing, interrupted, kept_epochs
+    )
+
+
+def _untrained(
+    folder: Path, loaded: Loaded, settings: NetworkSettings, members: int
+) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
+    """A pretrained body, a fresh head, and what the inputs must be like."""
+    spec = NetworkSpec(
+        backbone=settings.backbone,
+        n_classes=len(loaded.table.classes),
+        size=settings.size or native_size(settings.backbone),
+        head=settings.head,
+        hidden=settings.hidden,
+        dropout=settings.dropout,
+    )
+    one, spec, preprocessing = build(spec, pretrained=settings.pretrained, weights=settings.weights)
+    check_room(folder, one, members)
+    if loaded.recipe is not None:
+        preprocessing = replace(preprocessing, squish=True)
+    return first_member(one), spec, preprocessing
+
+
+def _batches(
+    folder: Path,
+    loaded: Loaded,
+    preprocessing: Preprocessing,
+    signal: SignalSettings,
+    bs: int,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+    device: str,
+    kept: DecodedPictures | None,
+) -> DataLoaders:
+    block: TransformBlock
+    if loaded.recipe is None:
+        varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
+        block = PictureBlock(preprocessing, varied, kept)
+        if kept is not None and kept.fits and ranks.is_first():
+            train, valid = (
+                loaded.rows["path"][loaded.rows["split"].eq(name)].tolist()
+                for name in ("train", "valid")
+            )
+            keep(Prepared(preprocessing, augment.min_scale, kept), train, valid)
+    else:
+        heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(signal)
+        block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
+    return dataloaders(
+        loaded.rows,
+        block,
+        loaded.table.classes,
+        bs=bs,
+        workers=speed.workers or 0,
+        path=str(folder),
+        device=device,
+    )
+
+
+def _decoded(
+    loaded: Loaded,
+    preprocessing: Preprocessing,
+    signal: SignalSettings,
+    augment: AugmentSettings,
+    speed: SpeedSettings,
+) -> DecodedPictures | None:
+    """Where pixels are kept from one epoch to the next."""
+    if not speed.decoded_limit:
+        return None
+    train, valid = (int(loaded.rows["split"].eq(name).sum()) for name in ("train", "valid"))
+    if loaded.recipe is not None:
+        train, valid = 0, train + valid
+    return DecodedPictures(
+        signal.cache_dir or cache_root(),
+        max_bytes=int(speed.decoded_limit * 2**30),
+        expected=Prepared(preprocessing, augment.min_scale, None).bytes_for(train, valid),
+    )
+
+
+def _train(learn: Learner, train: TrainSettings) -> bool:
+    """Fine-tune. True where Ctrl-C ended it."""
+    quiet = nullcontext() if sys.stderr.isatty() else learn.no_bar()
+    with quiet, learn.no_logging(), in_plain_words():
+        try:
+            lr = learn.checkpoints.rate or train.lr
+            if lr == "auto":
+                lr, suggestions = ranks.from_first(lambda: find_lr(learn))
+                named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+                log.info("learning rate %.2g (%s)", lr, named)
+                learn.checkpoints.rate = lr
+            with ranks.training(learn):
+                fine_tune(learn, train, float(lr))
+        except KeyboardInterrupt:
+            if ranks.count() > 1:  # their launcher gives them seconds to end
+                raise
+            log.warning("interrupted: the best epoch so far is kept")
+            return True
+    return False

@@ -1,0 +1,104 @@
+"""How the machine is used where the settings leave it open: by rules, the same in every run.
+
+Nothing is tried and timed: a busy moment would decide, and with the precision it would choose other
+weights for the same command.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+import yaml
+from torch import nn
+
+from datasets.errors import SecondhandError
+from learners.config import SpeedSettings
+from learners.files.replace import write_beside
+
+
+def settle(
+    speed: SpeedSettings, network: nn.Module, device: str, *, kept: bool = False
+) -> SpeedSettings:
+    """The settings with nothing left open. What the user gave stays.
+
+    Feature maps are channels-last: a training step of EfficientNet-Lite0 (160 px, 16 pictures, two
+    cores) takes 0.61 of what it takes otherwise, of ResNet-18 0.91. Compiling is for whoever asks.
+
+    Parameters
+    ----------
+    network : of which kind the convolutions are decides the precision (`resolve_precision`).
+    kept : pictures lie decoded. Beside a network on the CPU processes that open them would cost more
+        than they do (`datasets.drawings.decoded.keep`).
+    """
+    cores = len(os.sched_getaffinity(0))
+    workers = 0 if kept and not device.startswith("cuda") else max(1, cores - 1)
+    return replace(
+        speed,
+        precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
+        channels_last=True if speed.channels_last is None else speed.channels_last,
+        compile=bool(speed.compile),
+        workers=workers if speed.workers is None else speed.workers,
+        threads=torch.get_num_threads() if speed.threads is None else speed.threads,
+    )
+
+
+def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
+    """fp32, fp16 or bf16 of training steps, for a wish that may be "auto".
+
+    auto follows from the hardware and the kind of network alone:
+
+    - on a GPU bf16, or fp16 on an older one that has no bf16;
+    - on a CPU with matrix units for bf16 (AMX) bf16, but for networks with depthwise convolutions,
+      which cannot use them (pictures a second through a step there, fp32 and bf16: ResNet-18 34.8
+      and 62.4; EfficientNet-Lite0 34.6 and 24.1; ConvNeXt-Atto 52.7 and 49.1);
+    - fp32 on any other CPU, which would emulate it.
+
+    Raises
+    ------
+    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably.
+    """
+    check_precision(wanted, device)
+    if wanted != "auto":
+        return wanted
+    if device.startswith("cuda"):
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    return "bf16" if torch.cpu._is_amx_tile_supported() and not _has_depthwise(network) else "fp32"
+
+
+def check_precision(wanted: str, device: str) -> None:
+    """Raise SecondhandError for fp16 on a CPU."""
+    if wanted == "fp16" and not device.startswith("cuda"):
+        raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
+
+
+def record(folder: Path, speed: SpeedSettings) -> None:
+    """Put the settings into a run's ``config.yaml``, so that who repeats the run trains as it did."""
+    file = folder / "config.yaml"
+    text = file.read_text(encoding="utf-8")
+    for name, value in asdict(speed).items():
+        line = yaml.safe_dump({name: value}).strip()
+        text = re.sub(rf"(?m)^{name}: .*$", line.replace("\\", r"\\"), text)
+    write_beside(file, text.encode())
+
+
+def in_words(speed: SpeedSettings) -> str:
+    """Settled settings, for the log."""
+    parts = [
+        str(speed.precision),
+        "channels-last" if speed.channels_last else "channels first",
+        *(["compiled"] if speed.compile else []),
+        f"{speed.threads} thread{'s'[: speed.threads != 1]}",
+        f"{speed.workers} worker{'s'[: speed.workers != 1]}",
+    ]
+    return ", ".join(parts)
+
+
+def _has_depthwise(network: nn.Module) -> bool:
+    return any(
+        isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1
+        for layer in network.modules()
+    )

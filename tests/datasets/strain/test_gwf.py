@@ -1,0 +1,151 @@
+"""GWF frames, as gwpy writes them: read to the last bit, and refused where they are damaged.
+
+A frame library ends the whole process over a frame cut short, so those tests could not fail
+quietly: they would take pytest with them.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.errors import BadFile, SecondhandError
+from datasets.strain.files import read_strain
+from datasets.strain.gwf import check_frame
+
+RATE, START = 4096, 1_000_000_000
+CHANNEL = "H1:GWOSC-4KHZ_R1_STRAIN"
+
+
+def series(channel: str, rate: int = RATE, seconds: int = 40, seed: int = 0):
+    timeseries = pytest.importorskip("gwpy.timeseries", reason="GWF needs the extra gw")
+    pytest.importorskip("lalframe", reason="GWF needs a frame library: the extra gw")
+    values = np.random.default_rng(seed).standard_normal(rate * seconds) * 1e-21
+    return timeseries.TimeSeries(values, t0=START, sample_rate=rate, name=channel, channel=channel)
+
+
+def frame(path: Path, *channels) -> Path:
+    from gwpy.timeseries import TimeSeriesDict
+
+    TimeSeriesDict({one.name: one for one in channels}).write(path, format="gwf")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return frame(tmp_path_factory.mktemp("gwf") / "H-H1-1000000000-40.gwf", series(CHANNEL))
+
+
+@pytest.mark.slow  # the first import of a frame library takes seconds
+def test_a_frame_is_read_to_the_last_bit(whole):
+    strain = read_strain(whole, at=START + 20, context=16)
+    expected = series(CHANNEL).value[12 * RATE : 28 * RATE]
+    np.testing.assert_array_equal(strain.values, expected)
+    assert (strain.rate, strain.start, strain.detector) == (RATE, START + 12, "H1")
+
+
+@pytest.mark.slow
+def test_a_trigger_outside_the_frame_is_named(whole):
+    with pytest.raises(BadFile, match=r"outside, it covers 1000000000.000 to 1000000040.000"):
+        read_strain(whole, at=START + 41, context=16)
+
+
+@pytest.mark.slow
+def test_strain_is_found_among_other_channels(tmp_path):
+    others = [series("H1:GWOSC-4KHZ_R1_DQMASK", rate=1), series("H1:LSC-DARM", seed=1)]
+    path = frame(tmp_path / "a.gwf", *others, series(CHANNEL, seed=2))
+    strain = read_strain(path, at=START + 20, context=16)
+    np.testing.assert_array_equal(strain.values, series(CHANNEL, seed=2).value[12 * RATE :][:65536])
+
+
+@pytest.mark.slow
+def test_without_strain_the_channels_are_named(tmp_path):
+    path = frame(tmp_path / "a.gwf", series("H1:LSC-DARM"), series("H1:PEM-MIC"))
+    with pytest.raises(BadFile, match=r"no channel with STRAIN .*H1:LSC-DARM, H1:PEM-MIC"):
+        read_strain(path, at=START + 20)
+
+
+@pytest.mark.slow
+def test_two_detectors_are_not_chosen_between(tmp_path):
+    path = frame(tmp_path / "a.gwf", series(CHANNEL), series("L1:GWOSC-4KHZ_R1_STRAIN", seed=1))
+    with pytest.raises(BadFile, match="strain of H1 and L1"):
+        read_strain(path, at=START + 20)
+
+
+@pytest.mark.slow
+def test_nan_in_a_frame_is_a_gap(tmp_path):
+    holed = series(CHANNEL)
+    holed.value[20 * RATE : 21 * RATE] = np.nan
+    with pytest.raises(BadFile, match="without gaps"):
+        read_strain(frame(tmp_path / "a.gwf", holed), at=START + 20, context=32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [20, 40, 200, 0.5, -100, -8, -1])
+def test_a_frame_cut_short_is_a_bad_file(whole, tmp_path, kept):
+    data = whole.read_bytes()
+    cut = tmp_path / "cut.gwf"
+    cut.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+    with pytest.raises(BadFile, match="broken GWF"):
+        read_strain(cut, at=START + 20)
+
+
+@pytest.mark.slow
+def test_changed_bytes_are_seen_by_the_checksum(whole, tmp_path):
+    check_frame(whole)
+    data = bytearray(whole.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "changed.gwf").write_bytes(data)
+    with pytest.raises(BadFile, match="checksum"):
+        read_strain(tmp_path / "changed.gwf", at=START + 20)
+
+
+def smallest(
+    order: str = "<", version: int = 8, size: int = 40 + 46, frames: int = 1, back: int = 46
+) -> bytes:
+    """A file of nothing but a header and an end that tells of a frame, without checksums."""
+    numbers = struct.pack(f"{order}HIQfd", 0x1234, 0x12345678, 0x123456789ABCDEF, 3.14, 3.14)
+    header = b"IGWD\0" + bytes([version, 0, 2, 4, 8, 4, 8]) + numbers + bytes(2)
+    end = struct.pack(f"{order}QBBIIQQIII", 46, 0, 21, 0, frames, size, back, 0, 0, 0)
+    return header[:40] + end
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_either_byte_order_is_walked(tmp_path, order):
+    path = tmp_path / "a.gwf"
+    path.write_bytes(smallest(order))
+    check_frame(path)
+    path.write_bytes(smallest(order, size=87))
+    with pytest.raises(BadFile, match="does not end where it should"):
+        check_frame(path)
+
+
+def test_old_versions_are_named(tmp_path):
+    (tmp_path / "a.gwf").write_bytes(smallest(version=4))
+    with pytest.raises(BadFile, match="version 4 of GWF"):
+        check_frame(tmp_path / "a.gwf")
+
+
+def test_a_structure_of_no_length_ends_the_walk(tmp_path):
+    (tmp_path / "a.gwf").write_bytes(smallest()[:40] + bytes(100))
+    with pytest.raises(BadFile, match="damaged at byte 40"):
+        check_frame(tmp_path / "a.gwf")
+
+
+def test_the_remedy_is_named_where_gwpy_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "a.gwf").write_bytes(smallest())
+    monkeypatch.setitem(sys.modules, "gwpy.io.gwf", None)  # as if it were not installed
+    with pytest.raises(SecondhandError, match=r"pip install secondhand\[gw\]"):
+        read_strain(tmp_path / "a.gwf", at=START)
+
+
+@pytest.mark.parametrize("lacks", [{"frames": 0}, {"back": 0}, {"back": 47}, {"back": 10**9}])
+def test_a_file_without_frames_or_contents_is_refused(tmp_path, lacks):
+    # frame libraries end the process over it
+    (tmp_path / "a.gwf").write_bytes(smallest(**lacks))
+    with pytest.raises(BadFile, match="no frame in it, or no table"):
+        check_frame(tmp_path / "a.gwf")

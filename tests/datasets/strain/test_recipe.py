@@ -1,0 +1,256 @@
+"""StrainRecipe: what it draws, what its fingerprint covers, and what it makes of untrusted JSON."""
+
+import json
+import warnings
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from datasets.demos.glitches import simulate, write_hdf5
+from datasets.drawings.recipe import colour_table
+from datasets.errors import BadFile, SecondhandError
+from datasets.sound.recipe import recipe_from_dict
+from datasets.strain.files import Strain
+from datasets.strain.recipe import COLOURS, StrainRecipe
+
+RATE, START = 4096, 1_000_000_000.0
+GREY = StrainRecipe(context=16, colour="grey", layout="row")
+
+
+def tone(frequency, when, seconds=16, rate=RATE):
+    """Noise with a short tone in it, as strain."""
+    t = np.arange(seconds * rate) / rate
+    noise = np.random.default_rng(0).standard_normal(t.size)
+    wave = 8 * np.exp(-(((t - when) / 0.02) ** 2) / 2) * np.sin(2 * np.pi * frequency * t)
+    return Strain(1e-22 * (noise + wave), rate, START, START + when)
+
+
+def test_the_views_lie_side_by_side_with_low_frequencies_at_the_bottom():
+    picture = GREY.render(tone(150, 8.0))
+    assert (picture.shape, picture.dtype) == ((224, 224, 3), np.uint8)
+    assert (picture[..., 0] == picture[..., 2]).all()
+    expected = 223 * (1 - np.log(150 / 10) / np.log(1200 / 10))
+    for i in range(4):
+        view = picture[:, 56 * i : 56 * (i + 1), 0]
+        row, column = np.unravel_index(view.argmax(), view.shape)
+        assert abs(np.flatnonzero(view[:, 28] == 255).mean() - expected) < 15
+        assert view[:, column].max() == 255
+        assert abs(row - expected) < 60
+        assert 24 <= np.flatnonzero((view == 255).any(axis=0)).mean() <= 32
+    low = GREY.render(tone(30, 8.0))[:, :56, 0]
+    assert (
+        np.argwhere(low == 255)[:, 0].mean() > np.argwhere(picture[:, :56, 0] == 255)[:, 0].mean()
+    )
+
+
+def test_a_short_view_stretches_time():
+    def width(i):
+        return (picture[:, 56 * i : 56 * (i + 1), 0] > 128).any(axis=0).sum()
+
+    picture = GREY.render(tone(100, 8.0))
+    assert width(0) > 1.5 * width(1) > 2 * width(3)
+
+
+def test_one_view_fills_the_picture_and_is_the_same_energy():
+    row = replace(GREY, views=(1.0, 4.0), size=(100, 120)).render(tone(100, 8.0))
+    one = replace(GREY, layout="one", views=(1.0,), size=(100, 60)).render(tone(100, 8.0))
+    assert one.shape == (100, 60, 3)
+    np.testing.assert_array_equal(row[:, :60], one)
+
+
+def test_three_views_become_three_channels():
+    recipe = replace(GREY, layout="channels", views=(0.5, 1.0, 4.0))
+    picture = recipe.render(tone(100, 8.0))
+    row = replace(GREY, views=(0.5, 1.0, 4.0), size=(224, 672)).render(tone(100, 8.0))
+    for i in range(3):
+        np.testing.assert_array_equal(picture[..., i], row[:, 224 * i : 224 * (i + 1), 0])
+
+
+def test_energy_is_drawn_in_tenths_and_clipped():
+    from datasets.strain.qscan import qtransform
+    from datasets.strain.whitening import whiten
+
+    strain = tone(100, 8.0)
+    recipe = replace(GREY, layout="one", views=(1.0,))
+    gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
+    (energy,) = gram.images([(7.5, 8.5)], width=224, height=224)
+    grey = recipe.render(strain)[::-1, :, 0]
+    np.testing.assert_array_equal(grey, np.rint(np.clip(energy, 0, 25.5) * 10))
+    assert energy.max() > 25.5
+    assert grey.max() == 255
+
+
+def test_colours_are_matplotlibs():
+    from matplotlib import colormaps
+
+    for name in ("viridis", "cividis"):
+        theirs = colormaps[name](np.arange(256), bytes=True)[:, :3]
+        np.testing.assert_allclose(colour_table(name), theirs, atol=1)
+    tables = {name: colour_table(name) for name in COLOURS}
+    assert all(t.shape == (256, 3) and t.dtype == np.uint8 for t in tables.values())
+    grey, colour = GREY.render(tone(100, 8.0)), replace(GREY, colour="magma").render(tone(100, 8.0))
+    np.testing.assert_array_equal(tables["magma"][grey[..., 0]], colour)
+
+
+def test_file_and_signal_give_the_same_bytes(tmp_path):
+    strain = simulate("Blip_sim", rng=1, duration=20)
+    path = tmp_path / "a.hdf5"
+    write_hdf5(path, strain, "simulated")
+    recipe = StrainRecipe(context=16)
+    by_time = recipe.picture(path, at=strain.trigger)
+    assert by_time.tobytes() == recipe.render(recipe.read(path, at=strain.trigger)).tobytes()
+    assert by_time.tobytes() == recipe.picture(path, at=strain.trigger).tobytes()
+    found = recipe.read(path)  # the loudest tile
+    assert found.trigger == pytest.approx(strain.trigger, abs=0.1)
+    within = recipe.read(path, start=4.0, end=6.0)
+    assert START + 4 <= within.trigger <= START + 6
+    with pytest.raises(BadFile, match="32 s without gaps"):
+        StrainRecipe().picture(path, at=strain.trigger)
+
+
+def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
+    strain = replace(tone(100, 8.0, rate=1024), path="strain/L-1126.hdf5")
+    recipe = replace(GREY, fmax=1200.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Python's own name the line, not the file
+        picture = recipe.render(strain)
+        recipe.render(strain)
+    told = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [strain.path]
+    assert told in caplog.text
+    caplog.clear()
+    recipe.render(replace(strain, path="another.hdf5"))
+    assert "another.hdf5: 1024 Hz" in caplog.text
+    caplog.clear()
+    first = np.flatnonzero((picture > 0).any(axis=(1, 2)))[0]
+    assert first == pytest.approx(223 * (1 - np.log(322.8 / 10) / np.log(120)), abs=1.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        full = replace(GREY, fmax=300.0).render(strain)
+    assert (full[:8] > 0).any()
+    assert not caplog.records
+
+
+def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
+    paths = []
+    for number, rate in enumerate((4096, 16384, 4096)):
+        paths.append(tmp_path / f"{number}.hdf5")
+        write_hdf5(paths[-1], simulate("No_Glitch_sim", rate=rate, duration=4), "simulated")
+    broken = tmp_path / "broken.hdf5"
+    broken.write_bytes(b"no strain")
+    assert StrainRecipe.infer([broken, *paths]).fmax == 1200
+    found = StrainRecipe.infer(paths[1:2], size=100, context=32.0)
+    assert found == StrainRecipe(fmax=2048, size=(100, 100))
+    assert StrainRecipe.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
+    assert StrainRecipe.infer([], fmax=500.0, context=32.0).fmax == 500
+    with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
+        StrainRecipe.infer([broken])
+    with pytest.raises(SecondhandError, match="none were given"):
+        StrainRecipe.infer([])
+    # not inferred, a picture has the band of its own rate
+    strain = tone(100, 8.0)
+    assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
+
+
+@pytest.mark.parametrize(("seconds", "context"), [(4, 16), (20, 20), (40, 32)])
+def test_the_context_is_what_the_files_hold(tmp_path, seconds, context):
+    write_hdf5(tmp_path / "a.hdf5", simulate("No_Glitch_sim", duration=seconds), "simulated")
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"]).context == context
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"], fmax=500.0).context == context
+    assert StrainRecipe.infer([tmp_path / "a.hdf5"], context=18.0).context == 18
+
+
+def test_the_stored_image_is_the_picture():
+    strain = tone(100, 8.0)
+    for recipe, mode in ((replace(GREY, colour="magma"), "P"), (StrainRecipe(context=16), "RGB")):
+        image = recipe.image(strain)
+        assert image.mode == mode
+        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), recipe.render(strain))
+        assert not recipe.no_signal(strain)
+
+
+CHANGES = {
+    "context": 16.0,
+    "qlow": 5.0,
+    "qhigh": 32.0,
+    "fmin": 20.0,
+    "fmax": 1000.0,
+    "views": (0.5, 1.0, 2.0),
+    "layout": "row",
+    "clip": 20.0,
+    "size": (140, 168),
+    "colour": "grey",
+}
+
+
+def test_the_fingerprint_covers_every_field(monkeypatch):
+    base = StrainRecipe(size=(168, 168))
+    assert set(CHANGES) == {field.name for field in fields(StrainRecipe)}
+    prints = {base.fingerprint()} | {
+        replace(base, **{name: value}).fingerprint() for name, value in CHANGES.items()
+    }
+    assert len(prints) == 1 + len(CHANGES)
+    assert StrainRecipe(context=32).fingerprint() == StrainRecipe().fingerprint()  # 32 is 32.0
+    monkeypatch.setattr("datasets.drawings.recipe.RENDERER_VERSION", 999)
+    assert base.fingerprint() not in prints
+
+
+def test_json_brings_the_recipe_back():
+    for recipe in (StrainRecipe(), replace(GREY, size=100, views=(0.5, 2.0), fmax=2048)):
+        text = json.dumps(recipe.to_dict())
+        again = recipe_from_dict(json.loads(text))
+        assert again == recipe
+        assert hash(again) == hash(recipe)
+        assert again.fingerprint() == recipe.fingerprint()
+    assert StrainRecipe().kind == StrainRecipe().to_dict()["kind"] == "strain"
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"contxt": 32}, "contxt"),
+        ({"kind": "sound"}, "sound recipe: unknown settings"),
+        ({"kind": "film"}, "'film'"),
+        ({"renderer": 0}, "train again"),
+        ({"context": 4}, "context is 4; it must be 16"),
+        ({"context": "32"}, "context is '32'"),
+        ({"context": True}, "context is True"),
+        ({"context": 1e9}, "context"),
+        ({"context": float("nan")}, "context is nan"),
+        ({"qlow": 1}, "qlow"),
+        ({"qlow": 64, "qhigh": 8}, "qhigh is 8.0; it must be at least qlow"),
+        ({"fmin": 1, "qhigh": 64}, "fmin"),
+        ({"fmin": None}, "fmin is None"),
+        ({"fmax": 12}, "fmax"),
+        ({"views": {}}, "views"),
+        ({"views": [1] * 9}, "views"),
+        ({"views": "1234"}, "views"),
+        ({"views": [0]}, "views is 0"),
+        ({"views": [31]}, "views is 31"),
+        ({"views": [1, 2], "layout": "channels"}, "three views"),
+        ({"views": [1, 2], "layout": "one"}, "single view"),
+        ({"layout": "pile"}, "channels, row, one"),
+        ({"layout": ["row"]}, "layout"),
+        ({"clip": 0}, "clip"),
+        ({"size": 1e3}, "size"),
+        ({"size": [224]}, "size"),
+        ({"size": [10**6, 10**6]}, "size"),
+        (
+            {"size": [224, 226], "layout": "row", "views": [1] * 4},
+            "as wide as 4 views can share: 228",
+        ),
+        ({"colour": "jet"}, "colour is 'jet'"),
+        ({"colour": {}}, "colour"),
+    ],
+)
+def test_wrong_settings_are_named(values, match):
+    with pytest.raises(SecondhandError, match=match):
+        recipe_from_dict({**StrainRecipe().to_dict(), **values})
+
+
+def test_strain_that_cannot_be_drawn_is_a_bad_file():
+    with pytest.raises(BadFile, match="no noise"):
+        GREY.render(Strain(np.zeros(16 * RATE), RATE, START, START + 8))
+    with pytest.raises(BadFile, match="not inside"):
+        GREY.render(tone(100, 1.0))

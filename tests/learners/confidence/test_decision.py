@@ -1,0 +1,388 @@
+"""Accepting, refusing and why; targets; folders that lost their reference; bad input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import softmax
+from learners.confidence.decision import AMBIGUOUS, UNKNOWN, UNLIKE, Confidence
+from learners.confidence.detectors import SCORES
+
+WIDTH = 16
+
+
+def world(n, classes=5, seed=0, noise=1.6):
+    """Features in clusters, and the logits of a head that is twice too sure."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(0, 1.5, (classes, WIDTH))
+    labels = rng.integers(0, classes, n)
+    features = centres[labels] + rng.normal(0, noise, (n, WIDTH))
+    logits = -((features[:, None] - centres) ** 2).sum(axis=2) / noise**2
+    return logits, labels, features
+
+
+def strange(n):
+    """Logits of known items, with features in a direction that no class has."""
+    logits, _, features = world(n, seed=9)
+    centres = np.random.default_rng(99).normal(0, 1.5, (5, WIDTH))
+    away = np.linalg.svd(centres)[2][-1]
+    return logits, features * 0.1 + 10 * away
+
+
+def fitted(n=400, **options):
+    logits, labels, features = world(n, seed=1)
+    train_logits, train_labels, reference = world(800, seed=2)
+    return Confidence.fit(
+        logits,
+        labels,
+        features,
+        reference,
+        reference_logits=train_logits,
+        reference_labels=train_labels,
+        **options,
+    )
+
+
+def test_known_items_are_accepted_and_strangers_are_not():
+    model = fitted()
+    logits, labels, features = world(1000, seed=3)
+    found = model.decide(logits, features)
+    accepted = found.label != UNKNOWN
+    assert accepted.mean() > 0.7
+    assert (found.label == labels)[accepted].mean() > 0.97
+    np.testing.assert_array_equal(found.label[accepted], found.best[accepted])
+    p = softmax(logits, model.temperature.value)
+    np.testing.assert_allclose(found.probability, p.max(axis=1))
+    np.testing.assert_allclose(found.probabilities, p)
+    far = model.decide(*strange(100))
+    assert set(far.reason) == {UNLIKE}
+    assert (far.label == UNKNOWN).all()
+    assert (far.distance_p < 0.05).all()
+    assert far.known.max() < np.median(found.known)
+
+
+def test_reasons_are_as_defined():
+    model = fitted()
+    logits, _, features = world(500, seed=4)
+    found = model.decide(logits, features)
+    for label, probability, p, reason in zip(
+        found.label, found.probability, found.distance_p, found.reason, strict=True
+    ):
+        expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else ""
+        assert reason == expected
+        assert (label == UNKNOWN) == (reason != "")
+    assert {"", AMBIGUOUS, UNLIKE} == set(found.reason)
+
+
+def test_the_distance_refuses_the_fraction_it_says():
+    refused = []
+    for seed in range(200):
+        logits, labels, features = world(100, seed=seed)
+        model = Confidence.fit(
+            logits[:-1], labels[:-1], features[:-1], world(200, seed=500)[2], score="msp"
+        )
+        refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == UNLIKE)
+    assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
+    assert sum(refused) >= 1
+
+
+def test_distance_p_is_the_rank_among_calibration_items():
+    logits, labels, features = world(120, seed=1)
+    reference = world(300, seed=2)[2]
+    model = Confidence.fit(logits, labels, features, reference)
+    new_logits, _, new = world(20, seed=3)
+
+    def distance(x):
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        near = reference / np.linalg.norm(reference, axis=1, keepdims=True)
+        return np.linalg.norm(unit[:, None] - near[None], axis=2).min(axis=1)
+
+    at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
+    np.testing.assert_allclose(
+        model.decide(new_logits, new).distance_p, (1 + at_least_as_far) / 121
+    )
+
+
+@pytest.mark.parametrize("score", ["combined", "msp", "knn", "energy"])
+def test_a_target_coverage_is_met_on_new_items(score):
+    model = fitted(2000, target_coverage=0.5, score=score)
+    logits, _, features = world(4000, seed=5)
+    accepted = model.decide(logits, features).label != UNKNOWN
+    assert accepted.mean() == pytest.approx(0.5, abs=0.04)
+    assert model.threshold.coverage == pytest.approx(0.5, abs=0.001)
+    assert model.threshold_on == ("probability" if score == "msp" else score)
+
+
+def test_a_target_accuracy_is_met_on_new_items():
+    logits, labels, features = world(2000, seed=1, noise=2.2)
+    model = Confidence.fit(
+        logits, labels, features, world(800, seed=2, noise=2.2)[2], target_accuracy=0.97
+    )
+    assert model.notes == []
+    assert model.threshold.accuracy_low >= 0.97
+    new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
+    found = model.decide(new_logits, new)
+    accepted = found.label != UNKNOWN
+    assert accepted.mean() > 0.3
+    assert (found.label == new_labels)[accepted].mean() >= 0.97
+    assert (found.best == new_labels).mean() < 0.97  # it had something to do
+
+
+def test_a_target_that_cannot_be_supported_is_noted():
+    model = fitted(150, target_accuracy=0.999)
+    assert any("cannot support an accuracy of 0.999" in note for note in model.notes)
+
+
+@pytest.mark.parametrize("threshold", [0, 1])
+def test_thresholds_at_the_ends(threshold):
+    model = fitted(threshold=threshold, alpha=0.0)
+    logits, _, features = world(300, seed=6)
+    found = model.decide(logits, features)
+    accepted = found.label != UNKNOWN
+    np.testing.assert_array_equal(accepted, found.probability >= threshold)
+    assert accepted.all() if threshold == 0 else not accepted.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1.1}, "threshold 1.1"),
+        ({"threshold": float("nan")}, "threshold nan"),
+        ({"alpha": 1.0}, "alpha 1.0"),
+        ({"score": "mps"}, "'mps'"),
+        ({"target_accuracy": 1.0}, "target accuracy 1.0"),
+        ({"target_coverage": 0.0}, "target coverage 0.0"),
+        ({"target_coverage": 0.5, "target_accuracy": 0.9}, "one of the two"),
+    ],
+)
+def test_bad_settings_are_quoted(options, message):
+    with pytest.raises(SecondhandError, match=message):
+        fitted(**options)
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("target", [None, 0.6])
+def test_json_and_arrays_there_and_back(score, target):
+    model = fitted(score=score, target_coverage=target)
+    text = json.dumps(model.to_dict(), allow_nan=False)
+    arrays = {key: np.array(value) for key, value in model.arrays().items()}
+    assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # kept once
+    again = Confidence.from_dict(json.loads(text), arrays)
+    logits, _, features = world(200, seed=7)
+    a, b = model.decide(logits, features), again.decide(logits, features)
+    assert a.reason == b.reason
+    np.testing.assert_array_equal(a.label, b.label)
+    np.testing.assert_allclose(a.distance_p, b.distance_p)
+    np.testing.assert_allclose(a.known, b.known, rtol=1e-5)
+    assert again.to_dict() == model.to_dict()
+
+
+def test_without_reference_features_it_works_and_says_what_is_off():
+    logits, labels, _ = world(200, seed=1)
+    made = Confidence.fit(logits, labels)
+    lost = Confidence.from_dict(fitted().to_dict())
+    for model in (made, lost):
+        assert any("distance off" in note for note in model.notes)
+        assert any("msp instead" in note for note in model.notes)
+        found = model.decide(logits)
+        assert np.isnan(found.distance_p).all()
+        assert UNLIKE not in found.reason
+        assert (found.label != UNKNOWN).any()
+        assert model.arrays() == {}
+    again = Confidence.from_dict(made.to_dict())
+    assert again.to_dict() == made.to_dict()
+
+
+def test_a_threshold_on_a_lost_score_is_refused():
+    settings = fitted(target_coverage=0.5).to_dict()
+    with pytest.raises(SecondhandError, match=r"confidence\.threshold_on.*reference\.safetensors"):
+        Confidence.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [
+        ("classes", 1),
+        ("classes", 5.0),
+        ("alpha", -0.1),
+        ("alpha", 1),
+        ("alpha", True),
+        ("score", "magic"),
+        ("threshold_on", "vibes"),
+        ("notes", "none"),
+        ("notes", [1]),
+        ("distance", "yes"),
+        ("temperature", 1.0),
+        ("temperature.value", 0.0),
+        ("temperature.value", float("inf")),
+        ("temperature.nll_after", "low"),
+        ("threshold.value", 1.1),
+        ("threshold.value", float("nan")),
+        ("threshold.coverage", 2),
+    ],
+)
+def test_a_bad_value_in_json_is_named(key, bad):
+    model = fitted()
+    settings = json.loads(json.dumps(model.to_dict()))
+    where, *rest = key.split(".")
+    if rest:
+        settings[where][rest[0]] = bad
+    else:
+        settings[where] = bad
+    with pytest.raises(SecondhandError, match="alpha" if key == "alpha" else rf"confidence\.{key}"):
+        Confidence.from_dict(settings, model.arrays())
+
+
+def test_missing_and_foreign_keys_and_arrays_are_named():
+    model = fitted()
+    settings, arrays = model.to_dict(), model.arrays()
+    with pytest.raises(SecondhandError, match=r"confidence\.alpha: missing"):
+        Confidence.from_dict({k: v for k, v in settings.items() if k != "alpha"}, arrays)
+    with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
+        Confidence.from_dict({**settings, "code": "print()"}, arrays)
+    with pytest.raises(SecondhandError, match="expected settings by name"):
+        Confidence.from_dict([], arrays)
+    for key in ("distance.calibration", "score.msp.calibration"):
+        with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
+            Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
+    with pytest.raises(SecondhandError, match="reference"):
+        Confidence.from_dict(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
+    with pytest.raises(SecondhandError, match="ascending"):
+        Confidence.from_dict(settings, {**arrays, "distance.calibration": np.array([2.0, 1.0])})
+
+
+def test_values_that_are_not_finite_are_refused_by_name():
+    model = fitted()
+    logits, _, features = world(2, seed=8)
+    for bad_logits, bad_features in [
+        (logits * [[1], [np.nan]], features),
+        (logits, features * [[1], [np.inf]]),
+    ]:
+        with pytest.raises(SecondhandError, match=r"second\.png.*not finite"):
+            model.decide(bad_logits, bad_features, paths=["first.png", "second.png"])
+
+
+def test_other_shapes_are_refused():
+    model = fitted()
+    logits, _, features = world(2, seed=8)
+    with pytest.raises(SecondhandError, match="4 classes: expected 5"):
+        model.decide(logits[:, :4], features)
+    with pytest.raises(SecondhandError, match="features are needed"):
+        model.decide(logits)
+    with pytest.raises(SecondhandError, match="numbers: expected 16"):
+        model.decide(logits, features[:, :3])
+    with pytest.raises(SecondhandError, match="features of shape"):
+        model.decide(logits, features[:1])
+
+
+def test_vim_and_mahalanobis_need_the_training_items_logits():
+    logits, labels, features = world(100, seed=1)
+    for score in ("vim", "mahalanobis"):
+        with pytest.raises(SecondhandError, match=f"score {score} needs"):
+            Confidence.fit(logits, labels, features, features, score=score)
+
+
+def test_few_items_are_noted():
+    model = fitted(10)
+    assert any("not enough to calibrate: 10 items" in note for note in model.notes)
+    assert any("at least 20 calibration items" in note for note in model.notes)
+    assert fitted(20).decide(*strange(1)).reason == [UNLIKE]
+    assert fitted(19).decide(*strange(1)).reason != [UNLIKE]
+    empty = fitted(0)
+    assert empty.temperature.value == 1
+    assert empty.decide(*strange(1)).distance_p == [1.0]
+
+
+@pytest.mark.parametrize("classes", [2, 1000])
+def test_two_classes_and_a_thousand(classes):
+    logits, labels, features = world(300, classes=classes, seed=1)
+    model = Confidence.fit(logits, labels, features, world(500, classes=classes, seed=2)[2])
+    found = model.decide(logits, features)
+    assert found.probabilities.shape == (300, classes)
+    assert len(found.reason) == 300
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_all_right_or_all_wrong(right):
+    labels = np.arange(200) % 3
+    logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
+    model = Confidence.fit(logits, labels, target_accuracy=0.95)
+    found = model.decide(logits)
+    if right:
+        assert (found.label == labels).all()
+        assert found.probability.mean() == pytest.approx(201 / 202, abs=1e-3)
+    else:
+        assert found.probability.max() < 0.35
+        assert any("cannot support" in note for note in model.notes)
+
+
+def test_a_class_missing_from_calibration_can_still_be_predicted():
+    logits, labels, features = world(400, seed=1)
+    kept = labels != 2
+    model = Confidence.fit(logits[kept], labels[kept], features[kept], world(800, seed=2)[2])
+    new_logits, new_labels, new = world(400, seed=3)
+    found = model.decide(new_logits, new)
+    assert (found.label[new_labels == 2] == 2).mean() > 0.5
+
+
+def test_the_same_seed_gives_the_same_settings():
+    assert fitted().to_dict() == fitted().to_dict()
+
+
+def test_sets_travel_with_the_settings_and_older_settings_have_none():
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    again = Confidence.from_dict(settings, model.arrays())
+    logits, labels, features = world(500, seed=4)
+    p = model.decide(logits, features).probabilities
+    inside = again.sets.predict(p)
+    assert (inside == model.sets.predict(p)).all()
+    assert inside[np.arange(500), labels].mean() > 0.86
+    assert fitted().sets is None
+    del settings["sets"], settings["threshold"]["target"]
+    assert Confidence.from_dict(settings, model.arrays()).sets is None
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [("quantile", -1), ("coverage", 1), ("classes", 4), ("classes", "5"), ("n", 1.5), ("code", 1)],
+)
+def test_hostile_sets_are_named(key, bad):
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    settings["sets"][key] = bad
+    with pytest.raises(
+        SecondhandError, match="coverage" if key == "coverage" else r"confidence\.sets"
+    ):
+        Confidence.from_dict(settings, model.arrays())
+    with pytest.raises(SecondhandError, match=r"confidence\.sets"):
+        Confidence.from_dict({**settings, "sets": [1]}, model.arrays())
+
+
+def test_too_few_items_for_the_sets_are_noted():
+    model = fitted(10, coverage=0.99)
+    assert any("cannot support a coverage of 0.99" in note for note in model.notes)
+    assert model.sets.predict(np.full((3, 5), 0.2)).all()
+
+
+def test_another_threshold_or_score_leaves_the_rest():
+    model = fitted()
+    logits, _, features = world(300, seed=4)
+    before = model.decide(logits, features)
+    loose = model.with_threshold(0.0).decide(logits, features)
+    assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
+    assert (model.decide(logits, features).label == before.label).all()
+    energy = model.with_score("energy")
+    assert (energy.decide(logits, features).label == before.label).all()
+    again = Confidence.from_dict(energy.to_dict(), energy.arrays())
+    assert again.decide(logits, features).known == pytest.approx(
+        energy.decide(logits, features).known
+    )
+    with pytest.raises(SecondhandError, match="is none that this model holds"):
+        model.with_score("mahalanobis")
+    with pytest.raises(SecondhandError, match="give a --threshold"):
+        fitted(target_coverage=0.5).with_score("energy")

@@ -1,0 +1,118 @@
+"""Prediction sets hold the label as often as they say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import softmax
+from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
+
+
+def draw(rng, n, classes=8):
+    """Probabilities twice too sure, and labels of their own."""
+    z = rng.normal(0, 1.5, (n, classes))
+    labels = (softmax(z).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return softmax(z * 2), np.minimum(labels, classes - 1)
+
+
+@pytest.mark.parametrize("method", ["aps", "raps"])
+@pytest.mark.parametrize("coverage", [0.8, 0.95])
+def test_coverage_over_200_draws_is_within_its_binomial_interval(method, coverage):
+    """One new item a draw, so that the 200 outcomes are independent."""
+    held = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        p, y = draw(rng, 200)
+        sets = fit_prediction_sets(
+            p[:-1], y[:-1], coverage=coverage, method=method, randomised=True, seed=seed
+        )
+        held += sets.predict(p[-1:], seed=seed + 1000)[0, y[-1]]
+    low, high = binom.interval(0.99, 200, coverage)
+    assert low <= held <= high
+
+
+def test_one_rule_covers_within_its_stated_interval():
+    inside, sizes = 0, {}
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        p, y = draw(rng, 6500)
+        for method in ("aps", "raps"):
+            sets = fit_prediction_sets(
+                p[:500], y[:500], coverage=0.9, method=method, randomised=True, rank=2, penalty=0.2
+            )
+            inside_now = sets.predict(p[500:])
+            sizes.setdefault(method, []).append(inside_now.sum(axis=1).max())
+            if method == "aps":
+                low, high = sets.interval()
+                covered = inside_now[np.arange(6000), y[500:]].mean()
+                inside += low - 0.006 <= covered <= high + 0.006  # 6000 items are not infinite
+    assert inside >= 90
+    assert np.mean(sizes["raps"]) < np.mean(sizes["aps"])  # what the penalty is for
+
+
+def test_the_rule_without_chance_covers_at_least_as_much_and_repeats_itself():
+    rng = np.random.default_rng(0)
+    p, y = draw(rng, 6000)
+    sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9, method="aps")
+    found = sets.predict(p[1000:])
+    assert found[np.arange(5000), y[1000:]].mean() > 0.88
+    np.testing.assert_array_equal(found, sets.predict(p[1000:], seed=5))
+    best = p[1000:].argmax(axis=1)
+    assert found[np.arange(5000), best].all()
+    # A set holds the most probable classes: none outside it is above one inside.
+    outside = np.where(found, -1, p[1000:]).max(axis=1)
+    assert (np.where(found, p[1000:], 2).min(axis=1) >= outside).all()
+
+
+def test_too_few_items_hold_every_class_and_say_so():
+    p, y = draw(np.random.default_rng(0), 8)
+    sets = fit_prediction_sets(p, y, coverage=0.9)
+    assert "9 are needed" in sets.message
+    assert sets.predict(p).all()
+    assert fit_prediction_sets(*draw(np.random.default_rng(0), 9), coverage=0.9).message == ""
+    assert fit_prediction_sets(np.empty((0, 3)), np.empty(0, int)).predict(p[:, :3]).all()
+
+
+def test_two_classes_and_a_thousand():
+    for classes in (2, 1000):
+        p, y = draw(np.random.default_rng(0), 2000, classes)
+        sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9, randomised=True)
+        covered = sets.predict(p[1000:])[np.arange(1000), y[1000:]].mean()
+        assert 0.86 < covered < 0.94
+
+
+def test_json_there_and_back_and_bad_keys():
+    p, y = draw(np.random.default_rng(0), 100)
+    for n in (100, 3):
+        sets = fit_prediction_sets(p[:n], y[:n], coverage=0.9)
+        again = PredictionSets.from_dict(json.loads(json.dumps(sets.to_dict(), allow_nan=False)))
+        assert again == sets
+    good = sets.to_dict()
+    for key, bad in [
+        ("coverage", 1),
+        ("quantile", float("inf")),
+        ("classes", 1),
+        ("randomised", 1),
+        ("rank", -1),
+        ("penalty", "0"),
+    ]:
+        with pytest.raises(
+            SecondhandError, match="coverage" if key == "coverage" else rf"sets\.{key}"
+        ):
+            PredictionSets.from_dict({**good, key: bad})
+
+
+def test_bad_requests_are_quoted():
+    p, y = draw(np.random.default_rng(0), 100)
+    for wrong in ({"coverage": 1.0}, {"method": "thr"}, {"penalty": -1.0}, {"rank": -1}):
+        with pytest.raises(SecondhandError, match=next(iter(wrong))):
+            fit_prediction_sets(p, y, **wrong)
+    with pytest.raises(SecondhandError, match="expected 8"):
+        fit_prediction_sets(p, y).predict(p[:, :5] / 2)
+    with pytest.raises(SecondhandError, match="probabilities"):
+        fit_prediction_sets(p * np.nan, y)

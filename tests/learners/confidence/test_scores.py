@@ -1,0 +1,232 @@
+"""Each score against its formula or another library; strangers of two kinds; the ranking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import entropy
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import softmax
+from learners.confidence.detectors import (
+    SCORES,
+    Combined,
+    Items,
+    conformal_p,
+    fit_score,
+    leave_one_class_out,
+    make_score,
+    rank_scores,
+)
+from learners.confidence.scores import KNN, Mahalanobis, ViM
+from learners.confidence.thresholds import auroc
+
+CLASSES, WIDTH = 4, 12
+
+
+def world(seed=0, n=400):
+    """Features in clusters, a linear head, and strangers between the clusters and far from all."""
+    rng = np.random.default_rng(seed)
+    centres = np.zeros((CLASSES, WIDTH))
+    centres[:, :CLASSES] = 4 * np.eye(CLASSES)
+    centres += 2.0
+
+    def items(count):
+        labels = rng.integers(0, CLASSES, count)
+        features = centres[labels] + rng.normal(0, 0.7, (count, WIDTH))
+        return as_items(features, labels)
+
+    def as_items(features, labels=None):
+        logits = (features - 2) @ centres.T * 0.5
+        return Items(logits, labels, features.astype(np.float32))
+
+    between = centres[rng.permuted(np.tile(np.arange(CLASSES), (n, 1)), axis=1)[:, :2]].mean(axis=1)
+    far = centres[rng.integers(0, CLASSES, n)] + 4 * (np.arange(WIDTH) >= CLASSES + 4)
+    noise = rng.normal(0, 0.7, (n, WIDTH))
+    return items(n), items(n), items(n), as_items(between + noise), as_items(far + noise)
+
+
+def test_scores_of_logits_are_their_formulas():
+    z = np.random.default_rng(0).normal(0, 3, (50, 6))
+    p = softmax(z)
+    np.testing.assert_allclose(make_score("msp").score(None, z), np.log(p.max(axis=1)))
+    np.testing.assert_allclose(make_score("max-logit").score(None, z), z.max(axis=1))
+    np.testing.assert_allclose(make_score("energy").score(None, z), logsumexp(z, axis=1))
+    np.testing.assert_allclose(make_score("entropy").score(None, z), -entropy(p, axis=1), atol=1e-9)
+    assert np.isfinite(make_score("entropy").score(None, [[1e4, 0.0, -1e4]])).all()
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_knn_is_that_of_scikit_learn(k):
+    neighbors = pytest.importorskip("sklearn.neighbors")
+    rng = np.random.default_rng(0)
+    train, new = rng.normal(size=(600, 16)), rng.normal(size=(700, 16))
+    score = KNN(k)
+    score.fit(train, np.zeros((600, 2)), np.zeros(600, int))
+    unit = train / np.linalg.norm(train, axis=1, keepdims=True)
+    oracle = neighbors.NearestNeighbors(n_neighbors=k).fit(unit)
+    distance, _ = oracle.kneighbors(new / np.linalg.norm(new, axis=1, keepdims=True))
+    np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
+
+
+def test_knn_keeps_a_seeded_part_of_many_items():
+    x = np.random.default_rng(0).normal(size=(300, 8))
+    kept = []
+    for seed in (0, 0, 1):
+        score = KNN(limit=100, seed=seed)
+        score.fit(x, np.zeros((300, 2)), np.zeros(300, int))
+        assert score.reference.shape == (100, 8)
+        kept.append(score.reference)
+    np.testing.assert_array_equal(kept[0], kept[1])
+    assert not np.array_equal(kept[0], kept[2])
+
+
+def test_mahalanobis_is_that_of_scikit_learn():
+    covariance = pytest.importorskip("sklearn.covariance")
+    train, _, test, _, _ = world()
+    score = Mahalanobis()
+    score.fit(train.features, train.logits, train.labels)
+    x = train.features / np.linalg.norm(train.features, axis=1, keepdims=True)
+    new = test.features / np.linalg.norm(test.features, axis=1, keepdims=True)
+    means = np.stack([x[train.labels == c].mean(axis=0) for c in range(CLASSES)])
+    oracle = covariance.LedoitWolf(assume_centered=True).fit(x - means[train.labels])
+    expected = np.min([oracle.mahalanobis(new - mean) for mean in means], axis=0)
+    np.testing.assert_allclose(score.score(test.features, test.logits), -expected, rtol=1e-2)
+
+
+def test_mahalanobis_with_fewer_items_than_features_and_a_class_missing():
+    rng = np.random.default_rng(0)
+    score = Mahalanobis()
+    score.fit(rng.normal(size=(30, 64)), np.zeros((30, 5)), rng.choice([0, 1, 4], 30))
+    assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
+
+
+def test_vim_is_the_energy_less_the_residual_of_the_paper():
+    train, _, test, _, _ = world()
+    score = ViM(dimension=5)
+    score.fit(train.features, train.logits, train.labels)
+    # The head is known here: logits = W x + b, whose origin is -pinv(W) b.
+    weight = np.linalg.lstsq(np.c_[train.features, np.ones(400)], train.logits, rcond=None)[0]
+    origin = -np.linalg.pinv(weight[:-1].T) @ weight[-1]
+    _, _, axes = np.linalg.svd(train.features - origin, full_matrices=True)
+    null = axes[5:]
+    residual = np.linalg.norm((test.features - origin) @ null.T, axis=1)
+    on_train = np.linalg.norm((train.features - origin) @ null.T, axis=1)
+    alpha = train.logits.max(axis=1).mean() / on_train.mean()
+    expected = logsumexp(test.logits, axis=1) - alpha * residual
+    np.testing.assert_allclose(
+        score.score(test.features, test.logits), expected, rtol=1e-3, atol=1e-4
+    )
+
+
+def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
+    calibration = np.array([-3.0, -2, -2, -1])
+    found = conformal_p(calibration, np.array([-4.0, -3, -2, 0]))
+    np.testing.assert_allclose(found, [1 / 5, 2 / 5, 4 / 5, 1])
+    refused = []
+    for seed in range(200):
+        values = np.random.default_rng(seed).normal(size=100)
+        refused.append(conformal_p(np.sort(values[:99]), values[99:])[0] <= 0.05)
+    assert 2 <= sum(refused) <= 20  # 5 % of 200, three binomial sigmas
+
+
+def test_the_combination_holds_on_both_kinds_of_strangers():
+    train, calibration, test, between, far = world()
+    found = {}
+    for name in ("msp", "knn", "combined"):
+        score = fit_score(name, train, calibration)
+        known = score.score(test.features, test.logits)
+        found[name] = [
+            auroc(known, score.score(items.features, items.logits)) for items in (between, far)
+        ]
+    assert found["msp"][1] < 0.7  # far from all, yet sure
+    assert min(found["combined"]) > 0.9
+    assert min(found["combined"]) >= min(found["msp"])
+
+
+def test_the_combination_is_fishers_and_needs_calibration():
+    train, calibration, test, _, _ = world()
+    score = Combined()
+    score.fit(train.features, train.logits, train.labels)
+    with pytest.raises(SecondhandError, match="calibrate"):
+        score.score(test.features, test.logits)
+    score.calibrate(calibration.features, calibration.logits)
+    expected = np.zeros(len(test))
+    for name in ("msp", "knn"):
+        part = fit_score(name, train, calibration)
+        old = part.score(calibration.features, calibration.logits)
+        new = part.score(test.features, test.logits)
+        expected += np.log((1 + (old[None] <= new[:, None]).sum(axis=1)) / (len(old) + 1))
+    np.testing.assert_allclose(score.score(test.features, test.logits), expected)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_arrays_restore_the_score(name):
+    train, calibration, test, _, _ = world()
+    score = fit_score(name, train, calibration)
+    again = make_score(name)
+    again.restore(score.arrays())
+    np.testing.assert_allclose(
+        again.score(test.features, test.logits), score.score(test.features, test.logits)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "bad"),
+    [
+        ("knn", "reference", np.full((3, 4), np.nan)),
+        ("knn", "reference", np.full((3, 4), 9.0)),
+        ("knn", "reference", np.zeros(3)),
+        ("mahalanobis", "means", np.zeros((4, 3))),
+        ("vim", "principal", np.zeros((5, 2))),
+        ("combined", "msp.calibration", np.array([2.0, 1.0])),
+    ],
+)
+def test_foreign_arrays_are_refused_by_name(name, key, bad):
+    train, calibration, _, _, _ = world()
+    arrays = fit_score(name, train, calibration).arrays()
+    with pytest.raises(SecondhandError, match=key):
+        make_score(name).restore({**arrays, key: bad})
+
+
+def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
+    train, calibration, test, between, far = world()
+    ranked = rank_scores(train, calibration, test, far)
+    assert {figures.name for figures in ranked} == set(SCORES)
+    assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
+    assert all(f.low <= f.auroc <= f.high for f in ranked)
+    assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
+    bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
+    assert {f.name for f in rank_scores(*bare)} == {"msp", "max-logit", "energy", "entropy"}
+    empty = Items(far.logits[:0], None, far.features[:0])
+    assert all(np.isnan(f.auroc) for f in rank_scores(train, calibration, test, empty))
+
+
+def test_leaving_one_class_out():
+    train, calibration, test, _, _ = world()
+    table = leave_one_class_out(train, calibration, test, names=("knn", "combined"))
+    assert set(table) == set(range(CLASSES))
+    assert all(f.auroc > 0.9 for row in table.values() for f in row)
+    two = [Items(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)]
+    with pytest.raises(SecondhandError, match="at least 3"):
+        leave_one_class_out(two[0], two[1], two[1])
+
+
+def test_a_left_out_class_without_test_items_is_skipped():
+    train, calibration, test, _, _ = world()
+    kept = test.take(np.flatnonzero(test.labels != 2))
+    assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
+
+
+def test_bad_requests_are_quoted():
+    with pytest.raises(SecondhandError, match=r"'mps'.*msp"):
+        make_score("mps")
+    with pytest.raises(SecondhandError, match="k 0"):
+        KNN(0)
+    score = KNN()
+    with pytest.raises(SecondhandError, match="needs penultimate features"):
+        score.fit(None, np.zeros((3, 2)), np.zeros(3, int))
+    score.fit(np.ones((3, 4)), np.zeros((3, 2)), np.zeros(3, int))
+    with pytest.raises(SecondhandError, match="5 numbers: expected 4"):
+        score.score(np.ones((1, 5)), None)

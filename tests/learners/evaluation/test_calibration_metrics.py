@@ -1,0 +1,232 @@
+"""Temperature and calibration figures against grid search, scikit-learn and torchmetrics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import softmax
+from learners.confidence.temperature import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.evaluation.calibration_metrics import (
+    brier,
+    calibration_figures,
+    classwise_ece,
+    clopper_pearson,
+    ece,
+    nll,
+    reliability,
+)
+
+
+def sample(n, classes, temperature, seed=0, spread=2.0):
+    """Logits `temperature` times too sure, and labels drawn from the true probabilities."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, spread, (n, classes))
+    labels = (softmax(z).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return z * temperature, np.minimum(labels, classes - 1)
+
+
+@pytest.mark.parametrize(("classes", "temperature"), [(2, 0.4), (10, 1.7), (10, 1.0), (1000, 2.5)])
+def test_temperature_is_that_of_a_fine_grid(classes, temperature):
+    z, y = sample(1500 if classes < 1000 else 400, classes, temperature)
+    fit = fit_temperature(z, y)
+    near = np.arange(fit.value - 0.01, fit.value + 0.01, 4e-4)
+    coarse = np.exp(np.linspace(*np.log(TEMPERATURES), 60))
+    grid = np.concatenate([near, coarse])
+    best = grid[np.argmin([logits_nll(z, y, t) for t in grid])]
+    assert abs(fit.value - best) < 1e-3
+    assert fit.low < temperature < fit.high
+    assert fit.nll_after <= fit.nll_before
+    assert fit.message == ""
+
+
+def test_interval_of_the_temperature_holds_the_truth_as_often_as_it_says():
+    held = 0
+    for seed in range(200):
+        fit = fit_temperature(*sample(300, 5, 1.5, seed=seed))
+        held += fit.low <= 1.5 <= fit.high
+    assert 180 <= held <= 199  # 95 % of 200 and three binomial sigmas
+
+
+def test_few_items_say_so_and_never_worsen_the_nll():
+    helped = 0
+    for seed in range(40):
+        z, y = sample(30, 5, 1.3, seed=seed)
+        fit = fit_temperature(z, y)
+        assert "not enough to calibrate" in fit.message
+        assert "30 items" in fit.message
+        assert fit.nll_after <= fit.nll_before
+        assert logits_nll(z, y, fit.value) == pytest.approx(fit.nll_after)
+        helped += fit.value != 1
+    assert 0 < helped < 40  # kept where it helps on items left out, 1 elsewhere
+
+
+def test_a_grossly_overconfident_network_is_mended_even_with_few_items():
+    z, y = sample(60, 5, 8.0)
+    assert fit_temperature(z, y).value > 3
+
+
+def test_all_right_claims_no_more_than_the_items_show():
+    y = np.arange(50) % 4
+    timid = np.eye(4)[y] * 0.5
+    fit = fit_temperature(timid, y)
+    assert softmax(timid / fit.value).max(axis=1).mean() == pytest.approx(51 / 52, abs=1e-4)
+    assert fit.nll_after < fit.nll_before
+    assert "every item is right" in fit.message
+    assert fit_temperature(np.eye(4)[y] * 50, y).value == 1  # sure enough already
+
+
+def test_all_wrong_flattens():
+    z, y = np.eye(3)[np.arange(300) % 3] * 5, (np.arange(300) + 1) % 3
+    fit = fit_temperature(z, y)
+    assert fit.value == TEMPERATURES[1]
+    assert "nothing about the labels" in fit.message
+    assert fit.nll_after < fit.nll_before
+
+
+def test_a_class_missing_from_calibration_is_no_matter():
+    z, y = sample(2000, 6, 1.8)
+    kept = y != 3
+    assert fit_temperature(z[kept], y[kept]).value == pytest.approx(1.8, rel=0.3)
+    assert 0 <= classwise_ece(softmax(z[kept]), y[kept]) < 0.1
+
+
+def test_logits_that_are_not_finite_are_refused_by_name():
+    z = np.zeros((3, 4))
+    z[1, 2] = np.nan
+    with pytest.raises(SecondhandError, match=r"b\.jpg: .*not finite \(1 of 3 items\)"):
+        fit_temperature(z, [0, 1, 2], paths=["a.jpg", "b.jpg", "c.jpg"])
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 4], [0, -1, 2], [0.0, 1.0, 2.0]])
+def test_labels_that_do_not_fit_are_refused(labels):
+    with pytest.raises(SecondhandError, match="labels"):
+        fit_temperature(np.zeros((3, 4)), labels)
+
+
+def test_nothing_to_calibrate_on():
+    fit = fit_temperature(np.empty((0, 3)), np.empty(0, int))
+    assert fit.value == 1
+    assert "no items" in fit.message
+
+
+def test_temperature_from_json_names_the_bad_key():
+    good = vars(fit_temperature(*sample(100, 3, 1.0)))
+    assert vars(Temperature.from_dict(good, "t")) == good
+    for key, bad in [("value", 0), ("value", float("nan")), ("n", 1.5), ("message", 3)]:
+        with pytest.raises(SecondhandError, match=rf"t\.{key}"):
+            Temperature.from_dict({**good, key: bad}, "t")
+    with pytest.raises(SecondhandError, match=r"t\.'spell'"):
+        Temperature.from_dict({**good, "spell": 1}, "t")
+
+
+def test_nll_and_brier_are_those_of_the_libraries():
+    sklearn = pytest.importorskip("sklearn.metrics")
+    z, y = sample(500, 7, 2.0)
+    p = softmax(z)
+    assert nll(p, y) == pytest.approx(sklearn.log_loss(y, p, labels=range(7)))
+    expected = np.mean(
+        [np.sum((row - np.eye(7)[label]) ** 2) for row, label in zip(p, y, strict=True)]
+    )
+    assert brier(p, y) == pytest.approx(expected)
+    two, label = softmax(z[:, :2]), (y > 3).astype(int)
+    # scikit-learn's binary Brier score counts one class of the two.
+    assert brier(two, label) == pytest.approx(2 * sklearn.brier_score_loss(label, two[:, 1]))
+
+
+def test_ece_of_equal_width_is_that_of_torchmetrics():
+    torch = pytest.importorskip("torch")
+    metrics = pytest.importorskip("torchmetrics.functional.classification")
+    z, y = sample(800, 6, 2.0)
+    p = softmax(z)
+    expected = metrics.multiclass_calibration_error(
+        torch.tensor(p), torch.tensor(y), num_classes=6, n_bins=15, norm="l1"
+    )
+    assert ece(p, y, binning="width") == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_bins_of_equal_mass_are_those_of_scikit_learn():
+    curve = pytest.importorskip("sklearn.calibration").calibration_curve
+    z, y = sample(901, 6, 2.0)
+    p = softmax(z)
+    right, top = p.argmax(axis=1) == y, p.max(axis=1)
+    accuracy, confidence = curve(right, top, n_bins=15, strategy="quantile")
+    found = reliability(p, y)
+    np.testing.assert_allclose(found.accuracy, accuracy)
+    np.testing.assert_allclose(found.confidence, confidence)
+    assert set(found.count) <= {59, 60, 61}
+    assert (found.low <= found.accuracy).all()
+    assert (found.accuracy <= found.high).all()
+    weights = found.count / found.count.sum()
+    assert ece(p, y) == pytest.approx(np.sum(weights * np.abs(accuracy - confidence)))
+
+
+def test_classwise_ece_is_the_mean_over_classes():
+    curve = pytest.importorskip("sklearn.calibration").calibration_curve
+    z, y = sample(600, 3, 2.0)
+    p = softmax(z)
+    per_class = []
+    for c in range(3):
+        true, mean = curve(y == c, p[:, c], n_bins=15, strategy="quantile")
+        edges = np.quantile(p[:, c], np.linspace(0, 1, 16)[1:-1])
+        count = np.bincount(np.searchsorted(edges, p[:, c]), minlength=15)
+        per_class.append(np.sum(count[count > 0] / 600 * np.abs(true - mean)))
+    assert classwise_ece(p, y) == pytest.approx(np.mean(per_class))
+
+
+def test_equal_probabilities_share_a_bin_whatever_their_order():
+    p = np.array([[1.0, 0.0]] * 40)
+    y = np.array([0] * 30 + [1] * 10)
+    assert ece(p, y) == pytest.approx(0.25)
+    assert ece(p, y[::-1]) == pytest.approx(0.25)
+
+
+def test_clopper_pearson_is_that_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    for k, n in [(0, 10), (10, 10), (3, 17), (299, 300)]:
+        expected = stats.binomtest(k, n).proportion_ci(0.95, method="exact")
+        assert clopper_pearson(k, n) == pytest.approx(tuple(expected))
+
+
+def test_figures_before_and_after():
+    z, y = sample(2000, 10, 2.5)
+    before = calibration_figures(softmax(z), y, draws=200)
+    after = calibration_figures(softmax(z, fit_temperature(z, y).value), y, draws=200)
+    for name in ("nll", "brier", "ece", "classwise_ece"):
+        was, now = getattr(before, name), getattr(after, name)
+        assert now.high < was.low
+        assert was.low <= was.value <= was.high
+    assert before.ece.value == pytest.approx(ece(softmax(z), y))
+    assert before.classwise_ece.value == pytest.approx(classwise_ece(softmax(z), y))
+    assert before.nll.value == pytest.approx(nll(softmax(z), y))
+    assert after.ece.value < 0.04
+    assert before == calibration_figures(softmax(z), y, draws=200)
+    assert before != calibration_figures(softmax(z), y, draws=200, seed=1)
+
+
+def test_interval_of_the_nll_is_that_of_the_mean():
+    z, y = sample(1000, 5, 1.0)
+    p = softmax(z)
+    items = -np.log(p[np.arange(1000), y])
+    found = calibration_figures(p, y, draws=2000).nll
+    error = items.std() / np.sqrt(1000)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+
+
+def test_interval_of_the_ece_reaches_zero_for_a_calibrated_network():
+    found = []
+    for seed in range(80):
+        z, y = sample(150, 4, 1.0, seed=seed)
+        found.append(calibration_figures(softmax(z), y, draws=200))
+    reached = sum(figures.ece.low == 0 for figures in found)
+    mean = np.mean([figures.ece.value for figures in found])
+    assert np.mean([figures.ece_by_chance for figures in found]) == pytest.approx(mean, rel=0.1)
+    assert reached >= 74  # 97.5 % of 80 and three binomial sigmas
+    assert calibration_figures(softmax(z * 4), y, draws=200).ece.low > 0
+
+
+def test_probabilities_must_be_probabilities():
+    for bad in (np.full((2, 3), np.nan), np.full((2, 3), 1.5), np.zeros((0, 3)), np.zeros(3)):
+        with pytest.raises(SecondhandError, match="probabilities"):
+            ece(bad, np.zeros(len(bad), int))

@@ -1,0 +1,201 @@
+"""Figures of an evaluation against scikit-learn, torchmetrics and SciPy."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+from scipy.stats import binomtest
+from sklearn.metrics import (
+    accuracy_score,
+    brier_score_loss,
+    confusion_matrix,
+    log_loss,
+    roc_auc_score,
+    roc_curve,
+)
+from torchmetrics.functional import precision, recall
+
+from learners.evaluation.figures import class_table, figures, judge, measure
+from learners.evaluation.held_out import Evaluation
+from tests.learners.evaluations import make_bundle, make_evaluation
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return make_bundle()
+
+
+@pytest.fixture(scope="module")
+def evaluation(bundle):
+    return make_evaluation(bundle)
+
+
+@pytest.fixture(scope="module")
+def found(bundle, evaluation):
+    return figures(evaluation, bundle)
+
+
+def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Rows of a split that were judged, their logits and features in float64."""
+    mask = evaluation.predictions["split"].eq(split).to_numpy()
+    mask = mask & np.isfinite(evaluation.logits).all(axis=1)
+    rows = evaluation.predictions.loc[mask]
+    return rows, evaluation.logits[mask].astype(float), evaluation.features[mask].astype(float)
+
+
+def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
+    got = measure(evaluation.predictions)
+    valid = evaluation.predictions[evaluation.predictions.split.eq("valid")]
+    assert got["valid_accuracy"] == accuracy_score(valid.truth, valid.best)
+    accepted = valid[valid.label.ne("unknown")]
+    assert got["valid_coverage"] == len(accepted) / 60
+    assert got["valid_accuracy_of_accepted"] == accuracy_score(accepted.truth, accepted.label)
+    limits = binomtest(int((valid.truth == valid.best).sum()), 60).proportion_ci(method="exact")
+    assert got["valid_accuracy_interval"] == pytest.approx([limits.low, limits.high])
+    assert got["unknown_items"] == 30
+    strangers = evaluation.predictions[evaluation.predictions.split.eq("unknown")]
+    assert got["unknown_accepted"] == strangers.label.ne("unknown").mean()
+    json.dumps(got, allow_nan=False)
+
+
+def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
+    temperature = bundle.confidence["temperature"]["value"]
+    assert temperature != 1
+    for split in ("valid", "calibration"):
+        rows, logits, _ = part(evaluation, split)
+        for when, divisor in (("before", 1.0), ("after", temperature)):
+            p = softmax(logits / divisor, axis=1)
+            got = found["splits"][split]["calibration"][when]
+            assert got["n"] == len(rows) == 57
+            assert got["nll"]["value"] == pytest.approx(
+                log_loss(rows.truth, p, labels=bundle.classes)
+            )
+            expected = brier_score_loss(rows.truth, p, labels=bundle.classes)
+            # Scikit-learn halves the sum for two classes alone.
+            assert got["brier"]["value"] == pytest.approx(expected)
+            for name in ("nll", "brier", "ece", "classwise_ece"):
+                assert got[name]["low"] <= got[name]["value"] <= got[name]["high"]
+
+
+def test_reliability_bins_add_up_to_the_ece(found):
+    for when in ("before", "after"):
+        bins = {key: np.array(value) for key, value in found["reliability"][when].items()}
+        assert bins["count"].sum() == 57
+        gap = np.abs(bins["accuracy"] - bins["confidence"]) * bins["count"]
+        ece = found["splits"]["valid"]["calibration"][when]["ece"]["value"]
+        assert gap.sum() / 57 == pytest.approx(ece)
+
+
+def test_strangers_against_scikit_learn(found, evaluation, bundle):
+    judged = judge(evaluation, bundle)
+    split = evaluation.predictions.split.to_numpy()[judged.rows]
+    got = found["strangers"]
+    assert got["score"] == "combined"
+    assert [score["name"] for score in got["scores"]] == ["combined", "msp"]
+    msp = judged.after.max(axis=1)
+    right = judged.best == judged.labels
+    for row, score in zip(got["scores"], (judged.known, msp), strict=True):
+        known, strange = score[split == "valid"], score[split == "unknown"]
+        truth = np.r_[np.ones(len(known)), np.zeros(len(strange))]
+        both = np.r_[known, strange]
+        assert row["auroc"] == pytest.approx(roc_auc_score(truth, both))
+        assert row["low"] < row["auroc"] < row["high"]
+        false, true, _ = roc_curve(truth, both, drop_intermediate=False)
+        assert row["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)])
+        # Open-set: a wrong answer is worth as much as a refusal.
+        pairs = known[right[split == "valid"]][:, None] - strange
+        wins = (pairs > 0).sum() + (pairs == 0).sum() / 2
+        assert row["oscr"] == pytest.approx(wins / len(known) / len(strange))
+    assert sum(got["histogram"]["known"]) == 57
+    assert sum(got["histogram"]["unknown"]) == 27
+    assert (got["items"], got["judged"]) == (30, 27)
+
+
+def test_the_risk_coverage_curve_and_its_point(found, evaluation):
+    rows, _, _ = part(evaluation, "valid")
+    curve = found["risk_coverage"]
+    order = rows.sort_values("probability", ascending=False, kind="stable")
+    risks = (order.best != order.truth).cumsum().to_numpy() / np.arange(1, len(order) + 1)
+    assert curve["aurc"] == pytest.approx(risks.mean())
+    assert found["splits"]["valid"]["aurc"] == curve["aurc"]
+    assert curve["coverage"][-1] == 1
+    assert curve["risk"][-1] == pytest.approx((rows.best != rows.truth).mean())
+    accepted = rows[rows.label.ne("unknown")]
+    assert curve["point"]["coverage"] == pytest.approx(len(accepted) / len(rows))
+    assert curve["point"]["risk"] == pytest.approx((accepted.best != accepted.truth).mean())
+
+
+def test_classes_against_torchmetrics(evaluation, bundle):
+    rows, logits, _ = part(evaluation, "valid")
+    table = class_table(rows, bundle.classes)
+    truth = torch.tensor([bundle.classes.index(t) for t in rows.truth])
+    best = torch.tensor(logits.argmax(axis=1))
+    kind = {"task": "multiclass", "num_classes": 3, "average": "none"}
+    assert table["precision"].tolist() == pytest.approx(precision(best, truth, **kind).tolist())
+    assert table["recall"].tolist() == pytest.approx(recall(best, truth, **kind).tolist())
+    assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
+
+
+def test_the_split_that_had_no_part_is_preferred(bundle):
+    evaluation = make_evaluation(bundle)
+    assert figures(evaluation, bundle)["judged_on"] == "valid"
+    test = evaluation.predictions["split"].replace({"calibration": "test"})
+    evaluation.predictions["split"] = test
+    assert figures(evaluation, bundle)["judged_on"] == "test"
+    evaluation.predictions["split"] = test.replace({"test": "site B", "valid": "site B"})
+    found = figures(evaluation, bundle)
+    assert found["judged_on"] == "site B"
+    assert found["splits"]["site B"]["items"] == 120
+
+
+@pytest.mark.parametrize(
+    ("counts", "distance"),
+    [
+        ({"strangers": 0}, True),
+        ({"valid": 0, "calibration": 0}, True),
+        ({"valid": 5, "calibration": 5, "strangers": 5, "silent": 5}, True),
+        ({"valid": 1, "calibration": 0, "strangers": 1, "silent": 0}, True),
+        ({}, False),
+    ],
+    ids=["no strangers", "all strangers", "nothing judged", "one of each", "no distance"],
+)
+@pytest.mark.parametrize("classes", [["a", "b"], ["a", "b", "c"]])
+def test_evaluations_with_a_part_missing(counts, distance, classes):
+    bundle = make_bundle(classes, distance=distance)
+    evaluation = make_evaluation(bundle, **counts)
+    found = figures(evaluation, bundle)
+    json.dumps(found, allow_nan=False)
+    assert (found["strangers"] is None) == (counts.get("strangers") == 0)
+    if counts.get("silent") == 5:
+        assert found["splits"]["valid"]["accuracy"] == pytest.approx(
+            {"value": 0, "low": 0, "high": 1 - 0.025 ** (1 / 5)}
+        )
+        assert found["risk_coverage"] is None
+        assert found["strangers"]["accepted"]["value"] == 0
+    if "valid" in counts and counts["valid"] == 0:
+        assert found["judged_on"] is None
+        assert found["strangers"]["scores"][0]["auroc"] is None
+    if not distance:
+        assert found["strangers"]["score"] == "msp"
+
+
+def test_no_width_where_nothing_was_judged(bundle):
+    evaluation = make_evaluation(bundle, valid=4, calibration=0, strangers=0, silent=4)
+    nothing = np.empty((4, 0), np.float32)
+    found = figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
+    assert found["splits"]["valid"]["judged"] == 0
+
+
+def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):
+    evaluation = make_evaluation(bundle, valid=20, calibration=0, strangers=0, silent=0)
+    before = figures(evaluation, bundle)["splits"]["valid"]
+    evaluation.predictions.loc[:4, "truth"] = "zebra"
+    after = figures(evaluation, bundle)["splits"]["valid"]
+    assert before["calibration"]["after"]["n"] == 20
+    assert after["calibration"]["after"]["n"] == 15
+    assert after["accuracy"]["value"] < before["accuracy"]["value"]

@@ -1,0 +1,89 @@
+"""The tables that rank scores: on strangers, by leaving classes out, and what they say of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from learners.confidence.detectors import SCORES, Items
+from learners.evaluation.held_out import Evaluation
+from learners.evaluation.rankings import (
+    LEFT_OUT,
+    LEFT_OUT_EACH,
+    LEFT_OUT_SCORES,
+    judged_items,
+    score_tables,
+)
+from learners.model.bundle import read_confidence
+from tests.learners.evaluations import make_bundle, make_evaluation, outputs
+
+CLASSES = ("a", "b", "c", "d")
+
+
+def setup(**options: int) -> tuple[Evaluation, object, Items]:
+    bundle = make_bundle(CLASSES)
+    confidence = read_confidence(bundle.confidence, bundle.reference, len(CLASSES))
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, len(CLASSES), 200)
+    logits, features = outputs(labels, len(CLASSES), rng)
+    train = Items(logits / confidence.temperature.value, labels, features)
+    return make_evaluation(bundle, **options), confidence, train
+
+
+def test_on_strangers_every_score_is_ranked_by_auroc():
+    evaluation, confidence, train = setup()
+    tables = score_tables(evaluation, CLASSES, confidence, train)
+    title, table = next(iter(tables.items()))
+    assert list(tables)[1:] == [LEFT_OUT, LEFT_OUT_EACH]
+    assert title == "Scores: 27 strangers beside 57 known items (valid)"
+    assert set(table["score"]) == set(SCORES)
+    assert table["AUROC"].is_monotonic_decreasing
+    assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]
+    known, strangers = (
+        judged_items(evaluation, CLASSES, split, confidence.temperature.value)
+        for split in ("valid", "unknown")
+    )
+    rows = table.set_index("score")
+    oracle = roc_auc_score(
+        np.r_[np.ones(57), np.zeros(27)],
+        np.r_[known.logits.max(axis=1), strangers.logits.max(axis=1)],
+    )
+    assert rows.loc["max-logit", "AUROC"] == pytest.approx(oracle)
+    # What the model itself would rank by, from its own reference and calibration items.
+    own = [confidence.decide(i.logits * confidence.temperature.value, i.features).known
+           for i in (known, strangers)]  # fmt: skip
+    oracle = roc_auc_score(np.r_[np.ones(57), np.zeros(27)], np.concatenate(own))
+    assert rows.loc["combined", "AUROC"] == pytest.approx(oracle, abs=0.03)
+
+
+def test_without_the_training_items_the_scores_that_the_model_holds_are_ranked():
+    evaluation, confidence, _ = setup()
+    (table,) = score_tables(evaluation, CLASSES, confidence).values()
+    assert set(table["score"]) == {
+        "combined", "knn", "msp", "max-logit", "energy", "entropy",
+    }  # fmt: skip
+    assert table["AUROC"].is_monotonic_decreasing
+
+
+def test_without_strangers_classes_are_left_out_and_the_title_says_what_that_is():
+    evaluation, confidence, train = setup(strangers=0, silent=0)
+    tables = score_tables(evaluation, CLASSES, confidence, train)
+    scores, each = tables.values()
+    assert LEFT_OUT in tables
+    assert "too high" in tables[LEFT_OUT].attrs["note"]
+    assert set(scores["score"]) == set(LEFT_OUT_SCORES)
+    assert list(each["class left out"]) == [*CLASSES, "mean"]
+    assert each[list(LEFT_OUT_SCORES)].iloc[:-1].mean().to_numpy() == pytest.approx(
+        each[list(LEFT_OUT_SCORES)].iloc[-1].to_numpy().astype(float)
+    )
+    top = scores.iloc[0]
+    assert each[top["score"]].iloc[:-1].min() == pytest.approx(top["lowest"])
+
+
+def test_nothing_to_tell_apart_gives_no_table():
+    evaluation, confidence, train = setup(strangers=0, silent=0)
+    assert score_tables(evaluation, CLASSES, confidence) == {}
+    frame = evaluation.predictions
+    none = Evaluation(frame.iloc[:0], evaluation.logits[:0], evaluation.features[:0])
+    assert score_tables(none, CLASSES, confidence, train) == {}

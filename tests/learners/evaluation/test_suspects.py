@@ -1,0 +1,182 @@
+"""Wrong labels and copies are planted, and found; what is in order is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from datasets.drawings.pictures import Item as Source
+from datasets.pictures.images import open_picture
+from learners.evaluation.figures import judge
+from learners.evaluation.held_out import Evaluation
+from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
+from tests.learners.evaluations import make_bundle, make_evaluation
+
+
+def sure(bundle, evaluation: Evaluation, labels: list[int]) -> Evaluation:
+    """The first items answered rightly and with much certainty."""
+    for row, label in enumerate(labels):
+        evaluation.logits[row] = 0
+        evaluation.logits[row, label] = 12
+        evaluation.predictions.loc[row, ["truth", "best"]] = bundle.classes[label]
+    return evaluation
+
+
+def test_a_planted_wrong_label_is_found_and_what_it_should_be():
+    bundle = make_bundle()
+    evaluation = sure(bundle, make_evaluation(bundle, silent=0), [0, 1, 2, 0, 1, 2])
+    before = label_suspects(evaluation, judge(evaluation, bundle), bundle.classes)
+    assert not before["row"].isin(range(6)).any()
+    evaluation.predictions.loc[4, "truth"] = "c"
+    judged = judge(evaluation, bundle)
+    after = label_suspects(evaluation, judged, bundle.classes)
+    assert after["row"][0] == 4, "the surest of them comes first"
+    assert after["suggested"][0] == "b"
+    assert after["own"].max() <= LOW
+    assert set(after["row"]) - {4} <= set(before["row"])
+
+
+def test_suspects_are_those_of_the_paper_written_out():
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle, valid=200, strangers=5, seed=3)
+    evaluation.logits *= 4
+    judged = judge(evaluation, bundle)
+    found = label_suspects(evaluation, judged, bundle.classes)
+    known = judged.where(judged.labels >= 0)
+    threshold = [known.after[known.labels == c, c].mean() for c in range(3)]
+    expected = {}
+    for row, p, label in zip(known.rows, known.after, known.labels, strict=True):
+        above = [c for c in range(3) if p[c] >= threshold[c]]
+        best = max(above, key=lambda c: p[c], default=label)
+        if best != label and p[label] <= LOW and p[best] >= HIGH:
+            expected[row] = bundle.classes[best]
+    assert len(expected) > 3
+    assert dict(zip(found["row"], found["suggested"], strict=True)) == expected
+    margins = found["suggested_probability"] - found["own"]
+    assert margins.is_monotonic_decreasing
+
+
+def test_a_model_that_is_sure_of_nothing_suspects_nothing():
+    bundle = make_bundle([f"class {n}" for n in range(40)])
+    evaluation = make_evaluation(bundle)
+    evaluation.logits *= 0.2
+    judged = judge(evaluation, bundle)
+    assert hardest(evaluation, judged)["own"].max() <= LOW
+    assert label_suspects(evaluation, judged, bundle.classes).empty
+
+
+def test_the_hardest_are_known_items_by_the_probability_of_their_label():
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle)
+    judged = judge(evaluation, bundle)
+    hard = hardest(evaluation, judged, n=10)
+    known = judged.where(judged.labels >= 0)
+    own = np.sort(known.after[np.arange(len(known.rows)), known.labels])
+    assert hard["own"].tolist() == pytest.approx(own[:10])
+    assert not hard["path"].str.startswith("unknown").any()
+
+
+def test_copies_are_told_by_their_features():
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle)
+    assert not copies(evaluation, bundle, judge(evaluation, bundle)).any()
+    evaluation.features[7] = 3 * bundle.reference["distance.reference"][11].numpy()
+    same = copies(evaluation, bundle, judge(evaluation, bundle))
+    assert np.flatnonzero(same).tolist() == [7]
+    bare = make_bundle(distance=False)
+    assert not copies(evaluation, bare, judge(evaluation, bare)).any()
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> list[Path]:
+    """Pictures that have nothing in common: 20 for training, then 20 that are held out."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for n in range(40):
+        small = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+        paths.append(tmp_path / f"{n:02d}.jpg")
+        small.resize((120, 120), Image.Resampling.BICUBIC).save(paths[-1])
+    return paths
+
+
+def opened(source: Source) -> Image.Image:
+    return open_picture(source.path)
+
+
+def trained_rows(paths: list[Path], labels: list[str]) -> pd.DataFrame:
+    frame = pd.DataFrame({"path": [str(path) for path in paths], "label": labels})
+    return frame.assign(start=np.nan, end=np.nan, gps=np.nan)
+
+
+def prepared(scenes: list[Path]):
+    bundle = make_bundle()
+    evaluation = make_evaluation(
+        bundle, valid=20, calibration=0, strangers=0, silent=0, paths=scenes[20:]
+    )
+    rng = np.random.default_rng(5)
+    reference = rng.normal(size=(20, 8)).astype(np.float32)
+    reference /= np.linalg.norm(reference, axis=1, keepdims=True)
+    bundle.reference["distance.reference"] = torch.from_numpy(reference)
+    trained = trained_rows(scenes[:20], ["a", "b"] * 10)
+    return bundle, evaluation, reference, trained
+
+
+def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
+    bundle, evaluation, reference, trained = prepared(scenes)
+    judged = judge(evaluation, bundle)
+    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    with Image.open(scenes[3]) as picture:
+        again = picture.convert("RGB")
+    moved = again.crop((6, 4, 120, 118)).resize((90, 90))
+    moved.save(scenes[20 + 9], quality=60)
+    rng = np.random.default_rng(1)
+    evaluation.features[9] = reference[3] * 7 + rng.normal(0, 0.2, 8)
+    judged = judge(evaluation, bundle)
+    found = near_duplicates(evaluation, bundle, judged, trained, opened)
+    assert found["row"].tolist() == [9]
+    assert found["train_path"].tolist() == [str(scenes[3])]
+    assert found["train_label"].tolist() == ["b"]
+    assert 0.8 < found["correlation"][0] <= 1
+
+
+def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
+    """Written digits, spectrograms of one word: alike by nature."""
+    bundle, evaluation, reference, trained = prepared(scenes)
+    with Image.open(scenes[0]) as picture:
+        common = np.asarray(picture.convert("RGB"), float)
+    for path in scenes:
+        with Image.open(path) as picture:
+            own = np.asarray(picture.convert("RGB"), float)
+        Image.fromarray((0.65 * common + 0.35 * own).astype(np.uint8)).save(path, quality=95)
+    evaluation.features[4] = reference[6]
+    judged = judge(evaluation, bundle)
+    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    with Image.open(scenes[6]) as picture:
+        picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
+    found = near_duplicates(evaluation, bundle, judged, trained, opened)
+    assert found["row"].tolist() == [4]
+
+
+def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
+    bundle, evaluation, reference, trained = prepared(scenes)
+    evaluation.features[0] = reference[0]
+    evaluation.features[1] = reference[1]
+    scenes[20].unlink()
+    for path in (scenes[1], scenes[21]):
+        Image.new("RGB", (50, 50), "white").save(path)
+    found = near_duplicates(evaluation, bundle, judge(evaluation, bundle), trained, opened)
+    assert found.empty
+
+
+def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
+    bundle, evaluation, _, trained = prepared(scenes)
+    judged = judge(evaluation, bundle)
+    found = near_duplicates(evaluation, bundle, judged, trained.head(19), opened)
+    assert found.empty
+    del bundle.reference["distance.reference"]
+    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty

@@ -1,0 +1,363 @@
+"""The model folder: whole or not at all, and nothing in it is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from datasets.errors import SecondhandError
+from learners.model import bundle as bundles
+from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
+from learners.networks.backbones import NetworkSpec, build
+from tests.learners.confidences import settings
+
+ROOT = Path(__file__).parents[2]
+CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
+
+
+def make(backbone: str = "test_resnet", size: int = 32, **options: Any) -> Bundle:
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(
+        NetworkSpec(backbone, len(CLASSES), size=size, **options), pretrained=False
+    )
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=CLASSES,
+        preprocessing=preprocessing,
+        confidence=settings(len(CLASSES), temperature=1.5, threshold=0.9),
+        reference={"mean": torch.arange(6.0).view(3, 2)},
+        provenance={"data": "photos/", "seed": 3},
+        metrics={"valid_accuracy": 0.75},
+    )
+
+
+@pytest.fixture(scope="module")
+def original() -> Bundle:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def saved(original: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_bundle(original, tmp_path_factory.mktemp("bundle") / "model")
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Change config.json; ``network={"size": 9}`` changes one entry of an object."""
+    config = json.loads((folder / CONFIG).read_text())
+    for key, value in changes.items():
+        inner = isinstance(value, dict) and isinstance(config.get(key), dict)
+        config[key] = {**config[key], **value} if inner else value
+    (folder / CONFIG).write_text(json.dumps(config))
+
+
+def put_tensors(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> None:
+    """Other tensors with the hash that belongs to them, as whoever changes a folder would."""
+    save_file(tensors, folder / name)
+    edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
+
+
+def refused(folder: Path, names: str, match: str) -> None:
+    with pytest.raises(SecondhandError, match=match) as caught:
+        load_bundle(folder)
+    assert str(folder / names) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backbone", "size", "head", "members"),
+    [
+        ("test_resnet", 48, "concat", 1),
+        ("test_resnet", 32, "linear", 1),
+        ("test_resnet", 32, "cosine", 1),
+        ("test_vit", 64, "auto", 1),
+        ("test_vit", 64, "cosine", 1),
+        ("test_resnet", 32, "concat", 3),
+        ("test_resnet", 32, "cosine", 2),
+        ("test_vit", 64, "linear", 2),
+    ],
+)
+def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_path):
+    original = make(backbone, size, head=head, hidden=40, members=members)
+    loaded = load_bundle(save_bundle(original, tmp_path / "deep" / "model"))
+    assert not loaded.network.training
+    x = torch.randn(4, 3, size, size)
+    with torch.inference_mode():
+        assert torch.equal(loaded.network(x), original.network(x))
+    assert torch.equal(loaded.reference["mean"], original.reference["mean"])
+    for name in ("spec", "classes", "preprocessing", "recipe", "confidence", "provenance",
+                 "metrics"):  # fmt: skip
+        assert getattr(loaded, name) == getattr(original, name), name
+    assert sorted(os.listdir(tmp_path / "deep" / "model")) == sorted(
+        [CARD, CONFIG, REFERENCE, WEIGHTS]
+    )
+
+
+def test_loading_runs_nothing_and_reads_nothing_else(saved, tmp_path):
+    program = """
+import json, os, sys
+seen = []
+WATCHED = ("open", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork",
+           "socket.connect", "socket.getaddrinfo", "pickle.find_class")
+def note(event, arguments):
+    if recording and event in WATCHED:
+        seen.append([event, str(arguments[0]) if arguments else "", str(arguments[1:2])])
+recording = False
+sys.addaudithook(note)
+from learners.model.bundle import load_bundle
+recording = True
+load_bundle(sys.argv[1])
+recording = False
+fast = [name for name in sys.modules if name.split(".")[0] in ("fastai", "fastcore", "fastxtend")]
+open(sys.argv[2], "w").write(json.dumps({"seen": seen, "fast": fast}))
+"""
+    subprocess.run(
+        [sys.executable, "-c", program, str(saved), str(tmp_path / "seen.json")],
+        cwd=ROOT, check=True, timeout=120,
+    )  # fmt: skip
+    report = json.loads((tmp_path / "seen.json").read_text())
+    assert report["fast"] == []
+    assert {event for event, _, _ in report["seen"]} == {"open"}
+    opened = [name for _, name, _ in report["seen"]]
+    assert {str(saved / name) for name in (CONFIG, WEIGHTS, REFERENCE)} <= set(opened)
+    # Python's own modules may be imported on the way, from where they are installed.
+    system = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+    system |= {"/usr", "/lib", "/etc", "/proc", "/sys", "/dev", str(ROOT / "learners")}
+    system |= {str(ROOT / "datasets"), str(ROOT / "secondhand.egg-info")}
+    fine = [Path(folder).resolve() for folder in (*system, saved)]
+    strange = [
+        name
+        for name in opened
+        if not name.isdigit()
+        and not name.endswith(".__path_hook__")  # of the editable install: no file
+        and not any(Path(os.path.abspath(name)).resolve().is_relative_to(f) for f in fine)
+    ]
+    assert strange == []
+
+
+# --- spoilt folders -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
+def test_one_changed_bit_is_found(folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(content)
+    refused(folder, name, "damaged or changed")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
+def test_a_truncated_file_with_its_hash_is_refused(folder, name):
+    (folder / name).write_bytes((folder / name).read_bytes()[:-8])
+    edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
+    refused(folder, name, "damaged safetensors")
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS, REFERENCE])
+def test_a_link_is_not_followed(folder, tmp_path, name):
+    os.replace(folder / name, tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    refused(folder, name, "not a plain file")
+
+
+def test_a_foreign_folder_is_named(tmp_path):
+    (tmp_path / "export.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    refused(tmp_path, "", "not a model folder")
+    (tmp_path / CONFIG).write_text('{"architectures": ["ResNetForImageClassification"]}')
+    refused(tmp_path, CONFIG, "not a model folder of this program")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [("", "not JSON"), ("{" * 200_000, "not JSON"), ("[" * 200_000, "not JSON"),
+     ('"' + "x" * (9 << 20) + '"', "larger than 8 MiB"), ("[1]", "no format version"),
+     ('{"format": true}', "no format version"), ('{"format": 0}', "no format version")],
+)  # fmt: skip
+def test_a_config_that_is_no_config(folder, text, match):
+    (folder / CONFIG).write_text(text)
+    refused(folder, CONFIG, match)
+
+
+def test_a_missing_key_is_named(folder):
+    config = json.loads((folder / CONFIG).read_text())
+    del config["metrics"], config["network"]["hidden"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    refused(folder, CONFIG, "missing metrics")
+    edit(folder, metrics={})
+    refused(folder, CONFIG, "network: unknown or missing hidden")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"format": bundles.FORMAT + 1}, "newer than this program reads"),
+        ({"on_load": "os.system"}, "unknown or missing on_load"),
+        ({"network": {"colour": 1}}, "network: unknown or missing colour"),
+        ({"classes": ["a", "b", "a"]}, "two or more different names"),
+        ({"classes": ["a", "b", ["c"]]}, "two or more different names"),
+        ({"classes": ["a", "b"]}, "2 classes but 3 outputs"),
+        ({"network": {"backbone": "test_resnett"}}, "nearest names: .*test_resnet"),
+        ({"network": {"backbone": "../../etc/passwd"}}, "neither 'embedded' nor a network"),
+        ({"network": {"backbone": ["test_resnet"]}}, "is not a name"),
+        ({"network": {"size": 100_000}}, "size 100000 is not a whole number from 8 to 2048"),
+        ({"network": {"size": 64}}, "preprocessing to 32 pixels for a network of 64"),
+        ({"network": {"hidden": 10**9}}, "hidden 1000000000"),
+        ({"network": {"n_classes": 10**12}}, "3 classes|n_classes"),
+        ({"preprocessing": {"std": [0, 1, 1]}}, "std"),
+        ({"preprocessing": {"mean": ["a", "b", "c"]}}, "mean|preprocessing"),
+        ({"preprocessing": {"crop": "all"}}, "crop|preprocessing"),
+        ({"recipe": [1]}, "recipe"),
+        ({"confidence": []}, "confidence is not an object"),
+        ({"confidence": {"temperature": {"value": 0}}}, "confidence.temperature"),
+        ({"confidence": {"threshold": 1.1}}, "confidence.threshold"),
+        ({"confidence": {"alpha": 2}}, "confidence.alpha"),
+        ({"confidence": {"classes": 4}}, "confidence is for 4 classes, the model has 3"),
+        ({"confidence": {"score": "os.system"}}, "confidence.score"),
+        ({"confidence": {"on_load": 1}}, "on_load"),
+    ],
+)
+def test_a_config_that_says_what_cannot_be(folder, changes, match):
+    edit(folder, **changes)
+    refused(folder, CONFIG, match)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "2", True])
+def test_a_temperature_that_cannot_be(folder, value):
+    config = json.loads((folder / CONFIG).read_text())
+    config["confidence"]["temperature"]["value"] = value
+    (folder / CONFIG).write_text(json.dumps(config))
+    refused(folder, CONFIG, r"confidence\.temperature\.value")
+
+
+def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
+    monkeypatch.setattr(bundles, "build", lambda *a, **k: pytest.fail("a network was built"))
+    edit(folder, network={"hidden": 65_536})
+    refused(folder, WEIGHTS, r"last layer is \[3, 512\]")
+    many = [f"class {i}" for i in range(100_000)]
+    edit(folder, network={"hidden": 512, "n_classes": len(many)}, classes=many)
+    refused(folder, WEIGHTS, r"last layer is \[3, 512\]")
+
+
+@pytest.mark.parametrize("members", [0, -2, 17, 10**9, True, 1.5, "2", None, [2]])
+def test_counts_of_members_that_cannot_be(folder, members):
+    edit(folder, network={"members": members})
+    refused(folder, CONFIG, "members")
+
+
+def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "build", lambda *a, **k: pytest.fail("a network was built"))
+    edit(folder, network={"members": 16})
+    refused(folder, WEIGHTS, r"last layer is \[\].*in each of 16 members")
+    three = save_bundle(make(members=3), tmp_path / "three")
+    for claimed in (4, 1):
+        edit(three, network={"members": claimed})
+        refused(three, WEIGHTS, r"last layer is \[\]")
+
+
+def test_members_that_the_network_does_not_have(tmp_path):
+    three = save_bundle(make(members=3), tmp_path / "three")
+    edit(three, network={"members": 2})
+    refused(three, WEIGHTS, "tensors missing or too many for the network, as members.2.")
+    tensors = load_file(three / WEIGHTS)
+    other = {n.replace("members.2.", "members.-1."): v for n, v in tensors.items()}
+    put_tensors(three, WEIGHTS, other)
+    edit(three, network={"members": 3})
+    refused(three, WEIGHTS, r"last layer is \[\]")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
+def test_numbers_that_are_none(folder, name, value):
+    tensors = load_file(folder / name)
+    first = next(n for n, v in tensors.items() if v.is_floating_point() and v.ndim)
+    tensors[first] = torch.full_like(tensors[first], value)
+    put_tensors(folder, name, tensors)
+    refused(folder, name, "NaN or infinite")
+
+
+def test_tensors_of_another_network(folder):
+    tensors = load_file(folder / WEIGHTS)
+    first = next(n for n, v in tensors.items() if n.startswith("0.") and v.ndim == 4)
+    put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first][:1].clone()})
+    refused(folder, WEIGHTS, f"tensor {first} is")
+    put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first].double()})
+    refused(folder, WEIGHTS, "float64")
+    put_tensors(folder, WEIGHTS, {**tensors, "0.extra": torch.zeros(1)})
+    refused(folder, WEIGHTS, "0.extra")
+    put_tensors(folder, WEIGHTS, {n: v for n, v in tensors.items() if n != first})
+    refused(folder, WEIGHTS, "1 tensors missing or too many")
+
+
+# --- saving ---------------------------------------------------------------------------------------
+
+
+def test_saving_replaces_the_old_one_whole(original, folder):
+    (folder / "left over").write_text("of a former model")
+    save_bundle(replace(original, metrics={"valid_accuracy": 0.5}), folder)
+    assert load_bundle(folder).metrics == {"valid_accuracy": 0.5}
+    assert sorted(os.listdir(folder)) == sorted([CARD, CONFIG, REFERENCE, WEIGHTS])
+    assert os.listdir(folder.parent) == ["model"]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failed_move_leaves_the_old_one(original, folder, monkeypatch, failing, error):
+    real, calls = os.replace, iter(range(100))
+
+    def moved(source, target):
+        if next(calls) == failing:
+            raise error("moving failed")
+        real(source, target)
+
+    monkeypatch.setattr(bundles.os, "replace", moved)
+    with pytest.raises(error, match="moving failed"):
+        save_bundle(replace(original, metrics={"valid_accuracy": 0.5}), folder)
+    assert next(calls) > failing, "it never came to the move"
+    assert load_bundle(folder).metrics == {"valid_accuracy": 0.75}
+    assert os.listdir(folder.parent) == ["model"]
+
+
+def test_a_failed_write_leaves_the_old_one(original, folder, monkeypatch):
+    def full(tensors, file):
+        Path(file).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundles, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        save_bundle(original, folder)
+    assert load_bundle(folder).metrics == {"valid_accuracy": 0.75}
+    assert os.listdir(folder.parent) == ["model"]
+
+
+def test_the_card_has_no_markup_of_the_user(original, tmp_path):
+    hostile = {"data": "</code><img src=x onerror=alert(1)>", "note": "[x](javascript:1)\n---"}
+    classes = [*CLASSES[:2], "<script>alert(1)</script>\n# heading"]
+    bundle = replace(original, provenance=hostile, classes=classes)
+    card = (save_bundle(bundle, tmp_path / "m") / CARD).read_text()
+    assert "Birne, reif" in card
+    assert "0.7500" in card
+    assert "<" not in card
+    assert "](" not in card
+    assert "\n# heading" not in card
+    assert card.count("\n---\n") == 1, "nothing but the metadata block is set off"

@@ -1,0 +1,257 @@
+"""Views of an input: what each of them sees, their mean, and what a model folder may say of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from scipy.special import softmax
+
+from datasets.errors import SecondhandError
+from learners.finetune import main
+from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
+from learners.model.views import PLAIN, View, look, look_and_average, read_views, views_for
+from learners.networks.backbones import NetworkSpec, build, logits_and_features
+from learners.predict import main as predict
+from learners.prediction.predictor import Predictor
+from tests.learners.confidences import settings
+from tests.pictures import write_pictures
+
+CLASSES = ["a", "b", "c"]
+VIEWS = views_for("picture", 6)
+
+
+def bundle(views: tuple[View, ...] = VIEWS, temperature: float = 1.0) -> Bundle:
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(
+        NetworkSpec("test_resnet", len(CLASSES), size=32, head="linear"), pretrained=False
+    )
+    with torch.no_grad():
+        # A fresh network prefers one class whatever it sees: answers that differ between views.
+        last, body = network[1][-1], network[0].eval()
+        features = body(torch.randn(64, 3, 4, 4).repeat(1, 1, 8, 8)).mean((2, 3))
+        last.weight.div_((features @ last.weight.T).std(0)[:, None] / 3)
+        last.bias.copy_(-(features @ last.weight.T).mean(0))
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=CLASSES,
+        preprocessing=preprocessing,
+        views=views,
+        confidence=settings(len(CLASSES), temperature=temperature, threshold=0.5),
+    )
+
+
+@pytest.fixture
+def batch() -> np.ndarray:
+    small = np.random.default_rng(0).integers(0, 256, (5, 3, 8, 8), dtype=np.uint8)
+    return np.ascontiguousarray(small.repeat(4, 2).repeat(4, 3))
+
+
+# --- what a view sees -----------------------------------------------------------------------------
+
+
+def test_mirror_shift_and_the_plain_one():
+    x = torch.arange(2 * 3 * 4 * 8.0).view(2, 3, 4, 8)
+    assert look(x, PLAIN) is x
+    assert torch.equal(look(x, View(mirror=True)), x.flip(3))
+    moved = look(x, View(shift=0.25))
+    assert torch.equal(moved[..., 2:], x[..., :-2])
+    assert torch.equal(moved[..., :2], x[..., -2:])
+    assert torch.equal(look(x, View(shift=-0.25)), x.roll(-2, 3))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "box"), [(0, 0, (4, 4, 20, 20)), (-1, -1, (0, 0, 16, 16)), (1, -1, (8, 0, 24, 16))]
+)
+def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
+    rng = np.random.default_rng(1)
+    picture = rng.random((24, 24), dtype=np.float32)
+    seen = look(torch.from_numpy(picture).expand(1, 3, 24, 24), View(zoom=1.5, x=x, y=y))
+    expected = Image.fromarray(picture).crop(box).resize((24, 24), Image.Resampling.BILINEAR)
+    assert np.abs(seen[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
+
+
+# --- the mean -------------------------------------------------------------------------------------
+
+
+def test_the_answer_is_the_mean_over_the_views(batch):
+    made = bundle()
+    predictor = Predictor(made, device="cpu")
+    logits, features = predictor.forward(batch)
+    # By hand: numpy's mirror and torch's crop, one forward pass each.
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (
+        made.preprocessing.mean, made.preprocessing.std))  # fmt: skip
+    x = torch.from_numpy((batch / np.float32(255) - mean) / std)
+    side = round(32 / 1.15)
+    middle, corner = round((32 - side) / 2), 0
+    inputs = [x, torch.from_numpy(x.numpy()[..., ::-1].copy())]
+    for start in (middle, corner):
+        cut = x[..., start : start + side, start : start + side]
+        closer = torch.nn.functional.interpolate(cut, (32, 32), mode="bilinear")
+        inputs += [closer, closer.flip(3)]
+    with torch.inference_mode():
+        each = [softmax(made.network(seen).double().numpy(), axis=1) for seen in inputs]
+        maps = [made.network[0](seen).mean((2, 3)).numpy() for seen in inputs]
+    assert np.ptp(np.stack(each), axis=0).max() > 0.1, "views that all say the same prove nothing"
+    assert softmax(logits.astype(float), axis=1) == pytest.approx(np.mean(each, axis=0), abs=1e-5)
+    assert features == pytest.approx(np.mean(maps, axis=0), abs=1e-5)
+
+
+def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, caplog):
+    plain = Predictor(bundle((PLAIN,)), device="cpu").forward(batch)
+    with caplog.at_level("WARNING"):
+        off = Predictor(bundle(), device="cpu", tta=False).forward(batch)
+    assert "one view instead of 6" in caplog.text
+    for first, second in zip(plain, off, strict=True):
+        assert np.array_equal(first, second)
+    assert views_for("picture", 1) == views_for("strain", 1) == (PLAIN,)
+    caplog.clear()
+    Predictor(bundle((PLAIN,)), device="cpu", tta=False)
+    assert not caplog.text
+
+
+def test_equal_views_change_nothing():
+    ask = partial(logits_and_features, bundle().network)
+    x = torch.randn(4, 3, 32, 32)
+    with torch.inference_mode():
+        once = look_and_average(ask, x)
+        thrice = look_and_average(ask, x, (PLAIN,) * 3)
+    for first, second in zip(once, thrice, strict=True):
+        assert torch.allclose(first, second, atol=1e-5)
+
+
+# --- which views ----------------------------------------------------------------------------------
+
+
+def test_views_are_among_what_training_shows():
+    views = views_for("picture", 32, min_scale=0.35)
+    assert len(views) == len(set(views)) == 12
+    assert views[:2] == (PLAIN, View(mirror=True))
+    assert views_for("picture", 4) == views[:4]
+    assert all(view.zoom**-2 >= 0.35 and not view.shift for view in views)
+    unmirrored = views_for("picture", 32, flip=False)
+    assert len(unmirrored) == 6
+    assert not any(view.mirror for view in unmirrored)
+    assert views_for("picture", 9, min_scale=0.9) == (PLAIN, View(mirror=True))
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+@pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
+def test_sounds_are_moved_by_half_of_what_training_moves(count, strength):
+    views = views_for("sound", count, strength=strength)
+    assert len(views) == len(set(views)) == count
+    assert views[0] == PLAIN
+    reach = min(0.25 * strength, 0.5) / 2
+    assert max(abs(view.shift) for view in views) == pytest.approx(reach, abs=1e-4)
+    assert all(view == View(shift=view.shift) for view in views)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "options", "match"),
+    [
+        ("strain", 4, {}, "--tta 4: strain has one view.*leave --tta out"),
+        ("picture", 4, {"flip": False, "min_scale": 1.0}, "--no-flip, --min-scale 1"),
+        ("sound", 4, {"strength": 0.0}, "--augment-strength 0"),
+        ("picture", 0, {}, "--tta 0: 1"),
+        ("sound", -1, {}, "--tta -1"),
+        ("picture", 33, {}, "--tta 33"),
+    ],
+)
+def test_views_that_there_are_not(kind: Any, count: int, options: dict[str, Any], match: str):
+    with pytest.raises(SecondhandError, match=match):
+        views_for(kind, count, **options)
+
+
+# --- in the model folder --------------------------------------------------------------------------
+
+
+def test_views_travel_in_the_model_folder(tmp_path, batch):
+    made = bundle()
+    loaded = load_bundle(save_bundle(made, tmp_path / "model"))
+    assert loaded.views == made.views
+    for first, second in zip(
+        Predictor(made).forward(batch), Predictor(loaded).forward(batch), strict=True
+    ):
+        assert np.array_equal(first, second)
+
+
+def plain(**changes: Any) -> dict[str, Any]:
+    return {**dataclasses.asdict(PLAIN), **changes}
+
+
+HOSTILE = [
+    None, {}, [], "plain", [plain()] * 33, [1], [{}], [plain(zoom=0.5)], [plain(zoom=1e9)],
+    [plain(zoom=math.nan)], [plain(zoom="2")], [plain(zoom=True)], [plain(mirror=1)],
+    [plain(x=-1.01)], [plain(y=None)], [plain(y=math.inf)], [plain(turn=90)], [plain(), plain(x=[])],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("views", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_views_are_refused(tmp_path: Path, views: Any):
+    folder = save_bundle(bundle((PLAIN,)), tmp_path / "model")
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps({**config, "views": views}))
+    with pytest.raises(SecondhandError, match="views") as error:
+        load_bundle(folder)
+    assert str(folder / CONFIG) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [("picture", {"shift": 0.1}), ("sound", {"mirror": True}), ("sound", {"zoom": 1.1}),
+     ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
+)  # fmt: skip
+def test_views_of_another_kind_of_data_are_refused(kind, wrong):
+    assert read_views([plain()], kind) == (PLAIN,)
+    with pytest.raises(SecondhandError, match=rf"views\[1\].*no view of data of kind {kind}"):
+        read_views([plain(), plain(**wrong)], kind)
+
+
+def test_a_folder_of_format_1_has_one_view(tmp_path):
+    folder = save_bundle(bundle((PLAIN,)), tmp_path / "model")
+    config = json.loads((folder / CONFIG).read_text())
+    old = {key: value for key, value in config.items() if key not in ("views", "overlap")}
+    old["network"] = {k: v for k, v in config["network"].items() if k != "members"}
+    (folder / CONFIG).write_text(json.dumps({**old, "format": 1}))
+    assert load_bundle(folder).views == (PLAIN,)
+    (folder / CONFIG).write_text(json.dumps({**old, "format": 2}))
+    with pytest.raises(SecondhandError, match="overlap, views"):
+        load_bundle(folder)
+
+
+# --- by the commands ------------------------------------------------------------------------------
+
+
+def test_calibration_and_prediction_look_alike(tmp_path, capsys):
+    pictures = write_pictures(tmp_path / "pictures", classes=2)
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), "--out", str(out), "--backbone", "test_resnet", "--size", "32",
+             "--no-pretrained", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
+    assert main([*words, "--tta"]) == 0
+    made = load_bundle(out / "model")
+    assert made.views == views_for("picture", 4)
+    saved = pd.read_csv(out / "predictions.csv")
+    # The temperature was fitted to the mean over the views: the calibration split's own answers.
+    once = Bundle(**{**vars(made), "views": (PLAIN,)})
+    for looked, agree in ((made, True), (once, False)):
+        answers = list(Predictor(looked).predict(saved.path))
+        off = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
+        assert (max(off) < 1e-4) == agree
+    capsys.readouterr()
+    file = str(pictures / "red" / "red_000.jpg")
+    assert predict([str(out / "model"), file, "--no-tta"]) == 0
+    said = capsys.readouterr()
+    assert "one view instead of 4" in said.err
+    expected = next(iter(Predictor(replace(made, views=(PLAIN,))).predict([file])))
+    assert f"{expected.probability:.6f}" in said.out

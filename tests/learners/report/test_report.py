@@ -1,0 +1,336 @@
+"""The report: one file, figures as computed directly, everything escaped, nothing that it needs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from scipy.io import wavfile
+from sklearn.metrics import f1_score, roc_auc_score
+
+from datasets.errors import Rejected
+from datasets.sound.recipe import AudioRecipe
+from learners.evaluation.figures import judge
+from learners.evaluation.held_out import Evaluation
+from learners.model.bundle import Bundle
+from learners.prediction.gradcam import NO_MAP
+from learners.report.galleries import Pictures
+from learners.report.report import write_report
+from tests.learners.evaluations import make_bundle, make_evaluation, make_table
+
+VOID = {"meta", "img", "br", "input", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """What is on a page; fails where tags do not close."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    paths = [folder / f"<b>&{n:03d}.jpg" for n in range(150)]
+    for path in paths:
+        small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+        small.resize((60, 50), Image.Resampling.BICUBIC).save(path)
+    return paths
+
+
+def written(
+    tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
+) -> tuple[Page, dict]:
+    table = options.pop("table", None) or make_table(evaluation)
+    page = write_report(tmp_path / "report", bundle, evaluation, table, **options)
+    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
+    return Page(page), json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
+
+
+def check_self_contained(page: Page, file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|@import|url\(\s*['\"]?(?!#|data:)", text)
+    for tag, attributes in page.found:
+        assert tag not in ("script", "link", "iframe", "object")
+        for name in ("src", "href", "xlink:href"):
+            if attributes.get(name) is not None:
+                assert re.match(r"data:image/|#", str(attributes[name]))
+        assert not any(name.startswith("on") for name in attributes)
+    assert all(image.get("alt") for image in page.all("img"))
+    assert all(drawn.get("aria-label") for drawn in page.all("svg") if drawn.get("role"))
+    anchors = {attributes["id"] for attributes in page.all("section")}
+    assert {str(link["href"])[1:] for link in page.all("a")} == anchors
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("run") / "history.csv"
+    file.write_text(
+        "phase,epoch,train_loss,valid_loss,accuracy,lr,seconds\n"
+        "frozen,1,1.5,1.2,0.5,0.01,3\nunfrozen,1,0.9,0.8,0.8,0.01,4\nunfrozen,2,0.5,0.7,0.85,0,4\n"
+    )
+    return file
+
+
+def test_a_run_from_end_to_end(tmp_path, photos, history):
+    classes = ["<script>alert(1)</script>", "b & 'c'", 'x$^2$ "q"']
+    bundle = make_bundle(classes, size=64)
+    evaluation = make_evaluation(bundle, paths=photos)
+    table = make_table(evaluation, source="<i>data")
+    table.rejected = [Rejected("<u>bad.jpg", "damaged <em>badly</em>")]
+    twins = pd.DataFrame(
+        {"row": [2], "train_path": [str(photos[5])], "train_label": [classes[0]],
+         "similarity": [0.99], "correlation": [0.97], "train_start": [np.nan],
+         "train_end": [np.nan], "train_gps": [np.nan]}
+    )  # fmt: skip
+    page, found = written(
+        tmp_path, bundle, evaluation, table=table, history=history, twins=twins,
+        checks=["The threshold promised 99 %, here it gives <96> %."],
+        tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
+    )  # fmt: skip
+    check_self_contained(page, tmp_path / "report/index.html")
+    # What is named like markup is text.
+    assert "<script>alert(1)</script>" in page.text
+    for shown in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
+                  "here it gives <96> %", "Ranking <of> scores", "x$^2$", "0.751"):  # fmt: skip
+        assert shown in page.text, shown
+    # The figures are those of scikit-learn.
+    known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
+    f1 = f1_score(known.truth, known.best, labels=classes, average=None, zero_division=0)
+    assert [row["f1"] for row in found["classes"]] == pytest.approx(f1.tolist())
+    judged = judge(evaluation, bundle)
+    split = evaluation.predictions.split.to_numpy()[judged.rows]
+    part = np.isin(split, ["valid", "unknown"])
+    expected = roc_auc_score(split[part] == "valid", judged.known[part])
+    assert found["strangers"]["scores"][0]["auroc"] == pytest.approx(expected)
+    assert f"{expected:.3f}" in page.text
+    valid = known[known.split.eq("valid")]
+    assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
+    assert found["metrics"]["valid_accuracy"] == (valid.best == valid.truth).mean()
+    assert len(found["history"]) == 3
+    assert found["near_duplicates"][0]["path"] == photos[2].name
+    assert found["data"]["items"][-1]["all"] == 150
+    assert found["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]
+    # Mistakes come with heat maps; the silent files are listed and not among them.
+    assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
+    wrong = known[known.best.ne(known.truth) & known.best.ne("")]
+    assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
+    assert "Not judged (9)" in page.text
+
+
+def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
+    """Not the text, nor what is in the pictures; files are named from the data's root."""
+    home = tmp_path / "Jane Doe"
+    root, strange = home / "my photos", home / "else/where"
+    paths = [root / f"{n % 3}/{n}.jpg" for n in range(120)]
+    paths += [strange / f"{n}.jpg" for n in range(30)]
+    for n, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(photos[n]).save(path, comment=f"{home}/original.jpg".encode())
+    monkeypatch.setenv("HOME", str(home))
+    command = f"python -m learners.finetune --data '{root}' --out='{home}/my run' --lr 1e-3"
+    bundle = make_bundle(size=64)
+    bundle.provenance = {"data": str(root), "command": command, "note": f"noise of {home}/x/a.hdf5"}
+    evaluation = make_evaluation(bundle, paths=paths)
+    evaluation.features[0] = bundle.reference["distance.reference"][7].numpy() * 5
+    silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
+    evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
+    table = make_table(evaluation, source=str(root))
+    table.note = f"the folder {root} that is here"
+    table.rejected = [
+        Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
+        Rejected(f"{home}/items.csv, row 5", "no path"),
+        Rejected(str(strange / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
+    ]
+    gone = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
+    paths[evaluation.predictions.index[gone][0]].unlink()
+    twins = pd.DataFrame(
+        {"row": [2], "train_path": [str(paths[5])], "train_label": ["a"], "similarity": [0.99],
+         "correlation": [0.97], "train_start": [np.nan], "train_end": [np.nan],
+         "train_gps": [np.nan]}
+    )  # fmt: skip
+    page, found = written(
+        tmp_path, bundle, evaluation, table=table, twins=twins,
+        command=f"python -m learners.evaluate '{home}/model' --data '{root}'",
+    )  # fmt: skip
+    written_text = "".join(file.read_text() for file in (tmp_path / "report").iterdir())
+    drawn = re.findall(r"data:image/jpeg;base64,([^\"]+)", written_text)
+    assert drawn
+    for content in [written_text.encode(), *map(base64.b64decode, drawn)]:
+        for word in (b"Jane", str(tmp_path).encode(), b"/else", b"/home"):
+            assert word not in content
+    assert found["title"].startswith("my photos: ")
+    assert found["near_duplicates"][0]["path"] == "2/2.jpg"
+    assert found["near_duplicates"][0]["train_path"] == "2/5.jpg"
+    assert found["copies_of_training_items"] == ["0/0.jpg"]
+    assert [tuple(row.values()) for row in found["left_out"]] == [
+        ("0/copy.jpg", "a copy of 0/0.jpg, which is in train"),
+        ("items.csv, row 5", "no path"),
+        ("b.jpg", "[Errno 2] No such file: 'deep/er/c.jpg'"),
+    ]
+    assert found["provenance"] == {
+        "data": "my photos",
+        "command": "python -m learners.finetune --data 'my photos' '--out=my run' --lr 1e-3",
+        "note": "noise of x/a.hdf5",
+    }
+    assert found["evaluated"]["command"] == "python -m learners.evaluate model --data 'my photos'"
+    assert "the folder my photos that is here" in page.text
+    assert f"{silent % 3}/{silent}.jpg: cut short" in page.text
+
+
+def test_an_evaluation_says_what_was_typed_and_has_no_curves(tmp_path, photos):
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle, calibration=0, paths=photos)
+    evaluation.predictions["split"] = evaluation.predictions["split"].replace("valid", "test")
+    page, found = written(
+        tmp_path, bundle, evaluation, title="New shop", command="python -m learners.evaluate m"
+    )
+    assert page.all("h1")
+    assert "New shop" in page.text
+    assert "python -m learners.evaluate m" in page.text
+    assert "python -m learners.finetune --data made-up" in page.text
+    assert "Training" not in page.text.split("Confusion")[0]
+    assert found["judged_on"] == "test"
+    assert found["evaluated"]["versions"]["torch"]
+    assert found["near_duplicates"] is None
+
+
+def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle, paths=photos)
+    evaluation.features[7] = bundle.reference["distance.reference"][11].numpy()
+    page, found = written(tmp_path, bundle, evaluation)
+    assert found["copies_of_training_items"] == [photos[7].name]
+    assert "1 of 141 files are to the network the same as one" in found["notices"][-1]
+    assert found["notices"][-1] in page.text
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"strangers": 0},
+        {"valid": 0, "calibration": 0},
+        {"valid": 6, "calibration": 6, "strangers": 6, "silent": 6},
+        {"valid": 1, "calibration": 0, "strangers": 0, "silent": 0},
+        {"valid": 0, "calibration": 0, "strangers": 1, "silent": 0},
+    ],
+    ids=["no strangers", "all strangers", "nothing judged", "one item", "one stranger"],
+)
+@pytest.mark.parametrize("classes", [["a", "b"], [f"class {n}" for n in range(60)]], ids=len)
+def test_reports_with_a_part_missing(tmp_path, photos, counts, classes):
+    bundle = make_bundle(classes)
+    page, _ = written(tmp_path, bundle, make_evaluation(bundle, **counts, paths=photos))
+    check_self_contained(page, tmp_path / "report/index.html")
+
+
+def test_no_mistakes_and_none_but_mistakes(tmp_path, photos):
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle, silent=0, paths=photos)
+    known = evaluation.predictions["split"].ne("unknown")
+    evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
+    page, found = written(tmp_path / "right", bundle, evaluation)
+    assert "Mistakes (0 of 120) None." in page.text
+    assert found["risk_coverage"]["aurc"] == 0
+    after = {"a": "b", "b": "c", "c": "a"}
+    wrong = evaluation.predictions.loc[known, "best"].map(after)
+    evaluation.predictions.loc[known, "truth"] = wrong
+    page, found = written(tmp_path / "wrong", bundle, evaluation)
+    assert "Mistakes (120 of 120)" in page.text
+    assert found["splits"]["valid"]["accuracy"]["value"] == 0
+
+
+def test_pictures_that_are_gone_are_named(tmp_path):
+    bundle = make_bundle()
+    page, _ = written(tmp_path, bundle, make_evaluation(bundle))
+    assert not page.all("img")
+    assert re.search(r"valid/\d+\.jpg|\d+\.jpg: ", page.text)
+
+
+def test_a_backbone_without_a_map_shows_the_plain_picture(tmp_path, photos, monkeypatch):
+    from datasets.errors import SecondhandError
+
+    def no_map(*args: object, **options: object) -> None:
+        raise SecondhandError(NO_MAP)
+
+    monkeypatch.setattr("learners.report.galleries.heatmap", no_map)
+    bundle = make_bundle()
+    page, _ = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
+    assert NO_MAP in page.text
+    assert page.all("img")
+    assert not any("looked" in str(image["alt"]) for image in page.all("img"))
+
+
+def test_heat_maps_are_few(tmp_path, photos, monkeypatch):
+    calls = []
+
+    def counted(network: object, seen: np.ndarray, *args: object, **options: object) -> np.ndarray:
+        calls.append(1)
+        return np.zeros(seen.shape[1:], np.float32)
+
+    monkeypatch.setattr("learners.report.galleries.heatmap", counted)
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle, silent=0, paths=photos)
+    known = evaluation.predictions["split"].ne("unknown")
+    wrong = evaluation.predictions["best"].map({"a": "b", "b": "c", "c": "a"})
+    evaluation.predictions["truth"] = wrong.where(known, "unknown")
+    written(tmp_path, bundle, evaluation)
+    assert len(calls) == 24
+
+
+def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
+    """Three windows of tones; the one that the model gives the class most is drawn, with its time."""
+    rate = 8000
+    time = np.arange(rate) / rate
+    tones = [np.sin(2 * np.pi * f * time) for f in (300, 1200, 3000)]
+    wavfile.write(tmp_path / "long.wav", rate, (np.concatenate(tones) * 20000).astype(np.int16))
+    bundle = make_bundle()
+    bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
+    bundle.overlap = 0.0
+    pictures = Pictures(bundle)
+    from datasets.drawings.pictures import Item as Source
+
+    path = str(tmp_path / "long.wav")
+    parts = [Source(path, float(n), float(n + 1)) for n in range(3)]
+    seen = np.stack([pictures._predictor.open(part) for part in parts])
+    logits, _ = pictures._predictor.forward(seen)
+    for c in range(3):
+        expected = parts[int(logits[:, c].argmax())]
+        assert pictures.moment(Source(path), c) == expected
+        drawn = pictures.figure(Source(path), "said", c)
+        assert f"{expected.start:.1f}–{expected.end:.1f} s" in drawn  # noqa: RUF001

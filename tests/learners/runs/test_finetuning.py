@@ -1,0 +1,343 @@
+"""The command as a user gives it, on real if small pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from datasets.errors import SecondhandError
+from learners._command import command_line
+from learners.config import RunSettings
+from learners.evaluate import main as evaluate_main
+from learners.finetune import main
+from learners.machine import threads_kept
+from learners.predict import main as predict
+from learners.prediction.predictor import Predictor
+from learners.runs.folder import go_on, run_folder
+from tests.pictures import write_pictures
+
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+         "--workers", "0"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_pictures(tmp_path_factory.mktemp("pictures"), unknown=6)
+    (folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "first"
+    words = ["--data", str(folder), "--out", str(out), "--lr", "1e-2", *QUICK]
+    # What training computes in, and minimises, is not what answers are judged by.
+    assert main([*words, "--precision", "bf16", "--label-smoothing", "0.1", "--class-weights"]) == 0
+    return out
+
+
+def test_a_run_leaves_what_the_readme_lists(finished, folder):
+    for name in ("config.yaml", "items.csv", "rejected.csv", "history.csv", "predictions.csv",
+                 "log.txt", "model/config.json", "model/model.safetensors",
+                 "model/reference.safetensors", "model/README.md", "report/index.html",
+                 "report/report.json"):  # fmt: skip
+        assert (finished / name).stat().st_size, name
+    items = pd.read_csv(finished / "items.csv")
+    assert set(items.split) == {"train", "valid", "calibration", "unknown"}
+    assert len(items) == 66
+    rejected = pd.read_csv(finished / "rejected.csv")
+    assert list(rejected.path) == [str(folder / "red" / "broken.jpg")]
+    assert "broken.jpg" in (finished / "log.txt").read_text()
+    assert not list(finished.rglob(".*")), "nothing half-written is left"
+
+
+def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
+    """Neither the data's nor the program's; what the run keeps for itself does."""
+    shared = [file for part in ("model", "report") for file in (finished / part).iterdir()]
+    assert len(shared) == 6
+    private = {
+        str(folder.parent),
+        str(finished.parent),
+        str(Path.home()),
+        str(Path.cwd()),
+        sys.prefix,
+    }
+    for file in shared:
+        content = file.read_bytes()
+        assert not [name for name in private if f"{name}/".encode() in content], file
+    assert f"`{folder.name}`" in (finished / "model/README.md").read_text()
+    page = (finished / "report/index.html").read_text()
+    assert '<td class="text">red/broken.jpg</td>' in page
+    told = json.loads((finished / "model/config.json").read_text())["provenance"]
+    assert f"--data {folder.name} --out {finished.name} " in told["command"]
+    assert str(folder) in (finished / "config.yaml").read_text()
+
+
+def test_it_learns_and_its_figures_agree_with_its_answers(finished):
+    report = json.loads((finished / "report/report.json").read_text())
+    metrics = report["metrics"]
+    answers = pd.read_csv(finished / "predictions.csv")
+    valid = answers[answers.split.eq("valid")]
+    assert metrics["valid_accuracy"] == pytest.approx((valid.best == valid.truth).mean())
+    assert metrics["valid_accuracy"] > 0.8
+    strangers = answers[answers.split.eq("unknown")]
+    assert len(strangers) == 6
+    assert metrics["unknown_accepted"] == pytest.approx((strangers.label != "unknown").mean())
+    history = pd.read_csv(finished / "history.csv")
+    # What was saved is the best epoch: the model folder answers as that epoch's validation did.
+    kept = json.loads((finished / "checkpoint/best.json").read_text())
+    row = history[history.phase.eq(kept["phase"]) & history.epoch.eq(kept["epoch"])].iloc[0]
+    assert row.accuracy == history.accuracy.max()
+    assert metrics["valid_accuracy"] == pytest.approx(row.accuracy, abs=1e-5)
+    nll = report["splits"]["valid"]["calibration"]["before"]["nll"]["value"]
+    assert nll == pytest.approx(row.valid_loss, abs=1e-5)
+    # Which one it was, and why, is said.
+    said = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}: accuracy {row.accuracy:.6g}"
+    assert f"kept {said}, the best on valid" in (finished / "log.txt").read_text()
+    assert f"Kept {said}" in (finished / "report/index.html").read_text()
+    assert report["provenance"]["kept"].startswith(said)
+
+
+def test_the_tables_of_answers_are_one_format(finished, capsys):
+    """What reads the rows of `learners.predict` reads those of a run."""
+    saved = pd.read_csv(finished / "predictions.csv", dtype=str, keep_default_na=False)
+    predict([str(finished / "model"), *saved.path])
+    asked = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
+    assert list(saved)[: asked.shape[1]] == list(asked)
+    same = ["path", "label", "best", "reason", "start", "end"]
+    pd.testing.assert_frame_equal(saved[same], asked[same])
+    for ours, theirs in zip(saved.top.map(json.loads), asked.top.map(json.loads), strict=True):
+        assert [name for name, _ in ours] == [name for name, _ in theirs]
+        assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
+
+
+def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
+    """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
+    run = shutil.copytree(finished, tmp_path / "Jane's run")
+    assert main(["--resume", str(run)]) == 0
+    (line,) = re.findall(r"^answers (.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
+    asked = folder / "red" / "red_000.jpg"
+    bare = {**os.environ, "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(
+        line + str(asked), shell=True, env=bare, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[1].startswith(f"{asked},")
+    assert shlex.split(go_on(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
+
+
+def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
+    for cwd, named in (
+        (tmp_path, "'my env/bin/python'"),
+        (tmp_path / "my env/bin", "./python"),
+        (Path("/"), f"'{str(tmp_path)[1:]}/my env/bin/python'"),
+    ):
+        cwd.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(cwd)
+        assert command_line("app", "a b") == f"{named} -m app 'a b'"
+
+
+def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    assert config["epochs"] == 2
+    again = tmp_path / "again"
+    assert main(["--config", str(finished / "config.yaml"), "--out", str(again)]) == 0
+    first = load_file(finished / "model/model.safetensors")
+    second = load_file(again / "model/model.safetensors")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
+    words = ["--data", str(folder), "--out", str(tmp_path / "x"), "--target-accuracy", "99"]
+    with pytest.raises(SecondhandError) as caught:
+        main([*words, "--bs", "0", "--epochs", "2"])
+    assert str(caught.value) == (
+        "out of range: --bs 0 (it is 1 or more), "
+        "--target-accuracy 99.0 (it is above 0 and below 1, as 0.99)"
+    )
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
+    """Another number of them adds up in another order: the next run of the process would differ."""
+    with threads_kept(3):
+        asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
+        assert main([*asked, "--out", str(tmp_path / "one")]) == 0
+        assert torch.get_num_threads() == 3
+
+
+def test_another_seed_is_another_run(finished, folder, tmp_path):
+    out = tmp_path / "other"
+    main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", "--seed", "1", *QUICK])
+    splits = [pd.read_csv(run / "items.csv").set_index("path").split for run in (finished, out)]
+    assert (splits[0] != splits[1].reindex(splits[0].index)).any()
+
+
+def test_strangers_a_score_and_sets(folder, tmp_path):
+    strange = tmp_path / "strange" / "deep"
+    shutil.copytree(folder / "unknown", strange)
+    trained = folder / "blue" / "blue_000.jpg"
+    shutil.copy(trained, strange / "known.jpg")
+    (strange / "broken.jpg").write_bytes(b"no picture")
+    # The folder's own strangers are named a second time: each counts once.
+    extra = Image.new("RGB", (40, 40), (250, 240, 10))
+    extra.save(strange / "extra.png")
+    out = tmp_path / "run"
+    main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
+          "--score", "mahalanobis", "--target-coverage", "0.6", "--coverage", "0.8", *QUICK,
+          "--epochs", "1"])  # fmt: skip
+    items = pd.read_csv(out / "items.csv")
+    strangers = items.loc[items.split.eq("unknown")]
+    assert len(strangers) == 7
+    assert str(strange / "extra.png") in set(strangers.path)
+    rejected = pd.read_csv(out / "rejected.csv").set_index("path").reason
+    assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
+    assert str(strange / "broken.jpg") in rejected.index
+    config = json.loads((out / "model/config.json").read_text())
+    assert config["confidence"]["threshold_on"] == "mahalanobis"
+    assert config["confidence"]["sets"]["coverage"] == 0.8
+    title, rows = next(iter(config["metrics"]["scores"].items()))
+    assert title.startswith("Scores: 7 strangers beside")
+    assert len(rows) == 8
+    assert any(row["in use"] and row["score"] == "mahalanobis" for row in rows)
+    assert "7 strangers beside" in (out / "report/index.html").read_text()
+    # The run's own table can be evaluated, strangers and all.
+    assert evaluate_main(
+        [str(out / "model"), "--data", str(out / "items.csv"), "--out", str(tmp_path / "report")]
+    ) == 0  # fmt: skip
+    answers = pd.read_csv(tmp_path / "report" / "predictions.csv")
+    assert answers.split.eq("unknown").sum() == 7
+
+
+def test_no_strangers_where_they_were_promised(folder, tmp_path):
+    (tmp_path / "strange").mkdir()
+    with pytest.raises(SecondhandError, match="no usable picture file"):
+        main(["--data", str(folder), "--unknown", str(tmp_path / "strange"),
+              "--out", str(tmp_path / "run"), *QUICK])  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
+def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
+    size = "160" if backbone == "test_vit" else "32"
+    out = tmp_path / "all"
+    status = main(
+        ["--data", str(folder), "--out", str(out), *QUICK, "--backbone", backbone, "--size", size,
+         "--precision", "bf16", "--ema", "--channels-last", "--accumulate", "2", "--clip", "1",
+         "--mixup", "0.2", "--label-smoothing", "0.1", "--class-weights", "--lr", "auto",
+         "--track", "tensorboard", "--epochs", "1"]
+    )  # fmt: skip
+    assert status == 0
+    assert "learning rate" in (out / "log.txt").read_text()
+    assert list((out / "tensorboard").iterdir())
+    assert not (out / "models").exists() or not list((out / "models").iterdir())
+    saved = pd.read_csv(out / "predictions.csv")
+    again = list(Predictor(out / "model").predict(saved.path))
+    for row, answer in zip(saved.itertuples(), again, strict=True):
+        assert answer.probability == pytest.approx(row.probability, abs=1e-5)
+
+
+def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_path):
+    out = tmp_path / "run"
+    with run_folder("x", RunSettings(out=out)) as made:
+        (made / "config.yaml").write_text("first: 1")
+    with pytest.raises(SecondhandError, match="--overwrite"), run_folder("x", RunSettings(out=out)):
+        pass
+    # A new run that fails before it has learnt anything puts the old one back.
+    again = RunSettings(out=out, overwrite=True)
+    with pytest.raises(ZeroDivisionError), run_folder("x", again) as made:
+        (made / "config.yaml").write_text(f"half: {1 / 0}")
+    assert (out / "config.yaml").read_text() == "first: 1"
+    with run_folder("x", again) as made:
+        (made / "config.yaml").write_text("second: 2")
+    assert (out / "config.yaml").read_text() == "second: 2"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    settings = RunSettings(out=tmp_path, overwrite=True)
+    with pytest.raises(SecondhandError, match="not a run folder"), run_folder("x", settings):
+        pass
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_an_error_leaves_no_run_folder(folder, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(SecondhandError, match="nearest names"):
+        main(["--data", str(folder), "--out", str(out), "--backbone", "resnet81"])
+    assert not out.exists()
+
+
+def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
+    with pytest.raises(
+        SecondhandError,
+        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--coverage 1\.0",
+    ):
+        main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
+              "--threshold", "1.5", "--coverage", "1", "--overlap", "1.5"])  # fmt: skip
+
+
+def test_no_room_is_found_out_before_training(folder, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here: needs root")
+    try:
+        with pytest.raises(SecondhandError, match="free some room or choose another folder"):
+            main(["--data", str(folder), "--out", str(disk / "run"), *QUICK])
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "learners.finetune", *arguments],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
+    out = tmp_path / "run"
+    process = _start(["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"])
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoint/best.json").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the best epoch so far is kept" in errors
+    assert "Traceback" not in errors
+    assert len(list(Predictor(out / "model").predict(folder.rglob("green_000.jpg")))) == 1
+
+
+def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
+    process = _start(["--data", str(tmp_path / "nothing")])
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "there is no such folder or file" in errors
+    assert "Traceback" not in errors
+    assert not output

@@ -1,0 +1,255 @@
+"""Cross-validation by the command: honest folds, their mean, and going on after a stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from datasets.errors import SecondhandError
+from learners.finetune import main
+from learners.model.bundle import load_bundle
+from learners.runs import folds
+from learners.runs.folds import summarise
+from tests.pictures import write_pictures
+
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
+         "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"), classes=2)
+
+
+def call(pictures: Path, out: Path, *more: str) -> int:
+    # Groups of two: red_000 and green_000, …
+    return main(["--data", str(pictures), "--out", str(out), *QUICK, *(more or ("--cv", "3")),
+                 "--group-by", r"_(?P<group>\d+)"])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "cv"
+    assert call(pictures, out, "--cv", "3") == 0
+    return out
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "cv"))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
+    """The folds that are really trained; Ctrl-C in one of them."""
+    trained: list[str] = []
+    real = folds.run
+
+    def run(folder: Path, data: Any, *others: Any, **options: Any) -> Any:
+        if data.fold == stop_at:
+            (folder / "checkpoint").mkdir()
+            raise KeyboardInterrupt
+        trained.append(data.fold)
+        return real(folder, data, *others, **options)
+
+    monkeypatch.setattr(folds, "run", run)
+    return trained
+
+
+def test_each_fold_is_a_whole_run_tested_on_what_it_has_not_seen(finished):
+    tested: list[str] = []
+    for name in "123":
+        inside = finished / f"fold-{name}"
+        assert (inside / "report/index.html").stat().st_size
+        items = pd.read_csv(inside / "items.csv")
+        parts = {split: set(rows.group) for split, rows in items.groupby("split")}
+        assert set(parts) == {"train", "valid", "calibration", "test"}
+        assert not parts["test"] & (parts["train"] | parts["valid"] | parts["calibration"])
+        assert not parts["train"] & (parts["valid"] | parts["calibration"])
+        test = items.loc[items.split.eq("test"), "path"]
+        answers = pd.read_csv(inside / "predictions.csv")
+        assert set(answers.loc[answers.split.eq("test"), "path"]) == set(test)
+        tested += list(test)
+        config = yaml.safe_load((inside / "config.yaml").read_text())
+        assert (config["cv"], config["fold"]) == (3, name)
+    assert len(tested) == len(set(tested)) == 40
+
+
+def test_mean_and_spread_are_numpys_over_the_folds(finished, capsys, pictures):
+    each = [load_bundle(finished / f"fold-{name}/model").metrics for name in "123"]
+    accuracy = [metrics["test_accuracy"] for metrics in each]
+    table = pd.read_csv(finished / "folds.csv").set_index("fold")
+    assert list(table.index) == ["1", "2", "3", "mean", "spread"]
+    assert table.test_accuracy[:3].tolist() == pytest.approx(accuracy, abs=1e-6)
+    assert table.test_accuracy["mean"] == pytest.approx(np.mean(accuracy), abs=1e-6)
+    assert table.test_accuracy["spread"] == pytest.approx(np.std(accuracy, ddof=1), abs=1e-6)
+    said = json.loads((finished / "folds.json").read_text())
+    assert said["mean"]["test_accuracy"] == pytest.approx(np.mean(accuracy))
+    assert said["missing"] == []
+    for name in "123":
+        answers = pd.read_csv(finished / f"fold-{name}/predictions.csv").query("split == 'test'")
+        right = (answers.best == answers.truth).mean()
+        assert said["folds"][name]["test_accuracy"] == pytest.approx(right)
+    reports = [json.loads((finished / f"fold-{n}/report/report.json").read_text()) for n in "123"]
+    ece = [r["splits"]["test"]["calibration"]["after"]["ece"]["value"] for r in reports]
+    assert said["mean"]["test_ece"] == pytest.approx(np.mean(ece))
+    assert said["spread"]["test_ece"] == pytest.approx(np.std(ece, ddof=1))
+    page = (finished / "report/index.html").read_text()
+    assert f"{np.mean(accuracy):.3f}" in page
+    assert "../fold-2/report/index.html" in page
+    assert call(pictures, finished) == 0  # all is there: nothing is trained, the table is shown
+    shown = capsys.readouterr().out
+    assert "spread" in shown
+    assert f"{np.mean(accuracy):.3f}" in shown
+
+
+def test_figures_that_a_fold_lacks_are_left_out_of_the_mean():
+    table = summarise({"a": {"x": 1.0, "test_y": 0.5, "n_items": 4}, "b": {"test_y": 0.7}})
+    rows = table.set_index("fold")
+    assert list(table)[:2] == ["fold", "test_y"]
+    assert rows.loc["mean", "x"] == 1.0
+    assert rows.loc["spread", "test_y"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert np.isnan(rows.loc["spread", "x"])
+    assert np.isnan(rows.loc["mean", "n_items"])
+    assert summarise({}).empty
+
+
+def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "cv"
+    trained = counted(monkeypatch, stop_at="3")
+    assert call(pictures, out) == 130
+    assert trained == ["1", "2"]
+    said = json.loads((out / "folds.json").read_text())
+    assert (sorted(said["folds"]), said["missing"]) == (["1", "2"], ["3"])
+    assert "Still to be trained: 3" in (out / "report/index.html").read_text()
+    assert "mean" in capsys.readouterr().out
+    kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
+    monkeypatch.undo()
+    trained = counted(monkeypatch)
+    assert call(pictures, out) == 0
+    assert trained == ["3"]
+    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
+    assert sorted(json.loads((out / "folds.json").read_text())["folds"]) == ["1", "2", "3"]
+
+
+def test_a_fold_without_its_finish_or_with_a_damaged_model_is_trained_again(
+    copy, pictures, monkeypatch, caplog
+):
+    (copy / "fold-1/fold.json").unlink()
+    (copy / "fold-3/model/model.safetensors").write_bytes(b"half")
+    trained = counted(monkeypatch)
+    with caplog.at_level("WARNING"):
+        assert call(pictures, copy) == 0
+    assert trained == ["1", "3"]
+    load_bundle(copy / "fold-3/model")
+
+
+def test_other_settings_are_named_and_not_mixed_in(copy, pictures, monkeypatch):
+    trained = counted(monkeypatch)
+    with pytest.raises(SecondhandError, match=r"lr 0.01 there, 0.02 now.*--overwrite") as error:
+        call(pictures, copy, "--cv", "3", "--lr", "0.02", "--workers", "1")
+    assert "workers" not in str(error.value)
+    with pytest.raises(SecondhandError, match=r"cv 3 there, 2 now.*--overwrite"):
+        call(pictures, copy, "--cv", "2")
+    assert trained == []
+    assert json.loads((copy / "folds.json").read_text())["missing"] == []
+    assert call(pictures, copy, "--cv", "2", "--lr", "0.02", "--overwrite") == 0
+    assert trained == ["1", "2"]
+    assert sorted(path.name for path in copy.glob("fold-*")) == ["fold-1", "fold-2"]
+
+
+def test_other_data_are_not_mixed_in(pictures, tmp_path, monkeypatch):
+    grown = Path(shutil.copytree(pictures, tmp_path / "grown"))
+    trained = counted(monkeypatch, stop_at="2")
+    assert call(grown, tmp_path / "cv") == 130
+    write_pictures(tmp_path / "more", classes=1, size=50)
+    shutil.copy(tmp_path / "more/red/red_000.jpg", grown / "red/red_900.jpg")
+    with pytest.raises(SecondhandError, match=r"the data have changed.*--overwrite"):
+        call(grown, tmp_path / "cv")
+    assert trained == ["1"]
+
+
+def test_an_error_before_the_first_fold_is_over_leaves_nothing(pictures, tmp_path):
+    out = tmp_path / "cv"
+    with pytest.raises(SecondhandError, match="nearest names"):
+        call(pictures, out, "--cv", "3", "--backbone", "resnet81")
+    assert not out.exists()
+    with pytest.raises(SecondhandError, match="20 groups"):
+        call(pictures, out, "--cv", "21")
+    with pytest.raises(SecondhandError, match="'site' is neither"):
+        call(pictures, out, "--cv", "site")
+    with pytest.raises(SecondhandError, match="no column 'fold'"):
+        call(pictures, out, "--cv", "fold")
+    assert not out.exists()
+
+
+def test_every_fold_is_looked_at_before_the_first_is_trained(pictures, tmp_path, monkeypatch):
+    rows = [(str(path), path.parent.name, str(n % 3)) for n, path in enumerate(sorted(
+        pictures.rglob("*.jpg")))]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["path", "label", "fold"])
+    frame = frame[frame.label.eq("red") | frame.fold.eq("2")]
+    frame.to_csv(tmp_path / "items.csv", index=False)
+    trained = counted(monkeypatch)
+    with pytest.raises(
+        SecondhandError, match=r"--cv fold, where fold 2 is tested: no training.*green"
+    ):
+        main(["--data", str(tmp_path / "items.csv"), "--out", str(tmp_path / "cv"), *QUICK,
+              "--cv", "fold"])  # fmt: skip
+    assert trained == []
+
+
+def test_folders_of_others_are_never_touched(pictures, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(SecondhandError, match="no cross-validation that could go on"):
+        call(pictures, tmp_path)
+    with pytest.raises(SecondhandError, match="not a run folder"):
+        call(pictures, tmp_path, "--cv", "3", "--overwrite")
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_names_of_folds_stay_inside_the_folder():
+    names = ["../../etc", "a/b", "a b", "a_b", "ö 1", "." * 3, "x" * 300]
+    safe = folds._file_names(names)
+    assert len(set(safe.values())) == len(names)
+    assert all("/" not in value and len(f"fold-{value}") < 80 for value in safe.values())
+
+
+def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
+    assert call(pictures, tmp_path / "one", "--cv", "3", "--fold", "2") == 0
+    alone, inside = (pd.read_csv(run / "predictions.csv") for run in
+                     (tmp_path / "one", finished / "fold-2"))  # fmt: skip
+    assert alone.equals(inside)
+
+
+@pytest.mark.slow
+def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
+    out = tmp_path / "cv"
+    words = [sys.executable, "-m", "learners.finetune", "--data", str(pictures), "--out", str(out),
+             *QUICK, "--epochs", "8", "--cv", "2"]  # fmt: skip
+    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, env=os.environ, **pipes)
+    deadline = time.monotonic() + 200
+    while not (out / "fold-2/checkpoint/best.json").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "finished: 1; the same command goes on" in errors
+    assert "Traceback" not in errors
+    kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
+    assert main(words[3:]) == 0
+    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
+    assert json.loads((out / "folds.json").read_text())["missing"] == []

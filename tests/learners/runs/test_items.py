@@ -1,0 +1,136 @@
+"""The items of a run after drawing: what could not be drawn leaves no part empty, or says so."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+
+from datasets.errors import SecondhandError
+from learners.config import DataSettings, SignalSettings
+from learners.runs.items import Loaded, load_items
+
+RATE = 8000
+PARTS = {"train", "valid", "calibration"}
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of ten short sounds."""
+    root = tmp_path_factory.mktemp("sounds")
+    rng = np.random.default_rng(0)
+    for label in ("hum", "hiss"):
+        (root / label).mkdir()
+        for number in range(10):
+            sound = rng.uniform(-0.3, 0.3, RATE // 4)
+            soundfile.write(root / label / f"{number}.wav", sound, RATE)
+    return root
+
+
+@pytest.fixture
+def copy(sounds: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sounds, tmp_path / "sounds"))
+
+
+def load(data: Path, folder: Path, *, signal: SignalSettings | None = None, **more: str) -> Loaded:
+    folder.mkdir(exist_ok=True)
+    signal = signal or SignalSettings(picture=[16, 16], cache_dir=data.parent / "cache")
+    return load_items(DataSettings(data=str(data), **more), signal, 0, folder)
+
+
+def silence(paths: pd.Series) -> None:
+    for path in map(Path, paths):
+        # Of different lengths, else they are copies of one another.
+        length = RATE // 4 + 10 * int(path.stem) + len(path.parent.name)
+        soundfile.write(path, np.zeros(length), RATE)
+
+
+def drawn(loaded: Loaded) -> dict[str, str]:
+    """The split of each file; that of its windows is the same."""
+    frame = loaded.table.frame
+    assert loaded.rows.drop_duplicates("path")["path"].tolist() == frame["path"].tolist()
+    splits = dict(zip(frame["path"], frame["split"], strict=True))
+    assert all(loaded.rows["path"].map(splits) == loaded.rows["split"])
+    return splits
+
+
+@pytest.mark.parametrize("part", ["calibration", "valid"])
+def test_a_part_that_drawing_emptied_is_split_anew_and_so_when_it_goes_on(
+    copy: Path, tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = load(copy, tmp_path / "before").table.frame
+    emptied = before.loc[before["split"].eq(part), "path"]
+    silence(emptied)
+    with caplog.at_level("WARNING"):
+        loaded = load(copy, tmp_path / "run")
+    splits = drawn(loaded)
+    assert set(splits) == set(before["path"]) - set(emptied)
+    assert set(splits.values()) == PARTS
+    counts = loaded.table.frame.groupby("split")["label"].nunique()
+    assert counts["train"] == 2
+    assert f"no item is left for {part}: the others are split again" in caplog.text
+    assert f"{len(emptied)} of 20 items could not be drawn" in caplog.text
+    assert "no signal" in caplog.text
+    (tmp_path / "run/checkpoint/best.safetensors").touch()  # as if it had been stopped
+    assert drawn(load(copy, tmp_path / "run")) == splits
+
+
+def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_path: Path) -> None:
+    before = load(copy, tmp_path / "before").table.frame
+    learned = before["label"].eq("hum") & before["split"].eq("train")
+    silence(before.loc[learned, "path"])
+    loaded = load(copy, tmp_path / "run")
+    frame = loaded.table.frame
+    assert set(drawn(loaded).values()) == PARTS
+    assert set(frame.loc[frame["split"].eq("train"), "label"]) == {"hum", "hiss"}
+
+
+def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path) -> None:
+    before = load(copy, tmp_path / "before").table.frame
+    silence(before.loc[before["split"].eq("train"), "path"].head(2))
+    splits = drawn(load(copy, tmp_path / "run"))
+    then = before.set_index("path")["split"]
+    assert len(splits) == 18
+    assert splits == then[list(splits)].to_dict()
+
+
+def table(copy: Path, **columns: list[str]) -> Path:
+    files = sorted(copy.glob("*/*.wav"))
+    frame = pd.DataFrame({"path": files, "label": [f.parent.name for f in files], **columns})
+    frame.to_csv(copy.parent / "t.csv", index=False)
+    return copy.parent / "t.csv"
+
+
+def test_a_part_that_the_data_name_is_not_replaced(copy: Path, tmp_path: Path) -> None:
+    data = table(copy, split=(["train"] * 6 + ["valid"] * 2 + ["test"] * 2) * 2)
+    frame = pd.read_csv(data)
+    # Valid is shared with calibration, so half of it may go.
+    silence(frame.loc[[6, 16], "path"])
+    splits = drawn(load(data, tmp_path / "half"))
+    assert list(splits.values()).count("train") == 12
+    assert set(splits.values()) == {*PARTS, "test"}
+    silence(frame.loc[frame["split"].eq("valid"), "path"])
+    match = r"4 of 20 items could not be drawn \(.*no signal.*no item is left of the data's own part valid.*Mend"  # fmt: skip
+    with pytest.raises(SecondhandError, match=match):
+        load(data, tmp_path / "whole")
+    data = table(copy, split=(["train"] * 7 + ["valid"] + ["test"] * 2) * 2)
+    frame = pd.read_csv(data)
+    with pytest.raises(SecondhandError, match="no item is left of the data's own part valid"):
+        load(data, tmp_path / "one")
+
+
+def test_folds_stay_where_they_were(copy: Path, tmp_path: Path) -> None:
+    before = load(copy, tmp_path / "before", cv="3", fold="2").table.frame
+    silence(before.loc[before["split"].eq("calibration"), "path"])
+    after = load(copy, tmp_path / "run", cv="3", fold="2").table.frame
+    then = before.set_index("path")
+    assert (then.loc[after["path"], "fold"].to_numpy() == after["fold"].to_numpy()).all()
+    assert after["split"].eq("test").equals(after["fold"].eq("2"))
+    assert set(after["split"]) == {*PARTS, "test"}
+    silence(before.loc[before["split"].eq("test"), "path"])
+    with pytest.raises(SecondhandError, match=r"could not be drawn.*--fold 2: no item is in it"):
+        load(copy, tmp_path / "other", cv="3", fold="2")

@@ -1,0 +1,314 @@
+"""A run that was stopped goes on as if it had not been: the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from fastai.callback.fp16 import MixedPrecision
+from PIL import Image
+
+from datasets.errors import SecondhandError
+from learners.finetune import main
+from learners.model.bundle import load_bundle
+from learners.runs import finetuning as run
+from learners.runs.folder import go_on
+from learners.training import members
+from learners.training import state as _state
+from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing stops."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
+    return out
+
+
+VARIANTS = {
+    "plain": [],
+    "average": ["--ema", "--mixup", "0.2", "--label-smoothing", "0.1"],
+    "accumulated": ["--accumulate", "2", "--bs", "4", "--clip", "1", "--optimizer", "adam-foreach"],
+    "sgd": ["--optimizer", "sgd", "--precision", "bf16", "--keep", "last"],
+    "lion": ["--optimizer", "lion-foreach", "--lr", "1e-3", "--epochs", "1"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_within_an_epoch_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch, variant):
+    """Stopped twice; saved after every batch."""
+    words = ["--data", str(pictures), *QUICK, *VARIANTS[variant]]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    batches = 10 if "--bs" in VARIANTS[variant] else 5
+    stopped(
+        monkeypatch, Stop(batches + 2), [*words, "--checkpoint-minutes", "0", "--out", str(out)]
+    )
+    assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0, 2]
+    stopped(monkeypatch, Stop(2), ["--resume", str(out)])
+    assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0, 4]
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "count"), [("after_epoch", 1), ("after_batch", 7)])
+def test_frozen_features_come_again(pictures, tmp_path, monkeypatch, where, count):
+    """Features are not saved: a resumed run computes them anew, the same ones."""
+    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "3", "--frozen-views", "2",
+             "--epochs", "1"]  # fmt: skip
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    often = ["--checkpoint-minutes", "0"]
+    stopped(monkeypatch, Stop(count, where), [*words, *often, "--out", str(out)])
+    reached = {"after_epoch": [0, 1, 0], "after_batch": [0, 1, 2]}[where]
+    assert json.loads(newest(out).read_text())["body"]["position"] == reached
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
+class CpuScaler(MixedPrecision):
+    """fastai's loss scaling where there is no GPU: the first losses overflow, then the scale grows."""
+
+    def before_fit(self) -> None:
+        super().before_fit()
+        self.learn.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+        self.autocast = torch.autocast("cpu", enabled=False)
+
+
+@pytest.mark.slow
+def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
+    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "0", "--epochs", "1"]
+    monkeypatch.setattr(members.callbacks, "mixed_precision", lambda *given: [CpuScaler()])
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    stopped(monkeypatch, Stop(4), [*words, "--checkpoint-minutes", "0", "--out", str(out)])
+    scaler = json.loads(newest(out).read_text())["body"]["scaler"]
+    assert scaler["scale"] < 2.0**127, "it has overflowed"
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
+def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out)]
+    stopped(monkeypatch, Stop(7), words)
+    assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0, 0]
+    assert f"go on with: {go_on(out)}" in capsys.readouterr().err
+    # History is a row ahead of the checkpoint.
+    stopped_in(monkeypatch, _state, "write", ["--resume", str(out)])
+    assert len(pd.read_csv(out / "history.csv")) == 2
+    stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
+    assert len(list(out.glob("checkpoint/state-*.json"))) == 2
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+    assert not list(out.rglob(".*")), "nothing half-written is left"
+    assert not list(out.rglob("state-*")), "what only a stopped run needs is gone"
+    assert "--resume" not in json.loads((out / "model/config.json").read_text())["provenance"]["command"]  # fmt: skip
+    assert "going on" in (out / "log.txt").read_text()
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    pictures, whole, tmp_path, monkeypatch, capsys
+):
+    out, copy = tmp_path / "run", tmp_path / "copy"
+    stopped(
+        monkeypatch, Stop(2, "after_epoch"), ["--data", str(pictures), *QUICK, "--out", str(out)]
+    )
+    states = sorted(out.glob("checkpoint/state-*.safetensors"))
+    assert len(states) == 2
+    shutil.copytree(out, copy)
+    content = bytearray(states[1].read_bytes())
+    content[-100] ^= 1  # one bit
+    states[1].write_bytes(content)
+    assert main(["--resume", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert f"{states[1]}: damaged; going on from the checkpoint before it" in said
+    assert "going on: phase 2, epoch 1" in said
+    same(whole, out)
+    # Both: it begins again.
+    for name in ("state-000001.json", "state-000002.json"):
+        file = copy / "checkpoint" / name
+        file.write_text(file.read_text().replace("smooth", "smoth").replace("rate", "rite"))
+    assert main(["--resume", str(copy)]) == 0
+    assert "going on:" not in capsys.readouterr().err
+    same(whole, copy)
+
+
+def test_what_would_make_another_run_is_refused_by_name(pictures, whole, tmp_path):
+    with pytest.raises(
+        SecondhandError, match=r"not with --epochs --lr, .*--config .*config.yaml --out OTHER"
+    ):
+        main(["--resume", str(whole), "--epochs", "9", "--lr", "0.5", "--bs", "8"])
+    with pytest.raises(SecondhandError, match="not with --overwrite"):
+        main(["--resume", str(whole), "--overwrite"])
+    with pytest.raises(SecondhandError, match="not with --out"):
+        main(["--resume", str(whole), "--out", str(tmp_path / "other")])
+    with pytest.raises(SecondhandError, match="no run folder"):
+        main(["--resume", str(pictures)])
+    assert main(["--resume", str(whole), "--workers", "1", "--out", str(whole)]) == 0
+
+
+def test_a_finished_run_says_so_and_is_left_alone(whole, capsys):
+    before = {file: file.stat().st_mtime_ns for file in whole.rglob("*")}
+    assert main(["--resume", str(whole)]) == 0
+    assert f"{whole}: its run is finished" in capsys.readouterr().out
+    assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
+
+
+def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    shutil.copy(whole / "config.yaml", out)
+    (out / "history.csv").write_text("phase,ep")
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+    assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
+
+
+def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out)]
+    stopped_in(monkeypatch, run, "calibrate", words)
+    assert not (out / "model").exists()
+    monkeypatch.setattr(members, "make_learner", None)
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys):
+    """The model of the best epoch so far is there meanwhile."""
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), *QUICK, "--out", str(out)]
+    assert with_callback(monkeypatch, Stop(8, what=KeyboardInterrupt), words) == 130
+    assert f"go on   {go_on(out)}" in capsys.readouterr().out
+    load_bundle(out / "model")
+    assert main(["--resume", str(out)]) == 0
+    same(whole, out)
+
+
+@pytest.mark.slow
+def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
+    pictures, tmp_path, monkeypatch
+):
+    words = ["--data", str(pictures), *QUICK, "--lr", "auto", "--seeds", "2", "--epochs", "1"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "run"
+    calls: list[int] = []
+    real = members.find_lr
+    monkeypatch.setattr(members, "find_lr", lambda learn: calls.append(1) or real(learn))
+    # The second network is stopped before its first checkpoint, then after it.
+    stopped_in(monkeypatch, _state, "write", [*words, "--out", str(out)], of="member-2")
+    assert (out / "checkpoint/trained.json").exists()
+    assert len(calls) == 2
+    stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
+    assert len(calls) == 3, "of the second network, once more"
+    assert main(["--resume", str(out)]) == 0
+    assert len(calls) == 3, "not searched again"
+    same(tmp_path / "whole", out)
+
+
+def test_the_number_of_workers_changes_nothing(pictures, whole, tmp_path):
+    out = tmp_path / "run"
+    assert main(["--data", str(pictures), *QUICK, "--workers", "2", "--out", str(out)]) == 0
+    same(whole, out)
+
+
+def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
+    data = write_pictures(tmp_path / "data")
+    out = tmp_path / "run"
+    stopped(monkeypatch, Stop(1, "after_epoch"), ["--data", str(data), *QUICK, "--out", str(out)])
+    gone, changed, touched = (data / "red" / f"red_00{n}.jpg" for n in range(3))
+    kept = gone.read_bytes(), changed.read_bytes()
+    gone.unlink()
+    Image.new("RGB", (90, 90)).save(changed)
+    Image.new("RGB", (90, 91)).save(data / "red/new.jpg")
+    with pytest.raises(SecondhandError) as error:
+        main(["--resume", str(out)])
+    for part in (f"1 gone or unreadable: {gone};", f"1 changed: {changed};", "1 new: "):
+        assert part in str(error.value)
+    gone.write_bytes(kept[0])
+    (data / "red/new.jpg").unlink()
+    # Of equal size and mtime, as cp -p and rsync leave it.
+    changed.write_bytes(kept[1][:15] + b"x" + kept[1][16:])  # in the header: dots an inch
+    record = json.loads((out / "checkpoint/begun.json").read_text())
+    then = record["files"][str(changed)][1]
+    os.utime(changed, ns=(then, then))
+    with pytest.raises(SecondhandError, match=rf"\(1 changed: {changed}\)"):
+        main(["--resume", str(out)])
+    changed.write_bytes(kept[1])
+    # A run that was begun before beginnings and ends were noted.
+    record["files"][str(changed)] = record["files"][str(changed)][:2]
+    (out / "checkpoint/begun.json").write_text(json.dumps(record))
+    os.utime(touched, (1, 1))
+    capsys.readouterr()
+    assert main(["--resume", str(out)]) == 0
+    assert "3 files have another time of change, but their old size" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_folds_go_on_within_a_fold(pictures, tmp_path, monkeypatch, capsys):
+    words = ["--data", str(pictures), *QUICK, "--cv", "2"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "cv"
+    # Three epochs a fold: the second epoch of the second fold.
+    stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    assert newest(out / "fold-1").name == "state-000002.json"
+    with pytest.raises(SecondhandError, match=r"lr 0.01 there, 0.02 now"):
+        main([*words, "--out", str(out), "--lr", "0.02"])
+    capsys.readouterr()
+    assert main([*words, "--out", str(out)]) == 0
+    assert "going on: phase 2, epoch 2" in capsys.readouterr().err
+    assert main(["--resume", str(out)]) == 0
+    for fold in ("fold-1", "fold-2"):
+        same(tmp_path / "whole" / fold, out / fold)
+    figures = [(folder / "folds.csv").read_text() for folder in (tmp_path / "whole", out)]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+def test_kill_nine_at_any_moment(pictures, whole, tmp_path):
+    """Three times, at seeded moments, then it is let go on; the whole group, workers included."""
+    out, rng = tmp_path / "run", random.Random(5)
+    words = ["--data", str(pictures), *QUICK, "--checkpoint-minutes", "0", "--workers", "1",
+             "--out", str(out)]  # fmt: skip
+    for began in ("config.yaml", "checkpoint/state-000003.json", "checkpoint/trained.json"):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "learners.finetune", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 150
+        while not (out / began).exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        for file in out.rglob("*.json"):
+            if not any(part.startswith(".") for part in file.relative_to(out).parts):
+                json.loads(file.read_text())
+        words = ["--resume", str(out)]
+    assert main(words) == 0
+    same(whole, out)
+    assert not list(out.rglob(".*"))

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner, ValueMetric
+from fastxtend.callback.channelslast import ChannelsLast
+
+from datasets.errors import SecondhandError
+from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.tables.splits import assign_splits
+from datasets.tables.table import load_table
+from learners.config import TrainSettings
+from learners.networks.backbones import NetworkSpec, build
+from learners.training import callbacks
+from learners.training.learner import fine_tune, make_learner
+from tests.pictures import write_pictures
+
+CNN, VIT = "test_resnet", "test_vit"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+def learner(
+    folder: Path,
+    path: Path,
+    *,
+    name: str = CNN,
+    size: int = 64,
+    bs: int = 8,
+    cbs: list = (),
+    **settings,
+) -> Learner:
+    torch.manual_seed(0)
+    table = load_table(folder)
+    frame, _ = assign_splits(table.frame)
+    size = 160 if name == VIT else size
+    network, _, preprocessing = build(NetworkSpec(name, 3, size), pretrained=False)
+    train = TrainSettings(bs=bs, **settings)
+    block = PictureBlock(preprocessing, Augmentation())
+    dls: DataLoaders = dataloaders(frame, block, table.classes, bs=bs, workers=0, path=str(path))
+    learn = make_learner(dls, network, preprocessing, train, counts=[14, 14, 14], cbs=list(cbs))
+    learn.remove_cb(learn.progress) if hasattr(learn, "progress") else None
+    return learn
+
+
+def quietly(learn: Learner, epochs: int = 1, freeze_epochs: int = 1, **settings) -> None:
+    with learn.no_bar(), learn.no_logging():
+        fine_tune(
+            learn, TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **settings), 1e-3
+        )
+
+
+@pytest.mark.parametrize("name", [CNN, VIT])
+def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path, name):
+    learn = learner(folder, tmp_path, name=name, cbs=callbacks.mixed_precision("bf16", "cpu"))
+    seen, outputs = set(), set()
+    layers = (torch.nn.Conv2d, torch.nn.Linear)
+    for module in learn.model.modules():
+        if isinstance(module, layers):
+            module.register_forward_hook(lambda m, i, out: seen.add((learn.training, out.dtype)))
+    learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
+    quietly(learn, freeze_epochs=0)
+    # Validation computes as prediction does.
+    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
+    assert outputs == {torch.float32}
+    assert {p.dtype for p in learn.model.parameters()} == {torch.float32}
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_autocast_is_left_when_a_batch_fails(folder, tmp_path):
+    def fail(learn):
+        raise KeyboardInterrupt
+
+    learn = learner(folder, tmp_path, cbs=[*callbacks.mixed_precision("bf16", "cpu"), _Spy(fail)])
+    with pytest.raises(KeyboardInterrupt):
+        quietly(learn)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize(("horizon", "epochs"), [(0.5, 2), (0.1, 1)])  # of 10 and of 5 steps
+def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epochs):
+    ema = callbacks.Ema(horizon)
+    record: list[dict[str, torch.Tensor]] = []
+    learn = learner(folder, tmp_path, cbs=[ema, _Spy(lambda learn: None)])
+    learn.add_cb(_AfterStep(lambda learn: record.append(_state(learn.model))))
+    before = _state(learn.model)
+    learn.unfreeze()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(epochs, 1e-2)
+    steps = epochs * len(learn.dls.train)
+    decay = 1 - 1 / max(2, horizon * steps)  # over two at least: one is no average
+    assert len(record) == steps
+    average = before
+    for state in record:
+        for name, value in state.items():
+            if value.is_floating_point():
+                average[name] = decay * average[name] + (1 - decay) * value
+    ours = learn.model_ema.state_dict()
+    for name, value in average.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-6)
+        else:
+            assert torch.equal(ours[name], record[-1][name])
+    moved = [n for n in ours if "running_mean" in n and not torch.equal(ours[n], before[n] * 0)]
+    assert moved, "BatchNorm's averages never moved"
+
+
+def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
+    best = callbacks.KeepBest(tmp_path / "checkpoint", "accuracy")
+    learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), best])
+    quietly(learn, epochs=1, freeze_epochs=0)
+    fresh = copy.deepcopy(learn.model)
+    assert best.restore(fresh)
+    for name, value in learn.model_ema.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], value), name
+
+
+def test_keep_best_keeps_the_best_of_both_phases(tmp_path):
+    best = callbacks.KeepBest(tmp_path, "valid_loss")
+    assert best.sign == -1
+    assert callbacks.KeepBest(tmp_path, "accuracy").sign == 1
+    assert not best.restore(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
+    """Of a fit that gets worse after its first epoch."""
+    best = callbacks.KeepBest(tmp_path / "checkpoint", "made_up", last=last)
+    learn = learner(folder, tmp_path, cbs=[best])
+    made_up, weights = iter([0.9, 0.3, 0.6]), []
+    learn.metrics = [ValueMetric(lambda: next(made_up), "made_up")]
+    learn.add_cb(_AfterEpoch(lambda learn: weights.append(copy.deepcopy(learn.model.state_dict()))))
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(3, 1e-2)
+    assert best.restore(learn.model)
+    kept = learn.model.state_dict()
+    wanted = weights[-1 if last else 0]
+    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+    assert not all(torch.equal(weights[0][name], value) for name, value in weights[-1].items())
+    record = json.loads((tmp_path / "checkpoint" / "best.json").read_text())
+    assert record["epoch"] == (3 if last else 1)
+
+
+@pytest.mark.parametrize("name", [CNN, VIT])
+def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, tmp_path, name):
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    # Dynamo traces and guards as always; what it hands to the compiler is run as it is.
+    compiled = callbacks.Compile(backend="eager")
+    learn = learner(folder, tmp_path, name=name, cbs=[compiled])
+    names = list(learn.model.state_dict())
+    quietly(learn, epochs=2, freeze_epochs=1, frozen_views=0)
+    assert 1 <= counters["stats"]["unique_graphs"] <= 4
+    assert counters["stats"]["unique_graphs"] == 2
+    assert not counters["graph_break"]
+    assert list(learn.model.state_dict()) == names
+    learn.freeze()
+    learn.unfreeze()
+    assert learn.model._compiled_call_impl is None
+
+
+@pytest.mark.slow
+def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path):
+    gradients = []
+    for cbs in ([], [callbacks.Compile()]):
+        torch._dynamo.reset()
+        learn = learner(folder, tmp_path, cbs=[*cbs, _Fixed()])
+        for module in learn.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0  # compiled code draws other random numbers
+        learn.unfreeze()
+        with learn.no_bar(), learn.no_logging(), pytest.raises(KeyboardInterrupt):
+            learn.fit(1, 0.0)
+        gradients.append({n: p.grad for n, p in learn.model.named_parameters()})
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], value, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, caplog):
+    """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
+    caplog.set_level("INFO")
+    learn = learner(folder, tmp_path, size=32, bs=1)
+    states: list[dict[str, torch.Tensor]] = []
+    learn.add_cb(_AfterEpoch(lambda learn: states.append(_state(learn.model))))
+    quietly(learn)
+    assert "BatchNorms normalise by their averages" in caplog.text
+    assert torch.isfinite(torch.tensor([float(v) for v in learn.recorder.values[-1]])).all()
+    frozen, unfrozen = states
+    same = {name for name in frozen if torch.equal(frozen[name], unfrozen[name])}
+    buffers = {name for name, _ in learn.model.named_buffers()}
+    assert same == buffers
+    assert not (frozen["0.bn1.running_mean"] == 0).any(), "the frozen epoch has found them"
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path):
+    learn = learner(folder, tmp_path, cbs=[callbacks.WatchLoss()])
+    with torch.no_grad():
+        learn.model[1][-1].weight.fill_(float("nan"))
+    with pytest.raises(SecondhandError, match=r"(?s)loss is nan in epoch 1, batch 1.*--lr"):
+        quietly(learn)
+
+
+def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
+    import pandas as pd
+
+    learn = learner(folder, tmp_path, cbs=[callbacks.History(tmp_path / "history.csv")])
+    quietly(learn, epochs=2, freeze_epochs=1)
+    rows = pd.read_csv(tmp_path / "history.csv")
+    assert list(rows.phase) == ["frozen", "unfrozen", "unfrozen"]
+    assert list(rows.epoch) == [1, 1, 2]
+    assert {"train_loss", "valid_loss", "accuracy", "lr", "seconds"} <= set(rows.columns)
+    assert rows.accuracy.between(0, 1).all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_all_of_them_together(folder, tmp_path, precision):
+    """Precision, EMA, compile, channels-last, accumulation and clipping in one run."""
+    best = callbacks.KeepBest(tmp_path / "checkpoint", "valid_loss")
+    cbs = [
+        *callbacks.mixed_precision(precision, "cpu"),
+        callbacks.Ema(),
+        callbacks.Compile(backend="eager"),
+        ChannelsLast(),
+        best,
+    ]
+    learn = learner(folder, tmp_path, cbs=cbs, accumulate=2, clip=1.0, mixup=0.2)
+    quietly(learn, epochs=1)
+    assert best.restore(learn.model)
+    assert all("_orig_mod" not in name for name in learn.model.state_dict())
+    learn.remove_cbs([c for c in learn.cbs if isinstance(c, callbacks.CpuAutocast)])
+    probabilities, _ = learn.get_preds()
+    fresh, _, _ = build(NetworkSpec(CNN, 3, 64), pretrained=False)
+    best.restore(fresh)
+    fresh.eval()
+    with torch.inference_mode():
+        again = torch.cat([fresh(x.as_subclass(torch.Tensor)) for x, _ in learn.dls.valid]).softmax(
+            1
+        )
+    torch.testing.assert_close(probabilities, again, rtol=1e-4, atol=1e-5)
+
+
+def test_accumulation_steps_once_in_so_many_batches(folder, tmp_path):
+    steps = []
+    learn = learner(folder, tmp_path, accumulate=2)
+    learn.add_cb(_AfterStep(lambda learn: steps.append(1)))
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-3)
+    assert len(steps) == len(learn.dls.train) // 2
+
+
+class _Spy(callbacks.Callback):
+    order = 30
+
+    def __init__(self, act) -> None:
+        self.act = act
+
+    def after_pred(self) -> None:
+        self.act(self.learn)
+
+
+class _Fixed(callbacks.Callback):
+    """One batch, always the same, and a stop before its step."""
+
+    order = -20
+
+    def before_batch(self) -> None:
+        torch.manual_seed(0)
+        x = torch.randn(8, 3, 64, 64)
+        self.learn.xb, self.learn.yb = (x,), (torch.arange(8) % 3,)
+
+    def before_step(self) -> None:
+        raise KeyboardInterrupt
+
+
+class _AfterEpoch(callbacks.Callback):
+    def __init__(self, act) -> None:
+        self.act = act
+
+    def after_epoch(self) -> None:
+        self.act(self.learn)
+
+
+class _AfterStep(callbacks.Callback):
+    order = -10
+
+    def __init__(self, act) -> None:
+        self.act = act
+
+    def after_step(self) -> None:
+        self.act(self.learn)
+
+
+def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fastai.torch_core import set_seed
+
+from learners.config import TrainSettings
+from learners.networks.backbones import parameter_groups
+from learners.training.learner import find_lr, fine_tune, optimizer, undisturbed_randomness
+from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
+
+
+@pytest.mark.parametrize("name", [CNN, VIT])
+def test_freezing_and_graded_rates_act_on_every_family(folder, tmp_path, name):  # noqa: F811
+    learn = learner(folder, tmp_path, name=name)
+    groups = parameter_groups(learn.model)
+    assert len(learn.opt.param_lists) == len(groups) == 4
+    for frozen_to in (-1, -2, 0):
+        learn.freeze_to(frozen_to)
+        first = frozen_to % len(groups)
+        for index, group in enumerate(groups):
+            trained = sum(p.requires_grad for p in group)
+            # fastai lets normalisation layers train in frozen groups too; nothing else may.
+            norms = {id(p) for m in learn.model.modules() if "Norm" in type(m).__name__
+                     for p in m.parameters()}  # fmt: skip
+            expected = len(group) if index >= first else sum(id(p) in norms for p in group)
+            assert trained == expected, (frozen_to, index)
+    before = _state(learn.model[0])
+    learn.freeze()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-2)
+    frozen = [n for n, p in learn.model[0].named_parameters() if not p.requires_grad]
+    assert frozen
+    assert all(torch.equal(before[n], learn.model[0].state_dict()[n]) for n in frozen)
+    learn.unfreeze()
+    learn.opt.set_hyper("lr", slice(1e-5, 1e-2))
+    rates = [group["lr"] for group in learn.opt.hypers]
+    np.testing.assert_allclose(rates, np.geomspace(1e-5, 1e-2, 4), rtol=1e-6)
+
+
+def test_fine_tune_goes_from_frozen_to_all_with_half_the_rate(folder, tmp_path):  # noqa: F811
+    learn = learner(folder, tmp_path)
+    with learn.no_bar(), learn.no_logging():
+        fine_tune(learn, TrainSettings(epochs=1, freeze_epochs=1, lr_mult=100), 1e-2)
+    assert learn.opt.frozen_idx == 0
+    # The recorder holds the last phase: the head's rate peaks at half of the frozen phase's.
+    assert max(learn.recorder.lrs) == pytest.approx(5e-3, rel=0.05)
+
+
+def test_lr_find_leaves_weights_and_randomness_alone(folder, tmp_path):  # noqa: F811
+    runs = []
+    for look in (False, True):
+        learn = learner(folder, tmp_path)
+        learn.dls.train.rng.seed(3)
+        before = _state(learn.model)
+        set_seed(1)
+        if look:
+            with learn.no_bar(), learn.no_logging():
+                lr, suggestions = find_lr(learn)
+            assert set(suggestions) == {"slide", "valley"}
+            assert 1e-7 < lr < 10
+            assert lr == suggestions["valley"]
+            for name, value in before.items():
+                assert torch.equal(learn.model.state_dict()[name], value), name
+        quietly(learn, epochs=1, freeze_epochs=0)
+        runs.append(_state(learn.model))
+    for name, value in runs[0].items():
+        assert torch.equal(runs[1][name], value), name
+
+
+def test_undisturbed_randomness_covers_all_generators():
+    import random
+
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    with undisturbed_randomness():
+        first = draw()
+    assert draw() == first
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam-foreach", "lion-foreach", "sgd"])
+def test_every_optimizer_learns(folder, tmp_path, name):  # noqa: F811
+    learn = learner(folder, tmp_path, optimizer=name, eps=1e-5)
+    learn.unfreeze()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(6, 3e-4 if name == "lion-foreach" else 5e-3)
+    losses = [float(v) for v in learn.recorder.losses]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+
+
+def test_eps_reaches_the_optimizer(tmp_path):
+    weight = torch.nn.Parameter(torch.ones(1))
+    opt = optimizer(TrainSettings(eps=0.5))([weight], lr=1.0)
+    weight.grad = torch.full((1,), 1e-3)
+    opt.step()
+    # AdamW: 1e-3 / (1e-3 + 0.5) of the rate, where the usual eps would give all of it.
+    assert 1 - weight.item() < 0.1
+
+
+def test_rare_classes_weigh_more(folder, tmp_path):  # noqa: F811
+    from learners.training.learner import _loss
+
+    loss = _loss(TrainSettings(class_weights=True), [10, 20, 30])
+    np.testing.assert_allclose(loss.func.weight, [2.0, 1.0, 2 / 3], rtol=1e-6)

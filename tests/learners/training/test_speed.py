@@ -1,0 +1,109 @@
+"""What is left open of precision, memory format, workers and threads follows from rules."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from datasets.errors import SecondhandError
+from learners.config import FINETUNE, SpeedSettings
+from learners.finetune import main
+from learners.flags import given, make_parser, parse
+from learners.networks.backbones import NetworkSpec, build
+from learners.training.speed import check_precision, resolve_precision, settle
+from tests.pictures import write_pictures
+
+QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
+         "--freeze-epochs", "0"]  # fmt: skip
+PLAIN, DEPTHWISE = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
+
+
+@pytest.mark.parametrize(
+    ("network", "amx", "device", "precision"),
+    [
+        (PLAIN, False, "cpu", "fp32"),
+        (PLAIN, True, "cpu", "bf16"),
+        (nn.Sequential(PLAIN, DEPTHWISE), True, "cpu", "fp32"),
+        (nn.Conv2d(8, 8, 3, groups=2), True, "cpu", "bf16"),
+        (nn.Conv2d(1, 8, 3), True, "cpu", "bf16"),
+        (DEPTHWISE, False, "cuda", "bf16"),
+    ],
+)
+def test_precision_follows_the_hardware_and_the_kind_of_network(
+    monkeypatch, network, amx, device, precision
+):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert resolve_precision("auto", device, network) == precision
+    assert settle(SpeedSettings(), network, device).precision == precision
+    for wanted in ("fp32", "bf16"):
+        assert resolve_precision(wanted, device, network) == wanted
+
+
+@pytest.mark.parametrize("name", ["embedded", "test_resnet"])
+def test_kinds_of_networks(monkeypatch, name):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    network, _, _ = build(NetworkSpec(name, 2, 32), pretrained=False)
+    wanted = {"embedded": "fp32", "test_resnet": "bf16"}[name]
+    assert resolve_precision("auto", "cpu", network) == wanted
+
+
+def test_fp16_needs_a_gpu():
+    with pytest.raises(SecondhandError, match="fp16 needs a CUDA GPU"):
+        check_precision("fp16", "cpu")
+    check_precision("fp16", "cuda:1")
+
+
+def test_what_the_user_gave_is_never_changed():
+    for wanted in (
+        SpeedSettings(channels_last=False, threads=4, workers=3, compile=True, precision="bf16"),
+        SpeedSettings(channels_last=True, compile=False),
+        SpeedSettings(threads=3, workers=0),
+    ):
+        chosen = settle(wanted, PLAIN, "cpu")
+        for name, value in vars(wanted).items():
+            if value not in (None, "auto"):
+                assert getattr(chosen, name) == value, name
+            assert getattr(chosen, name) is not None, name
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "device", "workers"),
+    [(None, True, "cpu", 0), (None, False, "cpu", 3), (3, True, "cpu", 3), (None, True, "cuda", 3)],
+)
+def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
+    monkeypatch, asked, kept, device, workers
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    settings = SpeedSettings(precision="fp32", workers=asked)
+    assert settle(settings, PLAIN, device, kept=kept).workers == workers
+
+
+def test_the_runs_settings_say_what_was_used(tmp_path):
+    pictures = write_pictures(tmp_path / "pictures", classes=2)
+    out = tmp_path / "run"
+    assert main(["--data", str(pictures), "--out", str(out), *QUICK]) == 0
+    config = yaml.safe_load((out / "config.yaml").read_text())
+    assert config["channels_last"] is True
+    assert config["compile"] is False
+    assert config["workers"] == 0
+    assert config["threads"] == torch.get_num_threads()
+    assert config["precision"] in ("fp32", "bf16")
+    assert f"cpu, {config['precision']}, channels-last" in (out / "log.txt").read_text()
+    assert not list(Path(out).rglob("*.part"))
+
+
+@pytest.mark.parametrize("value", ["auto", "off", "true"])
+def test_settings_of_earlier_runs_are_still_read(tmp_path, value):
+    file = tmp_path / "config.yaml"
+    file.write_text(f"epochs: 3\nspeed: {value}\n")
+    parser, words = make_parser("learners.finetune", "words", FINETUNE), ["--config", str(file)]
+    settings = {k: v for group in parse(parser, words, FINETUNE) for k, v in vars(group).items()}
+    assert settings["epochs"] == 3
+    assert "speed" not in settings
+    assert given(parser, words) == {"epochs": 3}
