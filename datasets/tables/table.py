@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.errors import Rejected, SecondhandError, shown
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.tables.cells import read_cells
 from datasets.tables.checks import TIME_COLUMNS, check_labels, usable, without_copies
 from datasets.tables.labels import UNKNOWN, clean_label
 
@@ -344,3 +344,44 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
     return counts.most_common(1)[0][0]
+
+
+_MAX_COLUMNS = 1000
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """All cells as text, empty ones as "".
+
+    Raises
+    ------
+    BadFile : not a table, or one whose rows are longer than its first line: pandas would take
+        their first cells for an index, and shift the others.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            return _read_text(path, "," if suffix == ".csv" else "\t")
+        if suffix in (".parquet", ".pq"):
+            # Whole numbers with a gap come as floats: label 3 would read 3.0.
+            frame = pd.read_parquet(path).convert_dtypes()
+            return frame.astype(object).where(frame.notna(), "").astype(str)
+    except BadFile:
+        raise
+    except Exception as error:  # the parsers' own errors have no common root
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    raise SecondhandError(f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file")
+
+
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    with open(path, "rb") as stream:
+        count = stream.readline(1 << 20).count(separator.encode()) + 1
+    if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
+        raise BadFile(path, f"{count} columns are more than {_MAX_COLUMNS}: not an item table")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, index_col=False
+            )
+        except pd.errors.ParserWarning:
+            raise BadFile(path, "rows have more cells than its first line has names") from None

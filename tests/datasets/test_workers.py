@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from datasets import processes as _workers
-from datasets._settling_in import BEHIND
 from datasets.errors import BadFile
 from datasets.pictures import images
-from datasets.processes import CRASHED, Apart, apart, in_parallel
+from datasets.processes import BEHIND, CRASHED, Apart, apart, in_parallel
 from datasets.tables.table import load_table
 from tests.datasets.files import picture, reasons
 
