@@ -66,7 +66,7 @@ def main() -> None:
     settings = parse(parser, kind="sound", items=4, rounds=1)
     from datasets.drawings import pictures as caches
     from datasets.drawings.cluster import connect
-    from datasets.sound.recipe import RECIPES
+    from datasets.recipes import RECIPES
 
     caches.CHUNK = 4  # else the last chunks decide on so few files
     with tempfile.TemporaryDirectory() as passing:

@@ -49,7 +49,7 @@ def fine_tune(frame: pd.DataFrame, stranger: str, folder: Path, settings: list[s
 def measure(folder: Path) -> dict[str, float]:
     """AUROC of known against stranger by each score, and how much of either is accepted."""
     from datasets.drawings.pictures import Item
-    from datasets.loaders.blocks import items
+    from datasets.drawings.windows import items
     from datasets.tables.checks import TIME_COLUMNS
     from learners.confidence.thresholds import auroc
     from learners.prediction.predictor import Predictor

@@ -63,7 +63,7 @@ def render(
     SecondhandError : a wrong setting, or no files.
     """
     from datasets.drawings.pictures import PictureCache
-    from datasets.sound.recipe import RECIPES
+    from datasets.recipes import RECIPES
 
     listed, rejected = _by_kind(_listed(files), kind)
     names = _names([path for paths in listed.values() for path in paths])

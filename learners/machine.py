@@ -1,15 +1,18 @@
-"""How a process uses the machine that it computes on: its cores, waiting threads and freed memory."""
+"""How a process uses the machine that it computes on: its cores, waiting threads and freed memory;
+and what it is."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from importlib.metadata import version
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,3 +113,18 @@ def _single_threads(count: int) -> ThreadPoolExecutor:
         for done in [pool.submit(int) for _ in range(count)]:
             done.result()
     return pool
+
+
+def surroundings() -> dict[str, Any]:
+    """The versions and the machine that something is done with."""
+    import torch
+
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            **{name: version(name) for name in ("fastai", "timm")},
+        },
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+        + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
+    }

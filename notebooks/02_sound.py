@@ -43,9 +43,8 @@ from sklearn.preprocessing import StandardScaler
 
 from datasets.demos.sounds import simulate
 from datasets.drawings.pictures import Item as Source
-from datasets.drawings.windows import cut
+from datasets.drawings.windows import cut, items
 from datasets.loaders import augment
-from datasets.loaders.blocks import items
 from datasets.sound.mel import hz_to_mel
 from datasets.sound.recipe import AudioRecipe
 from datasets.tables.table import with_columns

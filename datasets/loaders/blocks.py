@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from fasttransform import Transform
 from PIL import Image
 
 from datasets.drawings.decoded import DecodedPictures, Prepared
+from datasets.drawings.windows import Item, items
 from datasets.errors import SecondhandError
 from datasets.loaders.augment import spectrogram_tfms
 from datasets.loaders.transforms import Lighting, Normalised, TrainCrop
@@ -30,18 +31,6 @@ from datasets.pictures.images import Preprocessing
 if TYPE_CHECKING:
     from datasets.drawings.pictures import PictureCache
     from datasets.drawings.recipe import Recipe
-
-NAN = float("nan")
-
-
-class Item(NamedTuple):
-    """One row of the item table, as light as a DataLoader's worker wants it."""
-
-    path: str
-    label: str
-    start: float = NAN
-    end: float = NAN
-    gps: float = NAN
 
 
 @dataclass(frozen=True)
@@ -234,10 +223,3 @@ def dataloaders(
         num_workers=workers,
         device=device,
     )
-
-
-def items(frame: pd.DataFrame) -> list[Item]:
-    """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
-    times = [frame.get(name, pd.Series(NAN, frame.index)) for name in ("start", "end", "gps")]
-    columns = (frame["path"], frame["label"], *times)
-    return [Item(*row) for row in zip(*columns, strict=True)]

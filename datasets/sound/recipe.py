@@ -6,8 +6,8 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,
-    RENDERER_VERSION,
     Recipe,
     check_types,
     check_values,
@@ -25,7 +24,6 @@ from datasets.drawings.recipe import (
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.sound import audio, mel
 from datasets.sound.header import RATES
-from datasets.strain.recipe import StrainRecipe
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -291,33 +289,3 @@ def window_of(durations: Sequence[float]) -> float:
     most, longest = np.percentile(durations, [95, 100]).tolist()
     longest = longest if longest <= 1.5 * most else most
     return max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)
-
-
-def recipe_from_dict(data: object) -> Recipe:
-    """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
-    if not isinstance(data, Mapping):
-        raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
-    settings = dict(data)
-    kind, version = settings.pop("kind", None), settings.pop("renderer", None)
-    if kind not in RECIPES:
-        raise SecondhandError(f"recipe of kind {kind!r}: must be one of {', '.join(RECIPES)}")
-    newest = PCEN_VERSION if settings.get("level") == "pcen" else RENDERER_VERSION
-    if version not in (RENDERER_VERSION, newest):
-        raise SecondhandError(
-            f"the recipe was drawn by renderer {version!r}, this is renderer {newest}: "
-            "use the release that made it, or train again"
-        )
-    cls = RECIPES[kind]
-    known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
-    unknown = sorted(str(key) for key in settings if key not in known)
-    missing = sorted(known - settings.keys())
-    if unknown or missing:
-        raise SecondhandError(
-            f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
-        )
-    if newest != RENDERER_VERSION:
-        settings["renderer"] = version
-    return cls(**settings)
-
-
-RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}

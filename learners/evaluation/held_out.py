@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from datasets.drawings.pictures import Item as Source
-from datasets.loaders.blocks import items
+from datasets.drawings.windows import items
 from datasets.tables.table import ItemTable
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items, known_labels

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures.images import Preprocessing
-from datasets.sound.recipe import recipe_from_dict
+from datasets.recipes import recipe_from_dict
 from datasets.tables.checks import MAX_LABEL
 from learners.confidence.decision import Confidence
 from learners.files.replace import disk_error

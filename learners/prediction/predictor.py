@@ -20,7 +20,8 @@ import torch
 from datasets.drawings.pictures import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED, Apart
-from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.recipes import recipe_from_dict
+from datasets.sound.recipe import AudioRecipe
 from datasets.tables.table import UNKNOWN
 from learners.machine import CoreEach, keep_memory
 from learners.model.bundle import Bundle, load_bundle, read_confidence

@@ -18,6 +18,7 @@ from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import copies, hardest, label_suspects
 from learners.files.names import Names, last_part, shared_command, shared_provenance
 from learners.files.replace import write_beside
+from learners.machine import surroundings
 from learners.model.bundle import Bundle
 from learners.report import page as _page
 from learners.report import plots as _plots
@@ -33,7 +34,6 @@ from learners.report.sections import (
     twin_gallery,
 )
 from learners.report.summary import class_counts, facts
-from learners.runs.folder import surroundings
 
 SHOWN = 12  # pictures in a gallery
 LISTED = 50  # rows in a list of files

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from fastai.torch_core import set_seed
 
-from datasets.errors import SecondhandError
+from datasets.errors import Rejected, SecondhandError
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -43,8 +43,8 @@ from learners.prediction.predictor import pick_device
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.runs.folder import provenance, write_csv
-from learners.runs.items import load_items
-from learners.runs.resume import FINISHED, write_config
+from learners.runs.resume import FINISHED, begin, write_config
+from learners.training.items import Loaded, prepare_items
 from learners.training.members import Trained, train_members
 from learners.training.speed import check_precision
 
@@ -141,6 +141,20 @@ def run(
     if not made.interrupted:
         write_beside(folder / FINISHED, b"{}")
     return Result(folder, bundle.metrics, made.interrupted)
+
+
+def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
+    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``.
+
+    Raises
+    ------
+    SecondhandError : also for other data than those that a run which goes on began with.
+    """
+    loaded = prepare_items(data, signal, seed)
+    table = loaded.table
+    begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    return loaded
 
 
 def _asked_together(

@@ -6,20 +6,16 @@ import csv
 import io
 import logging
 import os
-import platform
 import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.tables.table import ItemTable
@@ -28,6 +24,7 @@ from learners.config import RunSettings
 from learners.distributed import ranks
 from learners.files.names import shared_provenance
 from learners.files.replace import write_beside
+from learners.machine import surroundings
 from learners.prediction.answers import cell
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
@@ -153,34 +150,6 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         **surroundings(),
     }
     return shared_provenance(known)
-
-
-def surroundings() -> dict[str, Any]:
-    """The versions and the machine that something is done with."""
-    return {
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            **{name: version(name) for name in ("fastai", "timm")},
-        },
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
-        + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
-    }
-
-
-def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
-    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
-
-    ``members`` such networks are to be saved. Of the one in training there are up to three states,
-    each of weights, two moments and perhaps their average.
-    """
-    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
-    if free < need:
-        raise SecondhandError(
-            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
-            "some room or choose another folder"
-        )
 
 
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:

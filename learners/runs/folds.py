@@ -28,10 +28,10 @@ from learners.model.bundle import load_bundle
 from learners.report.folds import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
-from learners.runs.items import load_grouped, split
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
+from learners.training.items import load_grouped, split
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,6 +21,7 @@ from torch import nn
 
 from datasets.drawings.decoded import DecodedPictures, Prepared, keep
 from datasets.drawings.pictures import cache_root
+from datasets.errors import SecondhandError
 from datasets.loaders.blocks import (
     Augmentation,
     PictureBlock,
@@ -45,11 +47,10 @@ from learners.networks.backbones import (
     first_member,
     native_size,
 )
-from learners.runs.folder import check_room
-from learners.runs.items import Loaded, picture_cache
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.failures import in_plain_words
+from learners.training.items import Loaded, picture_cache
 from learners.training.learner import find_lr, fine_tune, make_learner, tracker
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, record, settle
@@ -261,3 +262,18 @@ def _train(learn: Learner, train: TrainSettings) -> bool:
             log.warning("interrupted: the best epoch so far is kept")
             return True
     return False
+
+
+def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
+    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
+
+    ``members`` such networks are to be saved. Of the one in training there are up to three states,
+    each of weights, two moments and perhaps their average.
+    """
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
+    need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
+    if free < need:
+        raise SecondhandError(
+            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
+            "some room or choose another folder"
+        )

@@ -13,11 +13,11 @@ from PIL import Image
 
 from datasets.demos import glitches, sounds
 from datasets.drawings.pictures import PictureCache
-from datasets.drawings.windows import render_all
+from datasets.drawings.windows import items, render_all
 from datasets.errors import SecondhandError
-from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders, items
+from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
 from datasets.pictures.images import Preprocessing, pixels
-from datasets.sound.recipe import RECIPES
+from datasets.recipes import RECIPES
 
 LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), squish=True)
 

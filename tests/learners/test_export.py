@@ -26,7 +26,8 @@ import learners.prediction.engine
 import learners.prediction.exporting
 from datasets.errors import SecondhandError
 from datasets.pictures.images import Preprocessing, open_picture, pixels
-from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.recipes import recipe_from_dict
+from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 from learners.confidence.decision import Confidence
 from learners.export import main as export

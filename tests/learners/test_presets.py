@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from datasets import catalog
-from datasets.sound.recipe import RECIPES, AudioRecipe
+from datasets.recipes import RECIPES
+from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 from learners.config import FINETUNE, SignalSettings
 from learners.flags import PRESETS, check_keys, make_parser, parse

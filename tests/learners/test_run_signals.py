@@ -17,7 +17,7 @@ from datasets.sound.recipe import AudioRecipe
 from learners.config import DataSettings, SignalSettings
 from learners.finetune import main
 from learners.prediction.predictor import Predictor
-from learners.runs.items import load_items
+from learners.runs.finetuning import load_items
 
 RATE = 8000
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",

@@ -9,7 +9,7 @@ import pytest
 from datasets.demos import sets as demos
 from datasets.drawings.pictures import PictureCache, cache_root
 from datasets.errors import SecondhandError
-from datasets.sound.recipe import RECIPES
+from datasets.recipes import RECIPES
 from datasets.tables.table import load_table
 
 

@@ -22,7 +22,8 @@ from datasets.drawings import stamps as _sources
 from datasets.drawings.pictures import Item, PictureCache, cache_root, main, no_signal, readable
 from datasets.drawings.store import files
 from datasets.errors import BadFile, SecondhandError
-from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.recipes import recipe_from_dict
+from datasets.sound.recipe import AudioRecipe
 
 RATE = 8000
 RECIPE = AudioRecipe(rate=RATE, window=0.5, size=(64, 64))

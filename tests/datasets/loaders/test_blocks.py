@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from datasets.drawings.windows import items
 from datasets.errors import SecondhandError
-from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders, items
+from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.pictures.images import Preprocessing, open_picture, pixels
 
 SIZE = 32

@@ -17,8 +17,9 @@ from scipy.signal import lfilter_zi
 from datasets.drawings.recipe import RENDERER_VERSION, colour_table
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import signal_kind
+from datasets.recipes import recipe_from_dict
 from datasets.sound import mel
-from datasets.sound.recipe import AudioRecipe, recipe_from_dict
+from datasets.sound.recipe import AudioRecipe
 
 RATES = [8000, 16_000, 22_050, 44_100, 48_000]
 

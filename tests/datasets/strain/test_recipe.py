@@ -10,7 +10,7 @@ import pytest
 from datasets.demos.glitches import simulate, write_hdf5
 from datasets.drawings.recipe import colour_table
 from datasets.errors import BadFile, SecondhandError
-from datasets.sound.recipe import recipe_from_dict
+from datasets.recipes import recipe_from_dict
 from datasets.strain.files import Strain
 from datasets.strain.recipe import COLOURS, StrainRecipe
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +17,13 @@ from datasets.drawings.recipe import Recipe
 from datasets.drawings.windows import cut, render_all
 from datasets.errors import Rejected, SecondhandError
 from datasets.pictures.images import open_picture
-from datasets.sound.recipe import RECIPES, window_of
+from datasets.recipes import RECIPES
+from datasets.sound.recipe import window_of
 from datasets.tables.checks import check_labels
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers
 from datasets.tables.table import ItemTable, load_table, summary
 from learners.config import DataSettings, SignalSettings
-from learners.runs.folder import write_csv
-from learners.runs.resume import begin
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +39,8 @@ class Loaded(NamedTuple):
     recipe: Recipe | None
 
 
-def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
-    """The item table with its splits; what it is and what was left out, in the log and as CSV.
+def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Loaded:
+    """The item table with its splits; what it is and what was left out, in the log.
 
     For signals also the recipe, inferred from the training files where it was not given; their
     pictures are drawn here. Where what cannot be drawn leaves a part empty, or a class without a
@@ -50,8 +48,7 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
 
     Raises
     ------
-    SecondhandError : a setting that the data do not have, or nothing to learn from; other data than
-        those that a run which goes on began with.
+    SecondhandError : a setting that the data do not have, or nothing to learn from.
     """
     table = load_grouped(data, signal)
     whole = table.frame
@@ -76,8 +73,6 @@ def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Pa
         rows = rows.drop(columns="item").reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
     _tell(data.data, table, rows)
-    begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
-    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return Loaded(table, rows, recipe)
 
 

@@ -16,7 +16,8 @@ from datasets.drawings.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.drawings.pictures import Item
 from datasets.pictures.images import open_picture
 from learners.config import DataSettings, SignalSettings
-from learners.runs.items import load_grouped, load_items, split
+from learners.runs.finetuning import load_items
+from learners.training.items import load_grouped, split
 from tests.pictures import write_pictures
 
 SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each

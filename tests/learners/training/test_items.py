@@ -12,7 +12,8 @@ import soundfile
 
 from datasets.errors import SecondhandError
 from learners.config import DataSettings, SignalSettings
-from learners.runs.items import Loaded, load_items
+from learners.runs.finetuning import load_items
+from learners.training.items import Loaded
 
 RATE = 8000
 PARTS = {"train", "valid", "calibration"}

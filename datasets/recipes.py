@@ -1,0 +1,40 @@
+"""The recipes by kind of signal, and the way back from a stored one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION, Recipe
+from datasets.errors import SecondhandError
+from datasets.sound.recipe import AudioRecipe
+from datasets.strain.recipe import StrainRecipe
+
+RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}
+
+
+def recipe_from_dict(data: object) -> Recipe:
+    """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
+    if not isinstance(data, Mapping):
+        raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
+    settings = dict(data)
+    kind, version = settings.pop("kind", None), settings.pop("renderer", None)
+    if kind not in RECIPES:
+        raise SecondhandError(f"recipe of kind {kind!r}: must be one of {', '.join(RECIPES)}")
+    newest = PCEN_VERSION if settings.get("level") == "pcen" else RENDERER_VERSION
+    if version not in (RENDERER_VERSION, newest):
+        raise SecondhandError(
+            f"the recipe was drawn by renderer {version!r}, this is renderer {newest}: "
+            "use the release that made it, or train again"
+        )
+    cls = RECIPES[kind]
+    known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
+    unknown = sorted(str(key) for key in settings if key not in known)
+    missing = sorted(known - settings.keys())
+    if unknown or missing:
+        raise SecondhandError(
+            f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
+        )
+    if newest != RENDERER_VERSION:
+        settings["renderer"] = version
+    return cls(**settings)
