@@ -13,13 +13,13 @@ from app.drawing import confusion_table, reliability_svg, text
 from app.evidence import Evidence, Examples
 from app.views import percent
 from datasets.errors import SecondhandError
-from datasets.pictures.images import open_picture
-from learners.evaluation.calibration_metrics import reliability
-from learners.files.names import shared_provenance
+from datasets.pictures import open_picture
+from learners.evaluation import reliability
+from learners.files import shared_provenance
 
 if TYPE_CHECKING:
     from app.serving import Served
-    from learners.prediction.predictor import Predictor
+    from learners.prediction import Predictor
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from app.feedback import Feedback
 from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, own_rule, span, without_paths
-from datasets.drawings.pictures import Item as Source
+from datasets import sound
+from datasets.drawings import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import kind_of
 from datasets.processes import apart
-from datasets.sound import audio
-from learners.prediction.answers import refused
+from learners.prediction import refused
 
 log = logging.getLogger(__name__)
 
@@ -187,4 +187,4 @@ def refusal(file: str, kind: str) -> str | None:
 
 
 def _duration(file: str) -> float:
-    return audio.probe(file).duration
+    return sound.probe(file).duration

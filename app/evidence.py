@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.tables.table import UNKNOWN
+from datasets.tables import UNKNOWN
 
 log = logging.getLogger(__name__)
 COLUMNS = {"path", "label", "best", "probability", "truth", "split"}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from datasets.errors import SecondhandError
 from datasets.kinds import SUFFIXES
-from learners.files.replace import put, write_beside
+from learners.files import put, write_beside
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.

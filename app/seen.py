@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.drawing import Panel, Tick, hertz, seconds, ticks
-from datasets.drawings.pictures import Item as Source
-from datasets.pictures.images import open_picture, pixels
-from datasets.sound import audio, mel
-from datasets.sound.recipe import AudioRecipe
-from datasets.strain.recipe import StrainRecipe
-from learners.prediction.gradcam import heatmap, overlay
+from datasets import sound
+from datasets.drawings import Item as Source
+from datasets.pictures import open_picture, pixels
+from datasets.sound import AudioRecipe
+from datasets.strain import StrainRecipe
+from learners.prediction import heatmap, overlay
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from learners.prediction.predictor import Predictor
+    from learners.prediction import Predictor
 
 
 def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
@@ -75,10 +75,10 @@ def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
     evenly in mel over the band (`datasets.sound.mel.filterbank`).
     """
-    low, high = (float(mel.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
+    low, high = (float(sound.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
     found, last = [], -1.0
     for value in _round_frequencies(recipe.fmin, recipe.fmax):
-        share = (float(mel.hz_to_mel(value)) - low) / (high - low)
+        share = (float(sound.hz_to_mel(value)) - low) / (high - low)
         place = (share * (recipe.n_mels + 1) - 0.5) / recipe.n_mels
         if 0 <= place <= 1 and place - last > 0.06:
             found.append((place, hertz(value)))
@@ -102,7 +102,7 @@ def _round_frequencies(low: float, high: float) -> list[float]:
 
 
 def _sound_panel(recipe: AudioRecipe, source: Source, drawn: Image.Image) -> Panel:
-    duration = audio.probe(source.path).duration
+    duration = sound.probe(source.path).duration
     if source.at is not None:
         middle = max(source.at - recipe.window / 2, 0) + recipe.window / 2
     else:
@@ -157,6 +157,6 @@ def _strain_panels(
 
 
 def _viridis() -> Any:
-    from datasets.drawings.recipe import colour_table
+    from datasets.drawings import colour_table
 
     return colour_table("viridis")

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings import Item as Source
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:
-    from learners.prediction.predictor import Prediction, Predictor
+    from learners.prediction import Prediction
+from learners.prediction import Predictor
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -189,7 +190,7 @@ def load(
     ------
     SecondhandError : a folder that is no model.
     """
-    from learners.prediction.predictor import Predictor
+    from learners.prediction import Predictor
 
     served: dict[str, Served] = {}
     for folder in folders:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
-from learners.evaluation.calibration_metrics import clopper_pearson
-from learners.prediction.answers import cell
+from learners.evaluation import clopper_pearson
+from learners.prediction import cell
 
 if TYPE_CHECKING:
-    from learners.confidence.decision import Confidence
-    from learners.confidence.temperature import Temperature
-    from learners.prediction.predictor import Prediction
+    from learners.confidence import Confidence, Temperature
+    from learners.prediction import Prediction
 
 AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
 NO_MOMENT = "no such moment: "

@@ -20,11 +20,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.drawings.pictures import cache_root
+from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
-from datasets.public.download import MIRROR, RemoteFile, fetch_file
-from datasets.public.gwosc import NOTE, PREFIX, fetch_event
-from datasets.public.sets import SETS, PublicSet
+from datasets.public import (
+    MIRROR,
+    NOTE,
+    PREFIX,
+    SETS,
+    PublicSet,
+    RemoteFile,
+    fetch_event,
+    fetch_file,
+)
 
 __all__ = [
     "MIRROR",

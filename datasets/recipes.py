@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION, Recipe
+from datasets.drawings import PCEN_VERSION, RENDERER_VERSION, Recipe
 from datasets.errors import SecondhandError
-from datasets.sound.recipe import AudioRecipe
-from datasets.strain.recipe import StrainRecipe
+from datasets.sound import AudioRecipe
+from datasets.strain import StrainRecipe
 
 RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}
 

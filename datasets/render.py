@@ -25,7 +25,7 @@ from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.processes import CRASHED, in_parallel
 
 if TYPE_CHECKING:
-    from datasets.drawings.pictures import Item, PictureCache
+    from datasets.drawings import Item, PictureCache
 
 
 def render(
@@ -62,7 +62,7 @@ def render(
     ------
     SecondhandError : a wrong setting, or no files.
     """
-    from datasets.drawings.pictures import PictureCache
+    from datasets.drawings import PictureCache
     from datasets.recipes import RECIPES
 
     listed, rejected = _by_kind(_listed(files), kind)
@@ -88,7 +88,7 @@ def render(
     with contextlib.ExitStack() as stack:
         theirs = None
         if cluster is not None:
-            from datasets.drawings.cluster import connect
+            from datasets.drawings import connect
 
             theirs = stack.enter_context(connect(cluster, workers=workers))
         found = [
@@ -173,12 +173,12 @@ def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]
 
 def _durations(paths: list[str]) -> list[float | str]:
     """Seconds of each file, or what is wrong with it."""
-    from datasets.sound import audio
+    from datasets import sound
 
     found: list[float | str] = []
     for path in paths:
         try:
-            found.append(audio.probe(path).duration)
+            found.append(sound.probe(path).duration)
         except BadFile as error:
             found.append(error.reason)
     return found
@@ -188,8 +188,8 @@ def _items(
     lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
 ) -> list[Item]:
     """One item a file; of a long recording one a window."""
-    from datasets.drawings.pictures import Item
-    from datasets.sound.audio import windows
+    from datasets.drawings import Item
+    from datasets.sound import windows
 
     items = []
     for path, length in lengths.items():
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--size", type=tuple[int, int], default=(224, 224), help="height and width: [224, 224]")
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.drawings.pictures import PictureCache
+    from datasets.drawings import PictureCache
 
     sound = {"level": options.level, "colour": options.colour, "size": options.size}
     sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
-from learners.distributed import ranks
+from learners import distributed
 from learners.machine import let_waiting_threads_sleep
 
 let_waiting_threads_sleep()
@@ -103,7 +103,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     for handler in root.handlers:
         handler.close()
     root.handlers = [terminal]
-    if not ranks.is_first():
+    if not distributed.is_first():
         # The first of several processes speaks for all; a file that is left out is each one's own.
         root.setLevel(logging.ERROR)
         logging.getLogger("learners.training.seeding").setLevel(logging.WARNING)

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
-    from learners.runs.evaluation import evaluate
+    from learners.runs import evaluate
 
     words = sys.argv[1:] if argv is None else argv
     result = evaluate(

@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"{', '.join(there)}: there already; give --overwrite, or another --out"
         )
-    from learners.model.bundle import load_bundle
-    from learners.prediction.exporting import export_onnx, export_torch, notes
+    from learners.model import load_bundle
+    from learners.prediction import export_onnx, export_torch, notes
 
     bundle = load_bundle(model)
     for note in notes(bundle):

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
-from learners import _command
+from learners import _command, distributed
 from learners.config import FINETUNE
-from learners.distributed import ranks
 from learners.flags import make_parser, parse
 
 #: Figures of the folds that the terminal shows; the others are in the files.
@@ -37,31 +36,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
     if (folder := settings[-1].resume) is not None:
-        from learners.runs.resume import command_of, is_finished, settings_of
+        from learners.runs import command_of, is_finished, settings_of
 
         settings = settings_of(folder, parser, argv)
         command = command_of(folder) or command
         if is_finished(folder):
-            if ranks.is_first():
+            if distributed.is_first():
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
     data, speed, run_settings = settings[0], settings[5], settings[-1]
     if data.cv is not None and data.fold is None:
-        if ranks.count() > 1:
+        if distributed.count() > 1:
             raise SecondhandError(
-                f"--cv {data.cv} with {ranks.count()} processes: train one fold a launch, with "
+                f"--cv {data.cv} with {distributed.count()} processes: train one fold a launch, with "
                 "--fold as well"
             )
         return _cross_validate(settings, command)
-    from learners.runs.finetuning import run
-    from learners.runs.folder import go_on, shared_folder
-    from learners.runs.resume import write_config
+    from learners.runs import go_on, run, shared_folder, write_config
 
-    with ranks.joined(speed.device), shared_folder(data.data, run_settings) as folder:
+    with distributed.joined(speed.device), shared_folder(data.data, run_settings) as folder:
         write_config(folder, settings, command)
         _command.log_to_terminal(folder / "log.txt")
         result = run(folder, *settings, command=command)
-    if not ranks.is_first():
+    if not distributed.is_first():
         return 0
     print()
     for name, value in result.metrics.items():
@@ -80,7 +77,7 @@ def _where(folder: Path) -> str:
 
 
 def _cross_validate(settings: Sequence[Any], command: str) -> int:
-    from learners.runs.folds import cross_validate
+    from learners.runs import cross_validate
 
     result = cross_validate(settings, command=command, log_to=_command.log_to_terminal)
     shown = [name for name in result.table if name == "fold" or name in SHOWN]

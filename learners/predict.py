@@ -18,7 +18,8 @@ from datasets.errors import SecondhandError, one_line
 from learners import _command
 
 if TYPE_CHECKING:
-    from learners.prediction.predictor import Prediction, Predictor
+    from learners.prediction import Prediction
+from learners.prediction import Predictor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     _command.log_to_terminal()
-    from learners.prediction.answers import BAD_FILE, NO_MOMENT, UNANSWERED, check_moment
-    from learners.prediction.predictor import Predictor
+    from learners.prediction import BAD_FILE, NO_MOMENT, UNANSWERED, Predictor, check_moment
 
     predictor = Predictor(
         settings.model,
@@ -129,8 +129,8 @@ def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> I
             files, at=settings.at, bs=settings.bs, workers=settings.workers
         )
         return
-    from datasets.drawings.cluster import connect
-    from learners.prediction.batches import predict_on
+    from datasets.drawings import connect
+    from learners.prediction import predict_on
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
         yield from predict_on(
@@ -160,7 +160,7 @@ def find_files(
     kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
     skipped : counts, by the endings of their names, what a folder holds besides.
     """
-    from datasets.tables.table import kind_of, visible
+    from datasets.tables import kind_of, visible
 
     for name in names:
         if os.path.isdir(name):
@@ -189,8 +189,7 @@ def _told(skipped: Counter[str]) -> str:
 
 
 def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
-    from learners.prediction.answers import cell
-    from learners.prediction.predictor import Prediction
+    from learners.prediction import Prediction, cell
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     # Windows are rows of their own.

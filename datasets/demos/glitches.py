@@ -19,8 +19,7 @@ from scipy import fft
 
 from datasets.demos import waveforms
 from datasets.errors import SecondhandError
-from datasets.strain.files import Strain, open_strain, read_strain
-from datasets.strain.whitening import spectral_density
+from datasets.strain import Strain, open_strain, read_strain, spectral_density
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.drawings.pictures import cache_root
+from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
 from datasets.kinds import kind_of
 

@@ -1,1 +1,50 @@
-"""datasets.drawings."""
+"""Files and a recipe -> drawn pictures in a content-addressed store, drawn in parallel or on a cluster."""
+
+from datasets.drawings.cluster import Cluster, connect
+from datasets.drawings.decoded import DecodedPictures, Prepared, keep
+from datasets.drawings.duplicates import (
+    THUMBNAIL,
+    alike_enough,
+    correlation,
+    find_clusters,
+    source_of,
+    thumbnails_of,
+)
+from datasets.drawings.pictures import Item, PictureCache, cache_root
+from datasets.drawings.recipe import (
+    COLOUR_MAPS,
+    PCEN_VERSION,
+    RENDERER_VERSION,
+    Recipe,
+    check_types,
+    check_values,
+    colour_table,
+)
+from datasets.drawings.windows import cut, items, render_all
+
+__all__ = [
+    "COLOUR_MAPS",
+    "PCEN_VERSION",
+    "RENDERER_VERSION",
+    "THUMBNAIL",
+    "Cluster",
+    "DecodedPictures",
+    "Item",
+    "PictureCache",
+    "Prepared",
+    "Recipe",
+    "alike_enough",
+    "cache_root",
+    "check_types",
+    "check_values",
+    "colour_table",
+    "connect",
+    "correlation",
+    "cut",
+    "find_clusters",
+    "items",
+    "keep",
+    "render_all",
+    "source_of",
+    "thumbnails_of",
+]

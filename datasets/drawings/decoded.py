@@ -28,7 +28,7 @@ from PIL import Image
 from datasets.drawings.stamps import stamp_of
 from datasets.drawings.store import CacheError, sweep, write_beside
 from datasets.errors import BadFile, SecondhandError
-from datasets.pictures.images import Preprocessing, open_picture
+from datasets.pictures import Preprocessing, open_picture
 from datasets.processes import in_parallel
 
 log = logging.getLogger(__name__)

@@ -1,1 +1,11 @@
-"""datasets.loaders."""
+"""Item table -> fastai's DataLoaders: the DataBlock pipelines and what training does to a picture."""
+
+from datasets.loaders.blocks import (
+    Augmentation,
+    PictureBlock,
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+)
+
+__all__ = ["Augmentation", "PictureBlock", "SignalAugmentation", "SpectrogramBlock", "dataloaders"]

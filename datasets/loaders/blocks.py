@@ -21,16 +21,14 @@ from fastai.vision.core import PILImage
 from fasttransform import Transform
 from PIL import Image
 
-from datasets.drawings.decoded import DecodedPictures, Prepared
-from datasets.drawings.windows import Item, items
+from datasets.drawings import DecodedPictures, Item, Prepared, items
 from datasets.errors import SecondhandError
 from datasets.loaders.augment import spectrogram_tfms
 from datasets.loaders.transforms import Lighting, Normalised, TrainCrop
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 
 if TYPE_CHECKING:
-    from datasets.drawings.pictures import PictureCache
-    from datasets.drawings.recipe import Recipe
+    from datasets.drawings import PictureCache, Recipe
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
 

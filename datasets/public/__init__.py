@@ -1,1 +1,16 @@
-"""datasets.public."""
+"""The name of a public data set -> its files, fetched once and checked, and their labels."""
+
+from datasets.public.download import MIRROR, RemoteFile, fetch_file
+from datasets.public.gwosc import NOTE, PREFIX, fetch_event
+from datasets.public.sets import SETS, PublicSet
+
+__all__ = [
+    "MIRROR",
+    "NOTE",
+    "PREFIX",
+    "SETS",
+    "PublicSet",
+    "RemoteFile",
+    "fetch_event",
+    "fetch_file",
+]

@@ -1,1 +1,7 @@
-"""datasets.sound."""
+"""A sound file -> samples, opened safely; a recipe for its mel spectrogram -> a picture."""
+
+from datasets.sound.audio import probe, windows
+from datasets.sound.mel import hz_to_mel
+from datasets.sound.recipe import AudioRecipe, window_of
+
+__all__ = ["AudioRecipe", "hz_to_mel", "probe", "window_of", "windows"]

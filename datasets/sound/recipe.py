@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings.recipe import (
+from datasets.drawings import (
     COLOUR_MAPS,
     PCEN_VERSION,
     Recipe,

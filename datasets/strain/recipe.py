@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings.recipe import COLOUR_MAPS, Recipe, colour_table
+from datasets.drawings import COLOUR_MAPS, Recipe, colour_table
 from datasets.errors import BadFile, SecondhandError, shown
 from datasets.processes import CRASHED, in_parallel
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, open_strain, read_strain

@@ -1,1 +1,29 @@
-"""datasets.tables."""
+"""A folder, CSV, Parquet file, ``demo:NAME`` or public set -> one item table; its splits and folds."""
+
+from datasets.tables.checks import MAX_LABEL, check_labels
+from datasets.tables.folds import assign_folds, fold_names
+from datasets.tables.labels import UNKNOWN, alike, clean_label
+from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
+from datasets.tables.strangers import load_strangers
+from datasets.tables.table import ItemTable, kind_of, load_table, summary, visible
+
+__all__ = [
+    "MAX_LABEL",
+    "SPLITS",
+    "UNKNOWN",
+    "ItemTable",
+    "alike",
+    "assign_folds",
+    "assign_splits",
+    "check_labels",
+    "clean_label",
+    "fold_names",
+    "groups_from_names",
+    "kind_of",
+    "lacking",
+    "load_strangers",
+    "load_table",
+    "remarks",
+    "summary",
+    "visible",
+]

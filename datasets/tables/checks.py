@@ -78,7 +78,7 @@ def _check_exists(path: str) -> None:
 
 def _check_picture(path: str) -> None:
     """Decode all of it: a JPEG cut in the middle looks whole until then."""
-    from datasets.pictures.images import open_picture
+    from datasets.pictures import open_picture
 
     _check_exists(path)
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
@@ -87,10 +87,10 @@ def _check_picture(path: str) -> None:
 
 def _check_sound(path: str) -> None:
     """Read the header; what is wrong behind it shows when the file is drawn."""
-    from datasets.sound import audio
+    from datasets import sound
 
     _check_exists(path)
-    audio.probe(path)
+    sound.probe(path)
 
 
 _DECODED = {"picture": _check_picture, "sound": _check_sound}

@@ -47,7 +47,7 @@ def load_strangers(
     name = os.fspath(source)
     rejected: list[Rejected] = []
     if name.startswith("demo:"):
-        from datasets.demos.sets import write_demo
+        from datasets.demos import write_demo
 
         frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
     elif Path(name).is_dir():

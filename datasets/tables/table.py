@@ -101,7 +101,7 @@ def load_table(
     source = os.fspath(data)
     note = ""
     if source.startswith("demo:"):
-        from datasets.demos.sets import write_demo
+        from datasets.demos import write_demo
 
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         rejected: list[Rejected] = []

@@ -1,1 +1,40 @@
-"""learners.confidence."""
+"""Logits and features -> accept or "unknown", and why: calibration by temperature, thresholds with a
+promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets."""
+
+from learners.confidence.arrays import Floats, Ints, check_labels, softmax
+from learners.confidence.decision import Confidence, Decisions
+from learners.confidence.detectors import (
+    SCORES,
+    Items,
+    ScoreFigures,
+    known_labels,
+    leave_one_class_out,
+    make_score,
+    rank_scores,
+    score_figures,
+)
+from learners.confidence.scores import normalise
+from learners.confidence.temperature import Temperature, fit_temperature
+from learners.confidence.thresholds import aurc, risk_coverage
+
+__all__ = [
+    "SCORES",
+    "Confidence",
+    "Decisions",
+    "Floats",
+    "Ints",
+    "Items",
+    "ScoreFigures",
+    "Temperature",
+    "aurc",
+    "check_labels",
+    "fit_temperature",
+    "known_labels",
+    "leave_one_class_out",
+    "make_score",
+    "normalise",
+    "rank_scores",
+    "risk_coverage",
+    "score_figures",
+    "softmax",
+]

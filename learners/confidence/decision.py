@@ -36,7 +36,7 @@ from learners.confidence.thresholds import (
     check_threshold,
     threshold_for_target,
 )
-from learners.files.checked import Checked, number_or_none
+from learners.files import Checked, number_or_none
 
 KEYS = (
     "classes", "temperature", "threshold", "threshold_on", "alpha", "score", "distance", "notes",

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, Ints, check_labels
-from learners.files.checked import Checked
+from learners.files import Checked
 
 ALL = 1e9
 

@@ -10,7 +10,7 @@ import scipy  # its parts are loaded where they are first used: some take longer
 from numpy.typing import ArrayLike
 
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, softmax
-from learners.files.checked import Checked
+from learners.files import Checked
 
 ENOUGH = 100
 TEMPERATURES = (0.01, 100.0)

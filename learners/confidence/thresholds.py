@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats
-from learners.files.checked import Checked
+from learners.files import Checked
 
 
 @dataclass(frozen=True)

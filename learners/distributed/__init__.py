@@ -1,1 +1,37 @@
-"""learners.distributed."""
+"""One run in several processes: which one this is, and what they tell each other."""
+
+from learners.distributed.ranks import (
+    any_of,
+    check_batch,
+    count,
+    device,
+    from_first,
+    gathered,
+    in_turn,
+    is_first,
+    joined,
+    leave,
+    plain_model,
+    rank,
+    share,
+    together_or_not_at_all,
+    training,
+)
+
+__all__ = [
+    "any_of",
+    "check_batch",
+    "count",
+    "device",
+    "from_first",
+    "gathered",
+    "in_turn",
+    "is_first",
+    "joined",
+    "leave",
+    "plain_model",
+    "rank",
+    "share",
+    "together_or_not_at_all",
+    "training",
+]

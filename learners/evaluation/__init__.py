@@ -1,1 +1,30 @@
-"""learners.evaluation."""
+"""Answers for labelled items -> figures: accuracy, calibration, risk and coverage, rankings, suspects."""
+
+from learners.evaluation.calibration_metrics import clopper_pearson, reliability
+from learners.evaluation.figures import Judged, figures, judge, measure, plain
+from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
+from learners.evaluation.promises import recheck
+from learners.evaluation.rankings import judged_items, score_tables
+from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
+
+__all__ = [
+    "LOW",
+    "Evaluation",
+    "Judged",
+    "answer",
+    "calibrate",
+    "clopper_pearson",
+    "copies",
+    "figures",
+    "hardest",
+    "judge",
+    "judged_items",
+    "label_suspects",
+    "measure",
+    "near_duplicates",
+    "plain",
+    "recheck",
+    "reference_rows",
+    "reliability",
+    "score_tables",
+]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, Ints, check_labels
+from learners.confidence import Floats, Ints, check_labels
 
 # A resample costs n x classes; past this many products the classwise figure takes fewer resamples.
 CLASSWISE_WORK = 3e9

@@ -16,17 +16,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.tables.table import UNKNOWN
-from learners.confidence.arrays import Floats, Ints, softmax
-from learners.confidence.detectors import make_score, score_figures
-from learners.confidence.thresholds import aurc, risk_coverage
+from datasets.tables import UNKNOWN
+from learners.confidence import (
+    Floats,
+    Ints,
+    aurc,
+    make_score,
+    risk_coverage,
+    score_figures,
+    softmax,
+)
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     clopper_pearson,
     reliability,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.model.bundle import Bundle, read_confidence
+from learners.model import Bundle, read_confidence
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")

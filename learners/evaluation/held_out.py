@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from datasets.drawings.pictures import Item as Source
-from datasets.drawings.windows import items
-from datasets.tables.table import ItemTable
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items, known_labels
+from datasets.drawings import Item as Source
+from datasets.drawings import items
+from datasets.tables import ItemTable
+from learners.confidence import Confidence, Items, known_labels
 from learners.config import ConfidenceSettings, TrainSettings
-from learners.model.bundle import Bundle
-from learners.prediction.answers import Floats, Prediction, stacked
-from learners.prediction.predictor import Predictor
+from learners.model import Bundle
+from learners.prediction import Floats, Prediction, Predictor, stacked
 
 log = logging.getLogger(__name__)
 

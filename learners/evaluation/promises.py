@@ -11,10 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from learners.confidence.arrays import Floats, Ints, softmax
-from learners.confidence.decision import Confidence, Decisions
-from learners.confidence.detectors import Items, known_labels
-from learners.confidence.temperature import Temperature, fit_temperature
+from learners.confidence import (
+    Confidence,
+    Decisions,
+    Floats,
+    Ints,
+    Items,
+    Temperature,
+    fit_temperature,
+    known_labels,
+    softmax,
+)
 from learners.evaluation.calibration_metrics import calibration_figures, clopper_pearson
 
 

@@ -12,9 +12,9 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import (
+from learners.confidence import (
     SCORES,
+    Confidence,
     Items,
     ScoreFigures,
     known_labels,

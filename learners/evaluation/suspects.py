@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.drawings.duplicates import alike_enough, correlation, source_of, thumbnails_of
-from datasets.drawings.pictures import Item as Source
-from learners.confidence.scores import normalise
+from datasets.drawings import Item as Source
+from datasets.drawings import alike_enough, correlation, source_of, thumbnails_of
+from learners.confidence import normalise
 from learners.evaluation.figures import Judged
 from learners.evaluation.held_out import Evaluation
-from learners.model.bundle import Bundle
+from learners.model import Bundle
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -30,11 +30,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
-from datasets.tables.checks import MAX_LABEL
-from learners.confidence.decision import Confidence
-from learners.files.replace import disk_error
+from datasets.tables import MAX_LABEL
+from learners.confidence import Confidence
+from learners.files import disk_error
 from learners.model.card import model_card
 from learners.model.tensors import (
     check_file,
@@ -47,7 +47,7 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.views import PLAIN, View, read_views
-from learners.networks.backbones import Network, NetworkSpec, build
+from learners.networks import Network, NetworkSpec, build
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2

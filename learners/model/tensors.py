@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from datasets.errors import BadFile, SecondhandError
-from learners.files.replace import disk_error, put
-from learners.networks.backbones import NetworkSpec
+from learners.files import disk_error, put
+from learners.networks import NetworkSpec
 
 _SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
 

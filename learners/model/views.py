@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from datasets.errors import SecondhandError
-from learners.files.checked import Checked
-from learners.networks.backbones import averaged
+from learners.files import Checked
+from learners.networks import averaged
 
 MAX_VIEWS = 32
 #: Side of the whole input, over that of a closer look.

@@ -1,1 +1,33 @@
-"""learners.networks."""
+"""A backbone's name -> body, head and preprocessing, as plain torch (timm, torchvision, embedded, by hand)."""
+
+from learners.networks.backbones import (
+    MAX_MEMBERS,
+    ConcatPool,
+    Ensemble,
+    Network,
+    NetworkSpec,
+    Unit,
+    averaged,
+    batch_norms,
+    build,
+    first_member,
+    logits_and_features,
+    native_size,
+    parameter_groups,
+)
+
+__all__ = [
+    "MAX_MEMBERS",
+    "ConcatPool",
+    "Ensemble",
+    "Network",
+    "NetworkSpec",
+    "Unit",
+    "averaged",
+    "batch_norms",
+    "build",
+    "first_member",
+    "logits_and_features",
+    "native_size",
+    "parameter_groups",
+]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from datasets.errors import SecondhandError, shown
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 from learners.networks.bodies import (
     EMBEDDED,
     EMBEDDED_ARCH,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 from learners.networks.weights import complete, no_waiting_for_a_hub_out_of_reach, weights_errors
 
 EMBEDDED = "embedded"

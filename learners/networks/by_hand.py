@@ -7,7 +7,7 @@ import difflib
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 
 NAMES = ("alexnet", "digits_cnn", "resnet18", "vit_b_16")
 

@@ -1,1 +1,37 @@
-"""learners.prediction."""
+"""A model folder and files -> Predictions, by torch or ONNX Runtime, here or on a cluster."""
+
+from learners.prediction.answers import (
+    BAD_FILE,
+    NO_MOMENT,
+    UNANSWERED,
+    Floats,
+    Prediction,
+    cell,
+    check_moment,
+    refused,
+    stacked,
+)
+from learners.prediction.batches import predict_on
+from learners.prediction.exporting import export_onnx, export_torch, notes
+from learners.prediction.gradcam import heatmap, overlay
+from learners.prediction.predictor import Predictor, pick_device
+
+__all__ = [
+    "BAD_FILE",
+    "NO_MOMENT",
+    "UNANSWERED",
+    "Floats",
+    "Prediction",
+    "Predictor",
+    "cell",
+    "check_moment",
+    "export_onnx",
+    "export_torch",
+    "heatmap",
+    "notes",
+    "overlay",
+    "pick_device",
+    "predict_on",
+    "refused",
+    "stacked",
+]

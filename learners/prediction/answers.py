@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings import Item as Source
 from datasets.errors import BadFile, OutsideFile, SecondhandError
-from datasets.tables.table import UNKNOWN
+from datasets.tables import UNKNOWN
 
 Floats = npt.NDArray[np.float32]
 NAN = float("nan")

@@ -10,14 +10,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
 from learners.machine import threads_kept
 from learners.prediction.answers import UNANSWERED, Prediction, refused
 
 if TYPE_CHECKING:
-    from datasets.drawings.cluster import Cluster
+    from datasets.drawings import Cluster
     from learners.prediction.predictor import Predictor
 
 _loading = threading.Lock()
@@ -110,7 +110,7 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
 
 
 def _digest(folder: str) -> str:
-    from learners.model.bundle import CONFIG
+    from learners.model import CONFIG
 
     try:
         return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()

@@ -14,11 +14,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings.pictures import Item as Source
-from datasets.drawings.recipe import Recipe
+from datasets.drawings import Item as Source
+from datasets.drawings import Recipe
 from datasets.errors import BadFile, Rejected
-from learners.model.bundle import Bundle
-from learners.networks.backbones import NetworkSpec, build, native_size
+from learners.model import Bundle
+from learners.networks import NetworkSpec, build, native_size
 from learners.prediction.predictor import Predictor
 
 __all__ = ["embed"]

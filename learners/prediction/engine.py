@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from datasets.drawings.pictures import cache_root
+from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
-from learners.networks.backbones import Network, NetworkSpec, logits_and_features
+from learners.networks import Network, NetworkSpec, logits_and_features
 from learners.prediction.onnx import TOLERANCE, distance, need_onnx, open_onnx, write_onnx
 
 ENGINES = ("torch", "onnx")

@@ -27,9 +27,8 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import pixels as picture_input
-from learners.model.bundle import Bundle, read_confidence
-from learners.model.views import PLAIN
-from learners.networks.backbones import Network, logits_and_features
+from learners.model import PLAIN, Bundle, read_confidence
+from learners.networks import Network, logits_and_features
 from learners.prediction.onnx import (
     TOLERANCE,
     distance,

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from datasets.drawings.recipe import colour_table
+from datasets.drawings import colour_table
 from datasets.errors import SecondhandError
-from datasets.pictures.images import Preprocessing
-from learners.networks.backbones import Network, first_member
+from datasets.pictures import Preprocessing
+from learners.networks import Network, first_member
 
 if TYPE_CHECKING:
     from PIL import Image

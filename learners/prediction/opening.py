@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from datasets.drawings.pictures import Item as Source
-from datasets.drawings.recipe import Recipe
+from datasets.drawings import Item as Source
+from datasets.drawings import Recipe
 from datasets.errors import BadFile, SecondhandError
-from datasets.pictures.images import Preprocessing, open_picture, pixels
+from datasets.pictures import Preprocessing, open_picture, pixels
 from learners.prediction.answers import NO_SIGNAL
 
 Asked = str | os.PathLike[str] | Source

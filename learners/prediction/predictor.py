@@ -17,15 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings import Item as Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED, Apart
 from datasets.recipes import recipe_from_dict
-from datasets.sound.recipe import AudioRecipe
-from datasets.tables.table import UNKNOWN
+from datasets.sound import AudioRecipe
+from datasets.tables import UNKNOWN
 from learners.machine import CoreEach, keep_memory
-from learners.model.bundle import Bundle, load_bundle, read_confidence
-from learners.model.views import PLAIN, look_and_average
+from learners.model import PLAIN, Bundle, load_bundle, look_and_average, read_confidence
 from learners.prediction.answers import (
     Answer,
     Floats,

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings import Item as Source
 from datasets.errors import BadFile, SecondhandError
-from datasets.pictures.images import open_picture
-from learners.files.names import Names
-from learners.model.bundle import Bundle
-from learners.prediction.gradcam import heatmap, overlay
-from learners.prediction.predictor import Predictor
+from datasets.pictures import open_picture
+from learners.files import Names
+from learners.model import Bundle
+from learners.prediction import Predictor, heatmap, overlay
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for

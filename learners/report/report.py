@@ -12,14 +12,11 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import Rejected
-from datasets.tables.table import UNKNOWN, ItemTable
-from learners.evaluation.figures import figures, judge, plain
-from learners.evaluation.held_out import Evaluation
-from learners.evaluation.suspects import copies, hardest, label_suspects
-from learners.files.names import Names, last_part, shared_command, shared_provenance
-from learners.files.replace import write_beside
+from datasets.tables import UNKNOWN, ItemTable
+from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects, plain
+from learners.files import Names, last_part, shared_command, shared_provenance, write_beside
 from learners.machine import surroundings
-from learners.model.bundle import Bundle
+from learners.model import Bundle
 from learners.report import page as _page
 from learners.report import plots as _plots
 from learners.report.galleries import Pictures

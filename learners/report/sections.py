@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.drawings.duplicates import source_of
-from learners.evaluation.figures import Judged
-from learners.evaluation.held_out import Evaluation
-from learners.evaluation.suspects import LOW
-from learners.model.bundle import Bundle
+from datasets.drawings import source_of
+from learners.evaluation import LOW, Evaluation, Judged
+from learners.model import Bundle
 from learners.report import page as _page
 from learners.report import plots as _plots
 from learners.report.galleries import Pictures

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import SecondhandError
-from datasets.tables.table import UNKNOWN, ItemTable
+from datasets.tables import UNKNOWN, ItemTable
 
 #: Files that are looked into, spread evenly over the table.
 LOOKED_AT = 200
@@ -56,12 +56,12 @@ def facts(table: ItemTable) -> dict[str, str]:
             (width, height), count = Counter(sizes).most_common(1)[0]
             found["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
     elif table.kind == "sound":
-        from datasets.sound import audio
+        from datasets import sound
 
         headers = []
         for path in looked:
             try:
-                headers.append(audio.probe(path))
+                headers.append(sound.probe(path))
             except SecondhandError:  # gone or changed since
                 continue
         if headers:

@@ -1,1 +1,19 @@
-"""learners.runs."""
+"""The run folder: train, calibrate, answer, report; folds; going on after a stop; a model judged elsewhere."""
+
+from learners.runs.evaluation import evaluate
+from learners.runs.finetuning import run
+from learners.runs.folder import go_on, shared_folder
+from learners.runs.folds import cross_validate
+from learners.runs.resume import command_of, is_finished, settings_of, write_config
+
+__all__ = [
+    "command_of",
+    "cross_validate",
+    "evaluate",
+    "go_on",
+    "is_finished",
+    "run",
+    "settings_of",
+    "shared_folder",
+    "write_config",
+]

@@ -18,19 +18,31 @@ import torch
 
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import kind_of
-from datasets.tables.labels import UNKNOWN, alike, clean_label
-from datasets.tables.strangers import load_strangers
-from datasets.tables.table import ItemTable, load_table, summary
-from learners.confidence.decision import Confidence
-from learners.evaluation.figures import judge, measure, plain
-from learners.evaluation.held_out import Evaluation, answer
-from learners.evaluation.promises import recheck
-from learners.evaluation.rankings import judged_items, score_tables
-from learners.evaluation.suspects import copies
-from learners.files.replace import check_replaceable, written_beside
-from learners.model.bundle import Bundle, load_bundle, read_confidence
-from learners.prediction.answers import UNANSWERED
-from learners.report.report import write_report
+from datasets.tables import (
+    UNKNOWN,
+    ItemTable,
+    alike,
+    clean_label,
+    load_strangers,
+    load_table,
+    summary,
+)
+from learners.confidence import Confidence
+from learners.evaluation import (
+    Evaluation,
+    answer,
+    copies,
+    judge,
+    judged_items,
+    measure,
+    plain,
+    recheck,
+    score_tables,
+)
+from learners.files import check_replaceable, written_beside
+from learners.model import Bundle, load_bundle, read_confidence
+from learners.prediction import UNANSWERED
+from learners.report import write_report
 from learners.runs.folder import write_csv
 
 log = logging.getLogger(__name__)

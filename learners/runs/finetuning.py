@@ -19,6 +19,7 @@ import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import Rejected, SecondhandError
+from learners import distributed
 from learners.config import (
     AugmentSettings,
     ConfidenceSettings,
@@ -29,24 +30,25 @@ from learners.config import (
     SpeedSettings,
     TrainSettings,
 )
-from learners.distributed import ranks
-from learners.evaluation.figures import judge, measure, plain
-from learners.evaluation.held_out import answer, calibrate, reference_rows
-from learners.evaluation.rankings import score_tables
-from learners.evaluation.suspects import near_duplicates
-from learners.files.replace import write_beside
+from learners.evaluation import (
+    answer,
+    calibrate,
+    judge,
+    measure,
+    near_duplicates,
+    plain,
+    reference_rows,
+    score_tables,
+)
+from learners.files import write_beside
 from learners.machine import keep_memory, threads_kept
-from learners.model.bundle import MAX_OVERLAP, Bundle, read_confidence, save_bundle
-from learners.model.views import View, views_for
-from learners.networks.backbones import MAX_MEMBERS
-from learners.prediction.predictor import pick_device
-from learners.report.galleries import Pictures
-from learners.report.report import write_report
+from learners.model import MAX_OVERLAP, Bundle, View, read_confidence, save_bundle, views_for
+from learners.networks import MAX_MEMBERS
+from learners.prediction import pick_device
+from learners.report import Pictures, write_report
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
-from learners.training.items import Loaded, prepare_items
-from learners.training.members import Trained, train_members
-from learners.training.speed import check_precision
+from learners.training import Loaded, Trained, check_precision, prepare_items, train_members
 
 log = logging.getLogger(__name__)
 
@@ -85,12 +87,12 @@ def run(
     if speed.threads is not None:
         torch.set_num_threads(speed.threads)
     set_seed(train.seed, reproducible=True)
-    ranks.check_batch(train.bs)
-    device = pick_device(ranks.device(speed.device))
+    distributed.check_batch(train.bs)
+    device = pick_device(distributed.device(speed.device))
     if device == "cpu":
         keep_memory()
     check_precision(speed.precision, device)
-    loaded = ranks.from_first(lambda: load_items(data, signal, train.seed, folder))
+    loaded = distributed.from_first(lambda: load_items(data, signal, train.seed, folder))
     table, rows, recipe = loaded
     train = train.of(table.kind)
     resolved = (data, signal, network, train, augment, speed, confidence, settings)
@@ -103,8 +105,8 @@ def run(
         strength=augment.augment_strength,
     )
     made = train_members(folder, loaded, signal, network, train, augment, speed, settings, device)
-    ranks.leave()
-    if not ranks.is_first():
+    distributed.leave()
+    if not distributed.is_first():
         return Result(folder, {}, made.interrupted)
     bundle = Bundle(
         network=made.network,

@@ -18,14 +18,13 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import SecondhandError
-from datasets.tables.table import ItemTable
+from datasets.tables import ItemTable
+from learners import distributed
 from learners._command import command_line
 from learners.config import RunSettings
-from learners.distributed import ranks
-from learners.files.names import shared_provenance
-from learners.files.replace import write_beside
+from learners.files import shared_provenance, write_beside
 from learners.machine import surroundings
-from learners.prediction.answers import cell
+from learners.prediction import cell
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress
@@ -92,15 +91,15 @@ def shared_folder(data: str, settings: RunSettings) -> Iterator[Path]:
     def remedy() -> str:
         return f"go on with: {go_on(folder)}" if has_progress(folder) else "begin it again"
 
-    with run_folder(data, settings) if ranks.is_first() else nullcontext(Path()) as made:
-        folder = ranks.share(made)
-        with ranks.together_or_not_at_all(remedy):
+    with run_folder(data, settings) if distributed.is_first() else nullcontext(Path()) as made:
+        folder = distributed.share(made)
+        with distributed.together_or_not_at_all(remedy):
             yield folder
 
 
 def go_on(folder: Path) -> str:
     """The command that goes on with a run."""
-    if ranks.count() > 1:
+    if distributed.count() > 1:
         return f"accelerate launch … -m learners.finetune --resume {shlex.quote(str(folder))}"
     return command_line("learners.finetune", "--resume", folder)
 

@@ -20,18 +20,18 @@ import pandas as pd
 import yaml
 
 from datasets.errors import SecondhandError
-from datasets.tables.folds import assign_folds, fold_names
+from datasets.tables import assign_folds, fold_names
 from learners.config import FREE, DataSettings, RunSettings, SignalSettings, TrainSettings
-from learners.files.replace import write_beside
+from learners.files import write_beside
 from learners.flags import dump
-from learners.model.bundle import load_bundle
-from learners.report.folds import folds_page
+from learners.model import load_bundle
+from learners.report import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
-from learners.training.items import load_grouped, split
+from learners.training import load_grouped, split
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import SecondhandError
+from learners import distributed
 from learners.config import FINETUNE, FREE
-from learners.distributed import ranks
-from learners.files.replace import write_beside
+from learners.files import write_beside
 from learners.flags import dump, given, parse
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def command_of(folder: Path) -> str:
 
 def write_config(folder: Path, settings: Sequence[Any], command: str) -> None:
     """``config.yaml``, which `settings_of` and ``--config`` read."""
-    if not ranks.is_first():
+    if not distributed.is_first():
         return
     first = f"# {' '.join(command.split())}\n" if command else ""
     write_beside(folder / "config.yaml", (first + dump(settings)).encode())

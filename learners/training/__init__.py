@@ -1,1 +1,15 @@
-"""learners.training."""
+"""Items, DataLoaders and a network -> fine-tuned weights, the best epoch of them."""
+
+from learners.training.items import Loaded, load_grouped, prepare_items, split
+from learners.training.members import Trained, train_members
+from learners.training.speed import check_precision
+
+__all__ = [
+    "Loaded",
+    "Trained",
+    "check_precision",
+    "load_grouped",
+    "prepare_items",
+    "split",
+    "train_members",
+]

@@ -26,10 +26,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from datasets.errors import BadFile, SecondhandError
-from learners.distributed import ranks
-from learners.files.replace import write_beside
-from learners.model.tensors import save_weights
-from learners.networks.backbones import batch_norms
+from learners import distributed
+from learners.files import write_beside
+from learners.model import save_weights
+from learners.networks import batch_norms
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ class History(Callback):
         if not lines.seek(0, os.SEEK_END):
             writer.writeheader()
         writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
-        if ranks.is_first():
+        if distributed.is_first():
             write_beside(self.file, lines.getvalue().encode())
         shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
         log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
@@ -290,10 +290,10 @@ class KeepBest(Callback):
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
             self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
                          "of": self.n_epoch, "phase": phase_of(self.learn)}  # fmt: skip
-            if not ranks.is_first():
+            if not distributed.is_first():
                 return
             ema = getattr(self.learn, "ema", None)
-            model = ranks.plain_model(self.learn) if ema is None else ema.ema_model
+            model = distributed.plain_model(self.learn) if ema is None else ema.ema_model
             text = json.dumps(self.kept)
             save_weights(model, self.folder / "best.safetensors", {"best": text})
             write_beside(self.folder / "best.json", text.encode())

@@ -11,8 +11,8 @@ from fastai.callback.core import Callback, CancelEpochException
 from fastai.learner import Learner
 from torch import Tensor
 
-from learners.distributed import ranks
-from learners.files.replace import write_beside
+from learners import distributed
+from learners.files import write_beside
 from learners.training import state as _state
 from learners.training.callbacks import KeepBest
 
@@ -60,23 +60,23 @@ class Checkpoints(Callback):
         """
         # fastai's loop begins at 0; and it is taken hold of before any callback is called.
         learn._do_fit = self._epochs
-        with ranks.in_turn():
+        with distributed.in_turn():
             self.waiting = _state.read(self.folder)
         if self.waiting is None:
-            if ranks.is_first():
+            if distributed.is_first():
                 self.history.unlink(missing_ok=True)
             return None
         tensors, record = self.waiting
         best.go_on()
         _state.fill_model(learn, tensors)
         self.position, self.rate = Position(*record["position"]), record["rate"]
-        if ranks.is_first():
+        if distributed.is_first():
             write_beside(self.history, record["history"].encode())
         return self.position
 
     def finish(self) -> None:
         """The training is over: only its best weights are still needed."""
-        if not ranks.is_first():
+        if not distributed.is_first():
             return
         write_beside(self.folder / TRAINED, json.dumps({"at": list(self.position)}).encode())
         _state.clear(self.folder)
@@ -131,7 +131,7 @@ class Checkpoints(Callback):
         due = self.minutes is not None and self.training and not self._elsewhere()
         if not due or self.iter + 1 == self.n_iter:
             return
-        if ranks.share(time.monotonic() - self.saved >= 60 * (self.minutes or 0)):
+        if distributed.share(time.monotonic() - self.saved >= 60 * (self.minutes or 0)):
             self._save(Position(self.position.phase, self.epoch, self.iter + 1))
 
     def after_epoch(self) -> None:
@@ -146,8 +146,8 @@ class Checkpoints(Callback):
         tensors, numbers = _state.gather(
             self.learn, within=inside or position.epoch > 0, inside=inside
         )
-        others = ranks.gathered(_state.generators())[1:] if inside else []
-        if not ranks.is_first():
+        others = distributed.gathered(_state.generators())[1:] if inside else []
+        if not distributed.is_first():
             return
         written = self.history.read_bytes().decode() if self.history.exists() else ""
         record = {"position": position, "rate": self.rate, "history": written, **numbers}

@@ -27,7 +27,7 @@ from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
-from learners.networks.backbones import ConcatPool, Unit, batch_norms
+from learners.networks import ConcatPool, Unit, batch_norms
 from learners.training import callbacks
 from learners.training.randomness import undisturbed_randomness
 from learners.training.seeding import Door

@@ -10,19 +10,33 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.drawings.duplicates import THUMBNAIL, find_clusters, source_of, thumbnails_of
-from datasets.drawings.pictures import Item as Source
-from datasets.drawings.pictures import PictureCache
-from datasets.drawings.recipe import Recipe
-from datasets.drawings.windows import cut, render_all
+from datasets.drawings import (
+    THUMBNAIL,
+    PictureCache,
+    Recipe,
+    cut,
+    find_clusters,
+    render_all,
+    source_of,
+    thumbnails_of,
+)
+from datasets.drawings import Item as Source
 from datasets.errors import Rejected, SecondhandError
-from datasets.pictures.images import open_picture
+from datasets.pictures import open_picture
 from datasets.recipes import RECIPES
-from datasets.sound.recipe import window_of
-from datasets.tables.checks import check_labels
-from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
-from datasets.tables.strangers import load_strangers
-from datasets.tables.table import ItemTable, load_table, summary
+from datasets.sound import window_of
+from datasets.tables import (
+    SPLITS,
+    ItemTable,
+    assign_splits,
+    check_labels,
+    groups_from_names,
+    lacking,
+    load_strangers,
+    load_table,
+    remarks,
+    summary,
+)
 from learners.config import DataSettings, SignalSettings
 
 log = logging.getLogger(__name__)

@@ -31,9 +31,9 @@ from fastai.vision.learner import model_meta, vision_learner
 from torch import nn
 
 from datasets.errors import SecondhandError
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
 from learners.config import TrainSettings
-from learners.networks.backbones import ConcatPool, parameter_groups
+from learners.networks import ConcatPool, parameter_groups
 from learners.training.callbacks import AloneInBatch, PlainLoss
 from learners.training.frozen import frozen_features
 from learners.training.randomness import undisturbed_randomness

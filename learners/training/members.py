@@ -19,17 +19,17 @@ from fastai.torch_core import set_seed
 from fastxtend.callback.channelslast import ChannelsLast
 from torch import nn
 
-from datasets.drawings.decoded import DecodedPictures, Prepared, keep
-from datasets.drawings.pictures import cache_root
+from datasets.drawings import DecodedPictures, Prepared, cache_root, keep
 from datasets.errors import SecondhandError
-from datasets.loaders.blocks import (
+from datasets.loaders import (
     Augmentation,
     PictureBlock,
     SignalAugmentation,
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.pictures.images import Preprocessing
+from datasets.pictures import Preprocessing
+from learners import distributed
 from learners.config import (
     AugmentSettings,
     NetworkSettings,
@@ -38,8 +38,7 @@ from learners.config import (
     SpeedSettings,
     TrainSettings,
 )
-from learners.distributed import ranks
-from learners.networks.backbones import (
+from learners.networks import (
     Ensemble,
     Network,
     NetworkSpec,
@@ -101,7 +100,7 @@ def train_members(
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
         if number:
             set_seed(train.seed + number, reproducible=True)
-        with ranks.in_turn():
+        with distributed.in_turn():
             one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
@@ -115,12 +114,12 @@ def train_members(
             continue
         kept = _decoded(loaded, preprocessing, signal, augment, speed)
         speed = settle(speed, one, device, kept=kept is not None and kept.fits)
-        if ranks.is_first():
+        if distributed.is_first():
             record(folder, speed)
         dls = _batches(
             folder, loaded, preprocessing, signal, train.bs, augment, speed, device, kept
         )
-        if ranks.count() > 1:
+        if distributed.count() > 1:
             train = replace(train, frozen_views=0)  # each process draws its own part
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
@@ -140,7 +139,7 @@ def train_members(
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
-                *(tracker(settings.track, here) if ranks.is_first() else []),
+                *(tracker(settings.track, here) if distributed.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
         )
@@ -153,7 +152,7 @@ def train_members(
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
-        if ranks.from_first(partial(best.restore, learn.model)):
+        if distributed.from_first(partial(best.restore, learn.model)):
             log.info("kept %s", best.said())
             members.append(learn.model.eval())
             kept_epochs.append(best.said())
@@ -203,7 +202,7 @@ def _batches(
     if loaded.recipe is None:
         varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
         block = PictureBlock(preprocessing, varied, kept)
-        if kept is not None and kept.fits and ranks.is_first():
+        if kept is not None and kept.fits and distributed.is_first():
             train, valid = (
                 loaded.rows["path"][loaded.rows["split"].eq(name)].tolist()
                 for name in ("train", "valid")
@@ -250,14 +249,14 @@ def _train(learn: Learner, train: TrainSettings) -> bool:
         try:
             lr = learn.checkpoints.rate or train.lr
             if lr == "auto":
-                lr, suggestions = ranks.from_first(lambda: find_lr(learn))
+                lr, suggestions = distributed.from_first(lambda: find_lr(learn))
                 named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
                 log.info("learning rate %.2g (%s)", lr, named)
                 learn.checkpoints.rate = lr
-            with ranks.training(learn):
+            with distributed.training(learn):
                 fine_tune(learn, train, float(lr))
         except KeyboardInterrupt:
-            if ranks.count() > 1:  # their launcher gives them seconds to end
+            if distributed.count() > 1:  # their launcher gives them seconds to end
                 raise
             log.warning("interrupted: the best epoch so far is kept")
             return True

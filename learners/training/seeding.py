@@ -20,7 +20,7 @@ from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 
 from datasets.errors import BadFile, SecondhandError
-from learners.distributed import ranks
+from learners import distributed
 from learners.training.randomness import generators_kept
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Seeds(Callback):
             return
         seed = seed_of(self.seed, "frozen" if self.opt.frozen_idx else "unfrozen", self.epoch)
         # Dropout and the like differ between processes; the order of the items does not.
-        set_seed(seed if ranks.is_first() else seed_of(seed, ranks.rank()))
+        set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
         loader = self.dls.train
         loader.rng = random.Random(seed)
         # Else torch draws the workers' seed from the generator that dropout draws from.
@@ -78,7 +78,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not hasattr(self.learn, "lr_finder") and not ranks.any_of(self.seen):
+        if not hasattr(self.learn, "lr_finder") and not distributed.any_of(self.seen):
             raise SecondhandError(
                 f"no file of the {part} part can be read any more: is their folder still there?"
             )

@@ -17,7 +17,7 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from learners.config import SpeedSettings
-from learners.files.replace import write_beside
+from learners.files import write_beside
 
 
 def settle(

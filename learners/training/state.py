@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile
-from learners.distributed import ranks
-from learners.files.replace import disk_error, put, write_beside
-from learners.model.tensors import plain, read_tensors, sha256
+from learners import distributed
+from learners.files import disk_error, put, write_beside
+from learners.model import plain, read_tensors, sha256
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ def gather(
     inside : an epoch has begun: also the generators.
     """
     tensors = {
-        f"model.{name}": value for name, value in ranks.plain_model(learn).state_dict().items()
+        f"model.{name}": value
+        for name, value in distributed.plain_model(learn).state_dict().items()
     }
     numbers: dict[str, Any] = {}
     accumulation = getattr(learn, "gradient_accumulation", None)
@@ -97,7 +98,7 @@ def add_others(
 
 def _devices() -> range:
     """The GPUs that this process may draw on: its own where there are several processes."""
-    if ranks.count() == 1:
+    if distributed.count() == 1:
         return range(torch.cuda.device_count())
     return range(torch.cuda.current_device(), torch.cuda.current_device() + 1)
 
@@ -132,8 +133,8 @@ def fill_model(learn: Learner, tensors: dict[str, Tensor]) -> None:
 
 def put_generators_back(tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
     """The random states in the middle of an epoch, each process its own."""
-    if not ranks.is_first():
-        own = f"rank{ranks.rank()}"
+    if not distributed.is_first():
+        own = f"rank{distributed.rank()}"
         if own not in numbers:
             return  # saved by fewer processes: as the epoch's seed has it
         tensors, numbers = _named(tensors, own), numbers[own]
