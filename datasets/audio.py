@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets._audio_header import RATES, check_header, checked_size
-from datasets._mp4 import Mp4Sound, is_mp4
+from datasets._m4a import Mp4Sound, is_mp4
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 
 log = logging.getLogger(__name__)
