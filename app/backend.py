@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,9 @@ class Site:
     def start(self, name: str) -> float:
         """Where the slider rests while the model's own rule holds: as strict as that."""
         own = self.rule(name, None)
-        return own.cut if own.on == "probability" else self.evidence[name].as_strict()
+        if own.on == "probability":
+            return own.cut
+        return math.floor(1000 * self.evidence[name].as_strict()) / 1000  # a step of the slider's
 
     def choose(self, files: Sequence[str]) -> str:
         """The first model for the kind of these files, told by the endings of their names.

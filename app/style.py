@@ -40,7 +40,7 @@ CSS = """
 .sh-dot { display: inline-block; width: .8rem; height: .8rem; border-radius: .4rem; margin-right: .35rem }
 .sh-wide { overflow-x: auto; contain: inline-size }
 .sh-wide table { border-collapse: collapse; border: 0 !important; width: 100%; min-width: 30rem }
-.sh-why { min-width: 15rem }
+.sh-wide thead, .sh-wide tbody, .sh-wide tr { border: 0 !important } .sh-why { min-width: 15rem }
 .sh-wide td, .sh-wide th { padding: .3rem .6rem; text-align: left; vertical-align: top;
   border: 0 !important; border-bottom: 1px solid var(--border-color-primary) !important }
 .sh-confusion td, .sh-confusion th { text-align: center !important; padding: .25rem .4rem }

@@ -146,7 +146,7 @@ def rule_words(rule: Rule) -> str:
         return f"Not the model's own rule: an answer takes a probability of {percent(rule.cut)}."
     amount = f"a probability of {percent(rule.cut)}"
     if rule.on != "probability":
-        amount = f"{rule.cut:.4g} of the score {rule.on}"
+        amount = f"a score of {rule.cut:.4g} ({rule.on})"
     aim = ""
     if rule.kind != "threshold":
         what = "accuracy" if rule.kind == "target accuracy" else "coverage"

@@ -5,7 +5,7 @@ from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.labels import UNKNOWN, alike, clean_label
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers
-from datasets.tables.table import ItemTable, kind_of, load_table, summary, visible
+from datasets.tables.table import ItemTable, load_table, summary, visible
 
 __all__ = [
     "MAX_LABEL",
@@ -19,7 +19,6 @@ __all__ = [
     "clean_label",
     "fold_names",
     "groups_from_names",
-    "kind_of",
     "lacking",
     "load_strangers",
     "load_table",

@@ -12,9 +12,10 @@ from learners.prediction.answers import (
     stacked,
 )
 from learners.prediction.batches import predict_on
+from learners.prediction.engine import pick_device
 from learners.prediction.exporting import export_onnx, export_torch, notes
 from learners.prediction.gradcam import heatmap, overlay
-from learners.prediction.predictor import Predictor, pick_device
+from learners.prediction.predictor import Predictor
 
 __all__ = [
     "BAD_FILE",

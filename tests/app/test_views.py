@@ -138,7 +138,7 @@ def test_all_right_is_said_with_the_exact_limits(n):
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "takes a probability of 70.0"),
         ({"target_accuracy": 0.9, "score": "energy"}, ("target accuracy", "energy", 0.9),
-         "of the score energy, chosen for a target accuracy of 90.0"),
+         "(energy), chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
          "chosen for a target accuracy of 90.0"),
         ({"target_coverage": 0.4, "score": "energy"}, ("target coverage", "energy", 0.4),

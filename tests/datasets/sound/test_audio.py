@@ -1,8 +1,10 @@
 """datasets.sound.audio: what is read, how it is cut, and every bad file that must not get through."""
 
+import io
 import itertools
 import logging
 import os
+import resource
 import struct
 import tracemalloc
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from PIL import Image
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.sound.audio import AudioInfo, is_silent, loudness, probe, read_audio, windows
@@ -90,6 +93,46 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
         same = signal[round(start * rate) : round(end * rate)]
         assert len(part) == len(same)
         assert np.corrcoef(part, same)[0, 1] > 0.99  # AAC fills bands with noise of its own
+
+
+def grown(data, boxes, at, new, old=0):
+    """`old` bytes of a container replaced by others, and the boxes around them made to fit."""
+    for name in boxes:
+        first = data.index(name) - 4
+        (length,) = struct.unpack_from(">I", data, first)
+        data = data[:first] + struct.pack(">I", length + len(new) - old) + data[first + 4 :]
+    return data[:at] + new + data[at + old :]
+
+
+def test_a_recording_with_a_cover_is_read_as_without(tmp_path):
+    cover = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(cover, "PNG")
+    box = struct.pack(">I4sII", 16 + len(cover.getvalue()), b"data", 14, 0) + cover.getvalue()
+    for name in (b"covr", b"ilst", b"meta", b"udta"):
+        if name == b"meta":
+            box = struct.pack(">4xI4s8x4s13x", 33, b"hdlr", b"mdir") + box
+        box = struct.pack(">I4s", 8 + len(box), name) + box
+    data = m4a(tone(), RATE)
+    path = tmp_path / "a.m4a"
+    path.write_bytes(data)
+    bare, _ = read_audio(path)
+    path.write_bytes(grown(data, [b"moov"], data.index(b"mvhd") - 4, box))
+    with av.open(str(path)) as file:
+        assert len(file.streams.video) == 1
+    np.testing.assert_array_equal(read_audio(path)[0], bare)
+
+
+def test_a_recording_cut_together_is_heard_as_it_was_cut(tmp_path):
+    noise = np.random.default_rng(0).uniform(-0.9, 0.9, RATE).astype("f")
+    data = m4a(noise, RATE, "alac")
+    parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)  # ms, sample, speed
+    at = data.index(b"elst") + 8
+    path = tmp_path / "a.m4a"
+    path.write_bytes(grown(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16))
+    signal, _ = read_audio(path)
+    np.testing.assert_allclose(signal, noise[: RATE * 3 // 4], atol=4e-5)
+    part, _ = read_audio(path, start=0.45, end=0.6)
+    np.testing.assert_array_equal(part, signal[7200:9600])
 
 
 def test_quicktimes_container_is_read_too(tmp_path):
@@ -279,12 +322,12 @@ class TestBadFiles:
     @pytest.mark.parametrize(
         ("name", "at", "layout", "value", "reason"),
         [
-            ("dref", 20, ">I", 0, "in another file"),  # "url ", not of its own
-            ("stsz", 12, ">I", 2**32 - 1, "damaged or truncated"),
-            ("stsc", 12, ">I", 2**31, "damaged or truncated"),
-            ("stco", 12, ">I", 2**31, "beyond its end"),
-            ("mvhd", 16, ">I", 0, "damaged or truncated"),
-            ("stsd", 16, ">I", 0x61632D33, "'ac-3' in an MP4 container is not read"),
+            ("stsz", 12, ">I", 2**31, "its tables claim 2147483648 packets"),
+            ("stts", 8, ">I", 2**31, "its tables claim"),
+            ("stco", 8, ">I", 2**31, "its tables claim"),
+            ("elst", 8, ">I", 2**31, "its tables claim"),
+            ("stsc", 8, ">I", 2**31, "damaged or truncated"),
+            ("esds", 21, ">B", 0x6B, "mp3.* in an MP4 container is not read"),
             ("moov", 4, ">I", 0, "holds no sound"),
         ],
     )
@@ -295,14 +338,60 @@ class TestBadFiles:
         path.write_bytes(data)
         self.refused(path, reason)
 
-    def test_a_container_that_makes_hours_of_one_packet(self, tmp_path):
-        data = bytearray(m4a(tone(), RATE))
-        stsz, stsc = data.index(b"stsz"), data.index(b"stsc")
-        data[stsz + 8 : stsz + 16] = struct.pack(">II", 1, 4_000_000)  # of one byte each
-        data[stsc + 16 : stsc + 20] = struct.pack(">I", 4_000_000)
+    @pytest.mark.parametrize(
+        ("tables", "edits"),
+        [
+            ({"stsz": (1, 2**25), "stsc": (1, 1, 2**25, 1)}, 1),  # packets of one byte
+            ({"stts": (1, 17, 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # of one sample
+            ({"stts": (1, 17, 2**32 - 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # taken for one
+            ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # each heard again and again
+        ],
+    )
+    def test_a_container_that_makes_hours_of_one_packet(self, tmp_path, tables, edits):
+        data = m4a(tone(), RATE)
+        for name, numbers in tables.items():
+            at = data.index(name.encode()) + 8
+            data = (
+                data[:at]
+                + struct.pack(f">{len(numbers)}I", *numbers)
+                + data[at + 4 * len(numbers) :]
+            )
+        at = data.index(b"elst") + 8
+        data = data[:at] + struct.pack(">I", edits) + data[at + 4 :]
         path = tmp_path / "a.m4a"
         path.write_bytes(data)
-        self.refused(path, "damaged or truncated")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.refused(path, "damaged or truncated|packed tables")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
+
+    def test_packed_tables_and_an_index_of_fragments(self, tmp_path):
+        path = tmp_path / "a.m4a"
+        for name in (b"cmov", b"sidx", b"trex"):
+            path.write_bytes(m4a(tone(), RATE) + struct.pack(">I4sI4s", 16, b"udta", 8, name))
+            self.refused(path, "packed tables")
+
+    def test_a_container_whose_samples_are_in_another_file(self, tmp_path):
+        """FFmpeg, where it may, reads the other file; here it may not."""
+        noise = np.random.default_rng(0).uniform(-0.9, 0.9, (2, RATE)).astype("f")
+        own, other = (m4a(signal, RATE, "alac") for signal in noise)  # too noisy to pack: one size
+        (tmp_path / "other").write_bytes(other)
+        name = str(tmp_path / "other").encode()
+        tail = struct.pack(">HH", 2, len(name)) + name + b"\0" * (len(name) % 2)
+        alias = bytes(4 + 10 + 28 + 12 + 64 + 16 + 4 + 16) + tail + struct.pack(">HH", 0xFFFF, 0)
+        alias += bytes(max(0, 160 - len(alias)))
+        entry = struct.pack(">I4s", 8 + len(alias), b"alis") + alias
+        at = own.index(b"dref") - 4
+        (old,) = struct.unpack_from(">I", own, at)
+        new = struct.pack(">I4sII", 16 + len(entry), b"dref", 0, 1) + entry
+        path = tmp_path / "a.m4a"
+        boxes = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
+        path.write_bytes(grown(own, boxes, at, new, old))
+        options = {"enable_drefs": "1", "use_absolute_path": "1"}
+        with av.open(str(path), options=options) as file:
+            first = next(file.decode(audio=0)).to_ndarray()
+        with av.open(str(tmp_path / "other")) as file:
+            np.testing.assert_array_equal(first, next(file.decode(audio=0)).to_ndarray())
+        self.refused(path, "holds no sound")
 
     def test_a_container_in_fragments(self, tmp_path):
         path = tmp_path / "a.m4a"

@@ -343,7 +343,7 @@ def test_sets_travel_with_the_settings_and_older_settings_have_none():
     assert (inside == model.sets.predict(p)).all()
     assert inside[np.arange(500), labels].mean() > 0.86
     assert fitted().sets is None
-    del settings["sets"], settings["threshold"]["target"]
+    del settings["sets"], settings["threshold"]["target"], settings["threshold"]["target_coverage"]
     assert Confidence.from_dict(settings, model.arrays()).sets is None
 
 
