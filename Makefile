@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SIDE_BY_SIDE := -n auto --dist loadfile
 
 .PHONY: demo test test-fast quality bench bench-fuzz notebooks app clean
 .DEFAULT_GOAL := demo
@@ -12,18 +13,19 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,gw,cluster,onnx]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --compile-bytecode -e '.[dev,gw,cluster,onnx]'
 	@touch $@
 
 demo: $(READY)
 	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 --lr-mult 3 \
 	  --calibration 0.2 --out runs/glitches --overwrite
 
+# A process for each core; the tests of a file share its models and servers in one of them.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations 10
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 quality: $(READY)
 	$(BIN)/ruff check .

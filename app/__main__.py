@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from datasets.errors import SecondhandError
-from learners import _command
+from learners import console
 
 DEMO = (
     "--data demo:digits --size 64 --epochs 1 --freeze-epochs 1 --bs 32 --lr 8e-3 --no-flip "
@@ -80,7 +80,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         "--keep", type=float, default=30.0, help="minutes that an uploaded file is kept"
     )
     settings = parser.parse_args(argv)
-    _command.log_to_terminal()
+    console.log_to_terminal()
     from app.server import serve
     from app.serving import Limits, load
 
@@ -177,4 +177,4 @@ def _wait(ended: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    _command.run(main)
+    console.run(main)

@@ -15,8 +15,7 @@ from datasets.drawings import Item as Source
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:
-    from learners.prediction import Prediction
-from learners.prediction import Predictor
+    from learners.prediction import Prediction, Predictor
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())

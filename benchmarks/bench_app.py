@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-import learners._command  # noqa: E402, F401  (as the command does: waiting threads sleep)
+import learners.console  # noqa: E402, F401  (as the command does: waiting threads sleep)
 from benchmarks._demo import demo_files, demo_run  # noqa: E402
 from benchmarks._record import parse  # noqa: E402
 

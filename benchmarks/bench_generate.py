@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import learners._command  # noqa: F401  (as the commands do: waiting threads sleep)
+import learners.console  # noqa: F401  (as the commands do: waiting threads sleep)
 
 # isort: split
 import torch

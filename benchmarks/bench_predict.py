@@ -18,7 +18,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import learners._command  # noqa: F401  (as the command does: waiting threads sleep)
+import learners.console  # noqa: F401  (as the command does: waiting threads sleep)
 from benchmarks._record import parse, record, spread
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from datasets.config_file import config_action
-from learners import _command
+from learners import console
 from learners.config import ScoreName
 from learners.flags import check_once
 
@@ -42,21 +42,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="kind of the files; what the model judges",
     )
     answers = parser.add_argument_group("answers")
-    _command.add_threshold_flag(answers)
+    console.add_threshold_flag(answers)
     answers.add_argument(
         "--score",
         type=ScoreName | None,
         default=None,
         help="what tells known files from strangers; the model's own if not given",
     )
-    _command.add_speed_flags(parser)
+    console.add_speed_flags(parser)
     run = parser.add_argument_group("run")
     run.add_argument("--out", type=str, default="report", help="folder of the report")
     run.add_argument("--overwrite", action="store_true", help="replace an older report there")
     check_once(argv)
     settings = parser.parse_args(argv)
 
-    _command.log_to_terminal()
+    console.log_to_terminal()
     from learners.runs import evaluate
 
     words = sys.argv[1:] if argv is None else argv
@@ -89,4 +89,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    _command.run(main)
+    console.run(main)

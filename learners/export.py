@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.errors import SecondhandError
-from learners import _command
+from learners import console
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     settings = parser.parse_args(argv)
 
-    _command.log_to_terminal()
+    console.log_to_terminal()
     model = Path(settings.model)
     stem = settings.out or model.resolve()
     endings = [".onnx"] if settings.onnx or not settings.torch else []
@@ -61,4 +61,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    _command.run(main)
+    console.run(main)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
-from learners import _command, distributed
+from learners import console, distributed
 from learners.config import FINETUNE
 from learners.flags import make_parser, parse
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         FINETUNE,
     )
     settings = parse(parser, argv, FINETUNE)
-    _command.log_to_terminal()
+    console.log_to_terminal()
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
     if (folder := settings[-1].resume) is not None:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with distributed.joined(speed.device), shared_folder(data.data, run_settings) as folder:
         write_config(folder, settings, command)
-        _command.log_to_terminal(folder / "log.txt")
+        console.log_to_terminal(folder / "log.txt")
         result = run(folder, *settings, command=command)
     if not distributed.is_first():
         return 0
@@ -72,14 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _where(folder: Path) -> str:
     model = folder / "model"
-    answers = _command.command_line("learners.predict", model)
+    answers = console.command_line("learners.predict", model)
     return f"model   {model}\nreport  {folder}/report/index.html\nanswers {answers} FILE..."
 
 
 def _cross_validate(settings: Sequence[Any], command: str) -> int:
     from learners.runs import cross_validate
 
-    result = cross_validate(settings, command=command, log_to=_command.log_to_terminal)
+    result = cross_validate(settings, command=command, log_to=console.log_to_terminal)
     shown = [name for name in result.table if name == "fold" or name in SHOWN]
     if len(shown) > 1:
         table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))
@@ -90,4 +90,4 @@ def _cross_validate(settings: Sequence[Any], command: str) -> int:
 
 
 if __name__ == "__main__":
-    _command.run(main)
+    console.run(main)

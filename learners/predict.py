@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
-from learners import _command
+from learners import console
 
 if TYPE_CHECKING:
-    from learners.prediction import Prediction
-from learners.prediction import Predictor
+    from learners.prediction import Prediction, Predictor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
     )
     answers.add_argument("--top", type=int, default=3, help="best classes listed")
-    _command.add_threshold_flag(answers)
+    console.add_threshold_flag(answers)
     answers.add_argument(
         "--at",
         type=float | None,
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
-    speed = _command.add_speed_flags(parser)
+    speed = console.add_speed_flags(parser)
     speed.add_argument(
         "--engine",
         type=Literal["torch", "onnx"],
@@ -77,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     settings = parser.parse_args(argv)
 
-    _command.log_to_terminal()
+    console.log_to_terminal()
     from learners.prediction import BAD_FILE, NO_MOMENT, UNANSWERED, Predictor, check_moment
 
     predictor = Predictor(
@@ -210,4 +209,4 @@ def _plain(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    _command.run(main)
+    console.run(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 from learners.machine import let_waiting_threads_sleep
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Tests side by side have a core each; so do the programs that they start.
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

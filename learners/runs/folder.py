@@ -20,8 +20,8 @@ import pandas as pd
 from datasets.errors import SecondhandError
 from datasets.tables import ItemTable
 from learners import distributed
-from learners._command import command_line
 from learners.config import RunSettings
+from learners.console import command_line
 from learners.files import shared_provenance, write_beside
 from learners.machine import surroundings
 from learners.prediction import cell

@@ -1,4 +1,4 @@
-"""Imports run one way, files stay short, help is light, our name hides nobody's package."""
+"""Imports run one way and through fronts, rooms stay small, help is light, our name hides nobody's package."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import resource
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,11 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ("app", "learners", "datasets")
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
+#: Files in a room, and lines in a file: what a reader takes in at once.
+MOST_FILES, MOST_LINES = 15, 450
+#: Written out to be read file by file: it has no front.
+SCRATCH = "learners.scratch"
 HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
 
 
@@ -29,7 +35,9 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
-            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            files = {f"{module}.{alias.name}" for alias in node.names}
+            # What is taken from a package may be a file of it: then the package itself is not meant.
+            found |= files & MODULES or {module}
     return {name for name in found if name.split(".")[0] in LAYERS}
 
 
@@ -49,9 +57,37 @@ def test_no_file_is_in_a_circle() -> None:
     assert not edges, f"in circles, or above one: {sorted(edges)}"
 
 
+def room_of(module: str) -> str:
+    """The package that a module is in, if that is a room: ``learners.model`` of its ``bundle``."""
+    room = ".".join(module.split(".")[:2])
+    return room if (ROOT / room.replace(".", "/") / "__init__.py").is_file() else ""
+
+
+def test_a_room_shows_its_files_on_one_screen() -> None:
+    rooms: dict[Path, int] = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    assert {str(room): count for room, count in rooms.items() if count > MOST_FILES} == {}
+
+
+def test_a_file_is_one_thought() -> None:
+    lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in NAMES}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_is_read_in_one_sitting(name: str) -> None:
-    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 400
+def test_a_room_is_entered_by_its_front(name: str) -> None:
+    """Its front is what ``__init__`` exports; its files, and names with an underscore, are its own."""
+    path = ROOT / name
+    here = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    wrong = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or not node.module or node.level:
+            continue
+        if (room := room_of(node.module)) in ("", here, SCRATCH):
+            continue
+        private = [alias.name for alias in node.names if alias.name.startswith("_")]
+        if node.module != room or private:
+            wrong.add(f"{node.module}: {', '.join(private) or 'behind the front'}")
+    assert not wrong
 
 
 def python(code: str, *words: str) -> str:

@@ -27,7 +27,7 @@ from datasets.drawings.pictures import PictureCache
 from datasets.errors import SecondhandError
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
-from learners import _command
+from learners import console
 from learners.config import RunSettings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     full = Stop(7, what=lambda: fill(disk, leave))
     with pytest.raises(SystemExit) as end:
-        _command.run(lambda: with_callback(monkeypatch, full, words))
+        console.run(lambda: with_callback(monkeypatch, full, words))
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert f"go on with: {go_on(out)}" in said
@@ -108,7 +108,7 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
     real = run.save_bundle
     monkeypatch.setattr(run, "save_bundle", lambda *given: fill(disk, 1 << 20) and real(*given))
     with pytest.raises(SystemExit) as end:
-        _command.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
+        console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
     assert end.value.code == 1
     assert f"error: {out}/model: No space left on device" in capsys.readouterr().err
     assert not list(out.glob(".model*"))
@@ -138,7 +138,7 @@ def test_an_output_that_may_not_be_written(pictures, disk, capsys):
     (disk / "mine").write_text("years of work")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(SystemExit) as end:
-        _command.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(disk / "run")]))
+        console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(disk / "run")]))
     assert end.value.code == 1
     assert (
         f"error: {disk}/run: Read-only file system; choose another --out" in capsys.readouterr().err
@@ -303,14 +303,14 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
 
 SIGNALLED = """
 import os, sys
-from learners import _command, finetune
+from learners import console, finetune
 from learners.model import bundle
 real, number = bundle.save_file, int(sys.argv.pop(1))
 def save_file(*given, **named):
     real(*given, **named)
     os.kill(os.getpid(), number)
 bundle.save_file = save_file
-_command.run(finetune.main)
+console.run(finetune.main)
 """
 
 

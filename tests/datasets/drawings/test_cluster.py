@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from datasets.drawings import chunks as _chunks
+from datasets.drawings import cluster as _cluster
 from datasets.drawings.cluster import Cluster, connect
 from datasets.drawings.pictures import PictureCache
 from datasets.errors import SecondhandError
@@ -76,7 +76,7 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
 
 
 def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
-    monkeypatch.setattr(_chunks.Kind, "packed", seen_here(_chunks.Kind.packed))
+    monkeypatch.setattr(_cluster.Kind, "packed", seen_here(_cluster.Kind.packed))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
         list(here.spread(chunks.halves, [[2]], None, path_of=chunks.path_of))
 
@@ -86,7 +86,7 @@ def seen_here(packed):
 
     def changed(kind, chunk, number):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_chunks, "exists", lambda path: True)
+            patch.setattr(_cluster, "exists", lambda path: True)
             return packed(kind, chunk, number)
 
     return changed

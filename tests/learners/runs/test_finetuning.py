@@ -22,8 +22,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
-from learners._command import command_line
 from learners.config import RunSettings
+from learners.console import command_line
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.machine import threads_kept
