@@ -93,8 +93,8 @@ def _learner(settings: argparse.Namespace) -> Any:
 
     from datasets.drawings.decoded import DecodedPictures, Prepared, keep
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from learners.config import TrainSettings
     from learners.machine import keep_memory
+    from learners.settings import TrainSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner
     from learners.training.speed import resolve_precision

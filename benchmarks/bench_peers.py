@@ -48,8 +48,8 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
 
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from datasets.tables.table import load_table
-    from learners.config import TrainSettings
     from learners.networks.backbones import NetworkSpec, build
+    from learners.settings import TrainSettings
     from learners.training.learner import make_learner
 
     table = load_table(str(settings.folder))

@@ -9,8 +9,8 @@ from typing import Literal
 
 from datasets.config_file import config_action
 from learners import console
-from learners.config import ScoreName
 from learners.flags import check_once
+from learners.settings import ScoreName
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,12 +6,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from datasets.errors import SecondhandError
 from learners import console, distributed
-from learners.config import FINETUNE
 from learners.flags import make_parser, parse
+from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = (
@@ -29,13 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "learners.finetune",
         "Fine-tune a pretrained backbone on labelled files. Writes a run folder: the model, a "
         "report, the answers for what was held out.",
-        FINETUNE,
     )
-    settings = parse(parser, argv, FINETUNE)
+    settings = parse(parser, argv)
     console.log_to_terminal()
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "learners.finetune", *words])
-    if (folder := settings[-1].resume) is not None:
+    if (folder := settings.run.resume) is not None:
         from learners.runs import command_of, is_finished, settings_of
 
         settings = settings_of(folder, parser, argv)
@@ -44,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if distributed.is_first():
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
-    data, speed, run_settings = settings[0], settings[5], settings[-1]
+    data = settings.data
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
@@ -54,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _cross_validate(settings, command)
     from learners.runs import go_on, run, shared_folder, write_config
 
-    with distributed.joined(speed.device), shared_folder(data.data, run_settings) as folder:
+    with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
         write_config(folder, settings, command)
         console.log_to_terminal(folder / "log.txt")
-        result = run(folder, *settings, command=command)
+        result = run(folder, settings, command=command)
     if not distributed.is_first():
         return 0
     print()
@@ -76,7 +74,7 @@ def _where(folder: Path) -> str:
     return f"model   {model}\nreport  {folder}/report/index.html\nanswers {answers} FILE..."
 
 
-def _cross_validate(settings: Sequence[Any], command: str) -> int:
+def _cross_validate(settings: Settings, command: str) -> int:
     from learners.runs import cross_validate
 
     result = cross_validate(settings, command=command, log_to=console.log_to_terminal)

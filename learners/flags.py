@@ -1,4 +1,4 @@
-"""How settings are read: flags, YAML files and presets into the dataclasses of `learners.config`.
+"""How settings are read: flags, YAML files and presets into `learners.settings.Settings`.
 
 A value comes from, in rising order of weight: the dataclass's default, ``--preset``, ``--config
 file.yaml``, a flag.
@@ -17,31 +17,30 @@ import yaml
 
 from datasets.config_file import check_names, config_action, read_settings
 from datasets.errors import SecondhandError
+from learners.settings import Settings, flag
 
 PRESETS = Path(__file__).parent / "presets"
 #: Settings that are no more, but stand in the files of earlier runs: read, and without effect.
 RETIRED = ("speed",)
 
 
-def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
-    """A jsonargparse parser with one group of flags for each dataclass."""
+def make_parser(prog: str, description: str) -> Any:
+    """A jsonargparse parser with one group of flags for each section of `Settings`."""
     import jsonargparse
 
     parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
-    if len(groups) > 1:
-        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
-        # For the help alone: what it stands for is read as a file, and printed as its values.
-        parser.add_argument(
-            "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
-        )
-        for name in RETIRED:
-            parser.add_argument(f"--{name}", type=Any, help=argparse.SUPPRESS)
-    for group in groups:
-        section = parser.add_argument_group(group.__doc__ or "")
-        hints = get_type_hints(group)
-        for item in dataclasses.fields(group):
-            flag = "--" + item.name.replace("_", "-")
+    names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
+    # For the help alone: what it stands for is read as a file, and printed as its values.
+    parser.add_argument(
+        "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
+    )
+    for name in RETIRED:
+        parser.add_argument(flag(name), type=Any, help=argparse.SUPPRESS)
+    for section in get_type_hints(Settings).values():
+        group = parser.add_argument_group(section.__doc__ or "")
+        hints = get_type_hints(section)
+        for item in dataclasses.fields(section):
             keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
             if hints[item.name] in (bool, bool | None):
                 keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
@@ -49,18 +48,15 @@ def make_parser(prog: str, description: str, groups: Sequence[type]) -> Any:
                 keywords["type"] = item.metadata["read"] or hints[item.name]
                 if item.metadata["bare"] is not None:
                     keywords |= {"nargs": "?", "const": item.metadata["bare"]}
-            section.add_argument(flag, **keywords)
+            group.add_argument(flag(item.name), **keywords)
     return parser
 
 
-def parse(parser: Any, argv: Sequence[str] | None, groups: Sequence[type]) -> list[Any]:
-    """The dataclasses, filled. Wrong flags and values end with exit status 2 and a message."""
+def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
+    """The settings. Wrong flags and values end with exit status 2 and a message."""
     check_once(argv)
     namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
-    return [
-        group(**{item.name: getattr(namespace, item.name) for item in dataclasses.fields(group)})
-        for group in groups
-    ]
+    return Settings().but(**{name: getattr(namespace, name) for name in Settings().flat()})
 
 
 def check_once(argv: Sequence[str] | None) -> None:
@@ -69,11 +65,11 @@ def check_once(argv: Sequence[str] | None) -> None:
     Of other flags the last one counts, as in most commands: a script adds what it wants otherwise.
     """
     words = sys.argv[1:] if argv is None else argv
-    for flag in ("--data", "--unknown"):
-        said = sum(word.partition("=")[0] == flag for word in words)
+    for once in ("--data", "--unknown"):
+        said = sum(word.partition("=")[0] == once for word in words)
         if said > 1:
             raise SecondhandError(
-                f"{flag} is given {said} times: name one folder or table; a CSV with the columns "
+                f"{once} is given {said} times: name one folder or table; a CSV with the columns "
                 "path,label holds files of many folders"
             )
 
@@ -85,19 +81,18 @@ def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     return {n: value for n, value in vars(namespace).items() if n not in ("config", *RETIRED)}
 
 
-def check_keys(file: Path, groups: Sequence[type]) -> None:
+def check_keys(file: Path) -> None:
     """Raise SecondhandError that names all keys of a YAML file that are no settings."""
-    known = [item.name for group in groups for item in dataclasses.fields(group)]
-    check_names(file, read_settings(file), known)
+    check_names(file, read_settings(file), list(Settings().flat()))
 
 
-def dump(settings: Sequence[Any]) -> str:
+def dump(settings: Settings) -> str:
     """The settings as YAML that ``--config`` reads back."""
-    content: dict[str, Any] = {}
-    for group in settings:
-        for key, value in dataclasses.asdict(group).items():
-            if key != "resume":
-                content[key] = str(value) if isinstance(value, Path) else value
+    content = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in settings.flat().items()
+        if key != "resume"
+    }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 

@@ -38,13 +38,13 @@ from PIL import Image
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.tables.splits import assign_splits
 from datasets.tables.table import load_table
-from learners.config import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import figures
 from learners.evaluation.held_out import answer, calibrate
 from learners.machine import keep_memory
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
+from learners.settings import ConfidenceSettings, TrainSettings
 from learners.training.callbacks import Ema
 from learners.training.learner import find_lr, fine_tune, make_learner
 

@@ -122,12 +122,11 @@ class Openings:
         assert all(isinstance(label, str) and label for label in table.classes)
 
     def settings(self, path: Path) -> None:
-        from learners.config import FINETUNE
         from learners.flags import make_parser, parse
 
-        parser = make_parser("learners.finetune", "words", FINETUNE)
-        groups = parse(parser, ["--config", str(path)], FINETUNE)
-        assert type(groups[3].epochs) is int
+        parser = make_parser("learners.finetune", "words")
+        settings = parse(parser, ["--config", str(path)])
+        assert type(settings.train.epochs) is int
 
     def predicted(self, kind: str, path: Path) -> None:
         (answer,) = self.predictors[kind].predict([path], workers=1)

@@ -13,9 +13,9 @@ from datasets.drawings import Item as Source
 from datasets.drawings import items
 from datasets.tables import ItemTable
 from learners.confidence import Confidence, Items, known_labels
-from learners.config import ConfidenceSettings, TrainSettings
 from learners.model import Bundle
 from learners.prediction import Floats, Prediction, Predictor, stacked
+from learners.settings import ConfidenceSettings, TrainSettings
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from learners.model.bundle import (
     CONFIG,
-    MAX_OVERLAP,
     Bundle,
     load_bundle,
     read_confidence,
@@ -13,7 +12,6 @@ from learners.model.views import PLAIN, View, look_and_average, views_for
 
 __all__ = [
     "CONFIG",
-    "MAX_OVERLAP",
     "PLAIN",
     "Bundle",
     "View",

@@ -48,10 +48,10 @@ from learners.model.tensors import (
 )
 from learners.model.views import PLAIN, View, read_views
 from learners.networks import Network, NetworkSpec, build
+from learners.settings import MAX_OVERLAP
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2
-MAX_OVERLAP = 0.95  # of windows; twenty of them hear each moment
 CONFIG, WEIGHTS, REFERENCE, CARD = (
     "config.json",
     "model.safetensors",

@@ -1,7 +1,6 @@
 """A backbone's name -> body, head and preprocessing, as plain torch (timm, torchvision, embedded, by hand)."""
 
 from learners.networks.backbones import (
-    MAX_MEMBERS,
     ConcatPool,
     Ensemble,
     Network,
@@ -17,7 +16,6 @@ from learners.networks.backbones import (
 )
 
 __all__ = [
-    "MAX_MEMBERS",
     "ConcatPool",
     "Ensemble",
     "Network",

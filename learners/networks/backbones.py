@@ -32,9 +32,9 @@ from learners.networks.bodies import (
     torchvision_weights,
 )
 from learners.networks.by_hand import digits_preprocessing, scratch_arch
+from learners.settings import MAX_MEMBERS
 
 HEADS = ("concat", "linear", "cosine")
-MAX_MEMBERS = 16
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import pandas as pd
 from datasets.errors import SecondhandError
 from datasets.tables import ItemTable
 from learners import distributed
-from learners.config import RunSettings
 from learners.console import command_line
 from learners.files import shared_provenance, write_beside
 from learners.machine import surroundings
@@ -28,12 +27,13 @@ from learners.prediction import cell
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress
+from learners.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
+def run_folder(settings: Settings) -> Iterator[Path]:
     """The run folder, made and locked; for ``--overwrite`` the old one is set aside until the new
     is whole; for ``--resume`` it is the one that is there.
 
@@ -45,11 +45,11 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
     SecondhandError : it exists and ``--overwrite`` was not given; it is no run; or another process
         is at work in it.
     """
-    folder = settings.out or _unused_name(data)
+    folder = settings.run.out or _unused_name(settings.data.data)
     old = folder.with_name(f".{folder.name}.old")
-    going_on = settings.resume is not None
+    going_on = settings.run.resume is not None
     if not going_on and folder.exists() and not (folder.is_dir() and is_empty(folder)):
-        if not settings.overwrite:
+        if not settings.run.overwrite:
             raise SecondhandError(
                 f"--out {folder}: is there already; choose another, or give --overwrite"
             )
@@ -85,13 +85,13 @@ def run_folder(data: str, settings: RunSettings) -> Iterator[Path]:
 
 
 @contextmanager
-def shared_folder(data: str, settings: RunSettings) -> Iterator[Path]:
+def shared_folder(settings: Settings) -> Iterator[Path]:
     """`run_folder`, which of several processes the first alone has to itself."""
 
     def remedy() -> str:
         return f"go on with: {go_on(folder)}" if has_progress(folder) else "begin it again"
 
-    with run_folder(data, settings) if distributed.is_first() else nullcontext(Path()) as made:
+    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as made:
         folder = distributed.share(made)
         with distributed.together_or_not_at_all(remedy):
             yield folder

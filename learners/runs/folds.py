@@ -21,7 +21,6 @@ import yaml
 
 from datasets.errors import SecondhandError
 from datasets.tables import assign_folds, fold_names
-from learners.config import FREE, DataSettings, RunSettings, SignalSettings, TrainSettings
 from learners.files import write_beside
 from learners.flags import dump
 from learners.model import load_bundle
@@ -31,6 +30,7 @@ from learners.runs.folder import is_empty, run_folder, run_name
 from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
+from learners.settings import FREE, Settings
 from learners.training import load_grouped, split
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Folds:
 
 
 def cross_validate(
-    settings: Sequence[Any],
+    settings: Settings,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
@@ -65,7 +65,6 @@ def cross_validate(
 
     Parameters
     ----------
-    settings : the dataclasses of `learners.config.FINETUNE`, in that order.
     log_to : called with the log file of what is about to begin.
 
     Raises
@@ -73,13 +72,13 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or finished folds are there that were made with
         other settings or of other data.
     """
-    data, signal, train, wanted = (settings[n] for n in (0, 1, 3, -1))
-    items = _plan(data, signal, train)
+    items = _plan(settings)
     names = fold_names(items["fold"])
-    folder = wanted.out or Path("runs") / f"{run_name(data.data)}-cv"
+    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.data)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
-    every = {name: _of_fold(settings, name, each[name]) for name in names}
-    _check_place(folder, overwrite=wanted.overwrite)
+    # The settings of the run that tests one fold; it can be repeated alone with them.
+    every = {n: settings.but(fold=n, out=each[n], overwrite=False) for n in names}
+    _check_place(folder, overwrite=settings.run.overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         done = _prepare(folder, each, settings, items)
@@ -90,13 +89,13 @@ def cross_validate(
 
 def _train(
     folder: Path,
-    every: Mapping[str, list[Any]],
+    every: Mapping[str, Settings],
     done: dict[str, dict[str, float]],
     command: str,
     log_to: Callable[[Path], object],
 ) -> Folds:
     """Train the folds that are not done."""
-    names, each = list(every), {name: settings[-1].out for name, settings in every.items()}
+    names, each = list(every), {name: Path(one.run.out or "") for name, one in every.items()}
     result = _write(folder, names, each, done)
     try:
         for name in names:
@@ -105,15 +104,15 @@ def _train(
                 log.info("fold %s is finished: kept", name)
                 continue
             log.info("fold %s, %d of %d", name, names.index(name) + 1, len(names))
-            data, *others, last = every[name]
+            settings = every[name]
             if has_progress(each[name]):
-                last = replace(last, resume=each[name])
+                settings = settings.but(resume=each[name])
             else:
                 shutil.rmtree(each[name], ignore_errors=True)
-            with run_folder(data.data, last) as inside:
-                write_config(inside, every[name], command)
+            with run_folder(settings) as inside:
+                write_config(inside, settings, command)
                 log_to(inside / "log.txt")
-                reached = run(inside, *[data, *others, last], command=command)
+                reached = run(inside, settings, command=command)
             if reached.interrupted:
                 raise KeyboardInterrupt
             done[name] = _figures(inside, reached.metrics)
@@ -148,15 +147,16 @@ def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     return joined.rename_axis("fold").reset_index()
 
 
-def _plan(data: DataSettings, signal: SignalSettings, train: TrainSettings) -> pd.DataFrame:
+def _plan(settings: Settings) -> pd.DataFrame:
     """Each item's fold. Raises SecondhandError if any fold could not be trained."""
-    frame = load_grouped(data, signal).frame
+    data, seed = settings.data, settings.train.seed
+    frame = load_grouped(data, settings.signal).frame
     assert data.cv is not None
     # Refuses data that bring a split of their own, before their folds are looked for.
-    frame["fold"] = assign_folds(frame, data.cv, seed=train.seed)
+    frame["fold"] = assign_folds(frame, data.cv, seed=seed)
     for name in fold_names(frame["fold"]):
         try:
-            split(frame, replace(data, fold=name), train.seed)
+            split(frame, replace(data, fold=name), seed)
         except SecondhandError as error:
             raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
     return frame[["path", "label", "group", "fold", "start", "end", "gps"]]
@@ -172,13 +172,6 @@ def _file_names(names: Sequence[str]) -> dict[str, str]:
             count += 1
         safe[name] = plain if count == 1 else f"{plain}-{count}"
     return safe
-
-
-def _of_fold(settings: Sequence[Any], name: str, folder: Path) -> list[Any]:
-    """The settings of the run that tests one fold; it can be repeated alone with them."""
-    data, *others, last = settings
-    assert isinstance(last, RunSettings)
-    return [replace(data, fold=name), *others, replace(last, out=folder, overwrite=False)]
 
 
 def _check_place(folder: Path, *, overwrite: bool) -> None:
@@ -200,13 +193,13 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
 def _prepare(
     folder: Path,
     each: Mapping[str, Path],
-    settings: Sequence[Any],
+    settings: Settings,
     items: pd.DataFrame,
 ) -> dict[str, dict[str, float]]:
     """The folder, made or taken up again. Returns the figures of the folds that are finished."""
     begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, each.values()))
     done: dict[str, dict[str, float]] = {}
-    if begun and not settings[-1].overwrite:
+    if begun and not settings.run.overwrite:
         _check_same(folder, settings, items)
         for name, inside in each.items():
             if (inside / DONE).is_file():
@@ -225,7 +218,7 @@ def _prepare(
     return done
 
 
-def _check_same(folder: Path, settings: Sequence[Any], items: pd.DataFrame) -> None:
+def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
     """Raise SecondhandError where the finished folds are not what these settings would make."""
     remedy = "repeat those, choose another --out, or give --overwrite"
     then = yaml.safe_load((folder / "config.yaml").read_text())

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import pandas as pd
 
 from datasets.errors import SecondhandError
 from learners import distributed
-from learners.config import FINETUNE, FREE
 from learners.files import write_beside
 from learners.flags import dump, given, parse
+from learners.settings import FREE, Settings, flag
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ FINISHED = "checkpoint/finished.json"
 _EDGE = 16384  # bytes
 
 
-def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[Any]:
+def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:
     """The run's own settings, with what may be said anew beside ``--resume``.
 
     Raises
@@ -39,34 +38,23 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> list[A
             f"--resume {folder}: no run folder (no config.yaml), or its run was ended before it "
             "began: give the command that began it"
         )
-    settings = parse(parser, ["--config", str(config)], FINETUNE)
-    then = _flat(settings)
+    settings = parse(parser, ["--config", str(config)])
+    then = settings.flat()
     changes = {**given(parser, argv)}
     if changes.get("out") == folder:
         del changes["out"]
     changes.pop("resume")
-    anew = _flat(_with(settings, changes))
+    anew = settings.but(**changes).flat()
     other = [name for name in changes if anew[name] != then[name] and name not in FREE]
     other += [name for name in ("out", "overwrite") if changes.get(name)]
     if other:
-        named = " ".join(f"--{name.replace('_', '-')}" for name in dict.fromkeys(other))
+        named = " ".join(flag(name) for name in dict.fromkeys(other))
         raise SecondhandError(
             f"--resume {folder}: not with {named}, which would make another run of it. Leave that "
             f"out, or begin another: --config {config} --out OTHER {named} …"
         )
     changes |= {"out": folder, "overwrite": False, "resume": folder}
-    return _with(settings, changes)
-
-
-def _with(settings: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
-    return [
-        replace(group, **{f.name: changes[f.name] for f in fields(group) if f.name in changes})
-        for group in settings
-    ]
-
-
-def _flat(settings: Sequence[Any]) -> dict[str, Any]:
-    return {item.name: getattr(group, item.name) for group in settings for item in fields(group)}
+    return settings.but(**changes)
 
 
 def command_of(folder: Path) -> str:
@@ -75,7 +63,7 @@ def command_of(folder: Path) -> str:
     return first[2:] if first.startswith("# ") else ""
 
 
-def write_config(folder: Path, settings: Sequence[Any], command: str) -> None:
+def write_config(folder: Path, settings: Settings, command: str) -> None:
     """``config.yaml``, which `settings_of` and ``--config`` read."""
     if not distributed.is_first():
         return

@@ -37,7 +37,7 @@ from datasets.tables import (
     remarks,
     summary,
 )
-from learners.config import DataSettings, SignalSettings
+from learners.settings import DataSettings, SignalSettings
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from learners.config import TrainSettings
 from learners.networks import ConcatPool, parameter_groups
+from learners.settings import TrainSettings
 from learners.training.callbacks import AloneInBatch, PlainLoss
 from learners.training.frozen import frozen_features
 from learners.training.randomness import undisturbed_randomness

@@ -30,14 +30,6 @@ from datasets.loaders import (
 )
 from datasets.pictures import Preprocessing
 from learners import distributed
-from learners.config import (
-    AugmentSettings,
-    NetworkSettings,
-    RunSettings,
-    SignalSettings,
-    SpeedSettings,
-    TrainSettings,
-)
 from learners.networks import (
     Ensemble,
     Network,
@@ -46,6 +38,7 @@ from learners.networks import (
     first_member,
     native_size,
 )
+from learners.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.failures import in_plain_words
@@ -70,17 +63,7 @@ class Trained(NamedTuple):
     kept: list[str]
 
 
-def train_members(
-    folder: Path,
-    loaded: Loaded,
-    signal: SignalSettings,
-    network: NetworkSettings,
-    train: TrainSettings,
-    augment: AugmentSettings,
-    speed: SpeedSettings,
-    settings: RunSettings,
-    device: str,
-) -> Trained:
+def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with a seed of its own.
 
     The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
@@ -92,6 +75,7 @@ def train_members(
     SecondhandError : a setting that the network or the machine does not allow.
     KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
     """
+    network, train, speed = settings.network, settings.train, settings.speed
     members: list[nn.Sequential] = []
     kept_epochs: list[str] = []
     interrupted = False
@@ -106,19 +90,17 @@ def train_members(
         saved = folder / "checkpoint" if number == 0 else here
         best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
-        checkpoints = Checkpoints(saved, history, settings.checkpoint_minutes)
+        checkpoints = Checkpoints(saved, history, settings.run.checkpoint_minutes)
         if checkpoints.trained and best.restore(one):
             log.info("trained already: kept %s", best.said())
             members.append(one.eval())
             kept_epochs.append(best.said())
             continue
-        kept = _decoded(loaded, preprocessing, signal, augment, speed)
+        kept = _decoded(loaded, preprocessing, settings)
         speed = settle(speed, one, device, kept=kept is not None and kept.fits)
         if distributed.is_first():
             record(folder, speed)
-        dls = _batches(
-            folder, loaded, preprocessing, signal, train.bs, augment, speed, device, kept
-        )
+        dls = _batches(folder, loaded, preprocessing, replace(settings, speed=speed), kept, device)
         if distributed.count() > 1:
             train = replace(train, frozen_views=0)  # each process draws its own part
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
@@ -139,7 +121,7 @@ def train_members(
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
-                *(tracker(settings.track, here) if distributed.is_first() else []),
+                *(tracker(settings.run.track, here) if distributed.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
         )
@@ -191,13 +173,11 @@ def _batches(
     folder: Path,
     loaded: Loaded,
     preprocessing: Preprocessing,
-    signal: SignalSettings,
-    bs: int,
-    augment: AugmentSettings,
-    speed: SpeedSettings,
-    device: str,
+    settings: Settings,
     kept: DecodedPictures | None,
+    device: str,
 ) -> DataLoaders:
+    augment = settings.augment
     block: TransformBlock
     if loaded.recipe is None:
         varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
@@ -209,36 +189,33 @@ def _batches(
             )
             keep(Prepared(preprocessing, augment.min_scale, kept), train, valid)
     else:
-        heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(signal)
+        heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(settings.signal)
         block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
     return dataloaders(
         loaded.rows,
         block,
         loaded.table.classes,
-        bs=bs,
-        workers=speed.workers or 0,
+        bs=settings.train.bs,
+        workers=settings.speed.workers or 0,
         path=str(folder),
         device=device,
     )
 
 
 def _decoded(
-    loaded: Loaded,
-    preprocessing: Preprocessing,
-    signal: SignalSettings,
-    augment: AugmentSettings,
-    speed: SpeedSettings,
+    loaded: Loaded, preprocessing: Preprocessing, settings: Settings
 ) -> DecodedPictures | None:
     """Where pixels are kept from one epoch to the next."""
-    if not speed.decoded_limit:
+    limit, min_scale = settings.speed.decoded_limit, settings.augment.min_scale
+    if not limit:
         return None
     train, valid = (int(loaded.rows["split"].eq(name).sum()) for name in ("train", "valid"))
     if loaded.recipe is not None:
         train, valid = 0, train + valid
     return DecodedPictures(
-        signal.cache_dir or cache_root(),
-        max_bytes=int(speed.decoded_limit * 2**30),
-        expected=Prepared(preprocessing, augment.min_scale, None).bytes_for(train, valid),
+        settings.signal.cache_dir or cache_root(),
+        max_bytes=int(limit * 2**30),
+        expected=Prepared(preprocessing, min_scale, None).bytes_for(train, valid),
     )
 
 

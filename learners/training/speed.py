@@ -16,8 +16,8 @@ import yaml
 from torch import nn
 
 from datasets.errors import SecondhandError
-from learners.config import SpeedSettings
 from learners.files import write_beside
+from learners.settings import SpeedSettings
 
 
 def settle(

@@ -149,7 +149,6 @@ def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, caps
     assert time.monotonic() - began < 5
     assert ran[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
     assert "fine-tuning a demo on handwritten digits" in capsys.readouterr().err
-    from learners.config import FINETUNE
     from learners.flags import make_parser, parse
 
-    parse(make_parser("learners.finetune", "", FINETUNE), ran[0][2:], FINETUNE)  # all flags exist
+    parse(make_parser("learners.finetune", ""), ran[0][2:])  # all flags exist

@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from datasets.errors import SecondhandError
-from learners.config import FINETUNE, TrainSettings
 from learners.flags import PRESETS, check_keys, dump, make_parser, parse
+from learners.settings import Settings, TrainSettings
 
 
 def read(*argv: str) -> dict[str, Any]:
-    groups = parse(make_parser("learners.finetune", "words", FINETUNE), list(argv), FINETUNE)
-    return {name: value for group in groups for name, value in vars(group).items()}
+    return parse(make_parser("learners.finetune", "words"), list(argv)).flat()
 
 
 def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> None:
@@ -53,7 +52,7 @@ def test_the_stem_learns_faster_on_sound_unless_it_is_told() -> None:
 
 @pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
-    check_keys(file, FINETUNE)
+    check_keys(file)
     assert read("--preset", file.stem) != read()
 
 
@@ -178,13 +177,13 @@ def test_a_file_that_unfolds_is_not_unfolded(tmp_path: Path) -> None:
 def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
     argv = ["--preset", "best", "--no-flip", "--data", "Früchte: a #1", "--weights", "w.pth"]
     argv += ["--lr", "1e-5", "--clip", "1", "--group-by", r"(\d+)_", "--out", "runs/x"]
-    groups = parse(make_parser("learners.finetune", "words", FINETUNE), argv, FINETUNE)
-    (tmp_path / "config.yaml").write_text(dump(groups), encoding="utf-8")
-    parser = make_parser("learners.finetune", "words", FINETUNE)
-    again = parse(parser, ["--config", str(tmp_path / "config.yaml")], FINETUNE)
-    assert again == groups
-    assert again[3].lr == 1e-5
-    assert isinstance(again[3].lr, float)
+    settings = parse(make_parser("learners.finetune", "words"), argv)
+    (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
+    parser = make_parser("learners.finetune", "words")
+    again = parse(parser, ["--config", str(tmp_path / "config.yaml")])
+    assert again == settings
+    assert again.train.lr == 1e-5
+    assert isinstance(again.train.lr, float)
 
 
 def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,8 +201,8 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         read("--help")
     assert end.value.code == 0
     said = capsys.readouterr().out
-    for group in FINETUNE:
-        assert f"\n{group.__doc__}:\n" in said
+    for section in vars(Settings()).values():
+        assert f"\n{section.__doc__}:\n" in said
     assert f"default: {TrainSettings().lr}" in said
 
 
@@ -221,7 +220,7 @@ def test_a_fold_may_be_a_number(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("cv", [5, "fold", None])
 def test_folds_by_number_or_column_are_read_back_as_they_were(tmp_path: Path, cv: object) -> None:
     words = [] if cv is None else ["--cv", str(cv)]
-    groups = parse(make_parser("learners.finetune", "words", FINETUNE), words, FINETUNE)
-    assert groups[0].cv == cv
-    (tmp_path / "saved.yaml").write_text(dump(groups))
+    settings = parse(make_parser("learners.finetune", "words"), words)
+    assert settings.data.cv == cv
+    (tmp_path / "saved.yaml").write_text(dump(settings))
     assert read("--config", str(tmp_path / "saved.yaml"))["cv"] == cv

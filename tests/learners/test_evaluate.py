@@ -17,12 +17,12 @@ from PIL import Image
 
 from datasets.errors import SecondhandError
 from learners.confidence.detectors import SCORES
-from learners.config import ConfidenceSettings, ScoreName, TrainSettings
 from learners.evaluate import main
 from learners.evaluation.held_out import calibrate
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
+from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
 from tests.datasets.files import sound
 from tests.pictures import write_pictures
 

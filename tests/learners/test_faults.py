@@ -28,12 +28,12 @@ from datasets.errors import SecondhandError
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
 from learners import console
-from learners.config import RunSettings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
 from learners.runs.folder import go_on, run_folder
 from learners.runs.lock import NAME, locked
+from learners.settings import Settings
 from learners.training import seeding as steady
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
@@ -391,7 +391,7 @@ def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
     os.rename(out, tmp_path / ".run.old")
     out.mkdir()
     (out / "config.yaml").write_text("killed: 1")
-    with pytest.raises(ZeroDivisionError), run_folder("x", RunSettings(out=out, overwrite=True)):
+    with pytest.raises(ZeroDivisionError), run_folder(Settings().but(out=out, overwrite=True)):
         _ = 1 / 0
     assert (out / "config.yaml").read_text() == "mine: 1"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

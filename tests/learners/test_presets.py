@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,8 +13,8 @@ from datasets import catalog
 from datasets.recipes import RECIPES
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.config import FINETUNE, SignalSettings
 from learners.flags import PRESETS, check_keys, make_parser, parse
+from learners.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
 KINDS = {
@@ -31,9 +29,8 @@ KINDS = {
 each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
-def read(words: list[str]) -> dict[str, Any]:
-    groups = parse(make_parser("learners.finetune", "words", FINETUNE), words, FINETUNE)
-    return {group.__class__.__name__: group for group in groups}
+def read(words: list[str]) -> Settings:
+    return parse(make_parser("learners.finetune", "words"), words)
 
 
 def launch_lines(file: Path) -> list[list[str]]:
@@ -48,19 +45,17 @@ def test_there_are_these() -> None:
 
 @each
 def test_its_values_arrive(file: Path) -> None:
-    check_keys(file, FINETUNE)
+    check_keys(file)
     wanted = yaml.safe_load(file.read_text())
-    got = {k: v for group in read(["--preset", file.stem]).values() for k, v in vars(group).items()}
+    got = read(["--preset", file.stem]).flat()
     assert {name: got[name] for name in wanted} == wanted
-    default = {
-        field.name: field.default for group in FINETUNE for field in dataclasses.fields(group)
-    }
+    default = Settings().flat()
     assert any(default[name] != value for name, value in wanted.items())
 
 
 @each
 def test_its_recipe_is_built(file: Path) -> None:
-    signal = read(["--preset", file.stem])["SignalSettings"]
+    signal = read(["--preset", file.stem]).signal
     kind = KINDS[file.stem]
     given = signal.of(kind)
     if kind == "picture":
@@ -80,25 +75,23 @@ def test_its_launch_line_names_it_and_is_understood(file: Path) -> None:
     for words in lines:
         assert words[words.index("--preset") + 1] == file.stem
         settings = read(words[3:])
-        assert settings["DataSettings"].data
-        data = settings["DataSettings"].data
+        assert settings.data.data
+        data = settings.data.data
         kind = "picture" if data == "gravityspy" else KINDS[file.stem]
-        settings["SignalSettings"].of(kind)  # no setting that such data do not have
-        if data in catalog.SETS and settings["DataSettings"].fold:
+        settings.signal.of(kind)  # no setting that such data do not have
+        if data in catalog.SETS and settings.data.fold:
             assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].what
 
 
 @each
 def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     flags = set(re.findall(r"--([a-z][a-z-]+)", file.read_text()))
-    known = {
-        field.name.replace("_", "-") for group in FINETUNE for field in dataclasses.fields(group)
-    }
+    known = {name.replace("_", "-") for name in Settings().flat()}
     assert flags <= known | {"preset"}
 
 
 def test_gravity_spy_draws_what_the_paper_draws() -> None:
-    signal: SignalSettings = read(["--preset", "gravity-spy-2303.13917"])["SignalSettings"]
+    signal = read(["--preset", "gravity-spy-2303.13917"]).signal
     recipe = StrainRecipe(**signal.of("strain"))
     assert recipe.views == (0.5, 2.0, 4.0)
     assert recipe.layout == "channels"
@@ -107,16 +100,16 @@ def test_gravity_spy_draws_what_the_paper_draws() -> None:
 
 def test_folds_of_clips_fit_their_windows() -> None:
     for name, seconds in (("esc50", 5.0), ("urbansound8k", 4.0)):
-        recipe = AudioRecipe(**read(["--preset", name])["SignalSettings"].of("sound"))
+        recipe = AudioRecipe(**read(["--preset", name]).signal.of("sound"))
         assert recipe.window == seconds
         assert recipe.samples == seconds * 44_100
 
 
 def test_birds_are_looked_for_where_birds_sing() -> None:
-    recipe = AudioRecipe(**read(["--preset", "birds"])["SignalSettings"].of("sound"))
+    recipe = AudioRecipe(**read(["--preset", "birds"]).signal.of("sound"))
     assert (recipe.fmin, recipe.fmax, recipe.level) == (150.0, 15_000.0, "pcen")
     (words,) = launch_lines(PRESETS / "birds.yaml")
-    pattern = read(words[3:])["DataSettings"].group_by
+    pattern = read(words[3:]).data.group_by
     match = re.search(pattern, "meadow7_2024-05-01.wav")
     assert match is not None
     assert match["group"] == "meadow7"

@@ -14,10 +14,10 @@ import yaml
 from datasets.demos import glitches
 from datasets.errors import SecondhandError
 from datasets.sound.recipe import AudioRecipe
-from learners.config import DataSettings, SignalSettings
 from learners.finetune import main
 from learners.prediction.predictor import Predictor
 from learners.runs.finetuning import load_items
+from learners.settings import DataSettings, SignalSettings
 
 RATE = 8000
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",

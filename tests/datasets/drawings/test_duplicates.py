@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from datasets.drawings.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.drawings.pictures import Item
 from datasets.pictures.images import open_picture
-from learners.config import DataSettings, SignalSettings
 from learners.runs.finetuning import load_items
+from learners.settings import DataSettings, SignalSettings
 from learners.training.items import load_grouped, split
 from tests.pictures import write_pictures
 

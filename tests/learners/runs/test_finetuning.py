@@ -22,7 +22,6 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from datasets.errors import SecondhandError
-from learners.config import RunSettings
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
@@ -30,6 +29,7 @@ from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
 from learners.runs.folder import go_on, run_folder
+from learners.settings import Settings
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
@@ -256,16 +256,17 @@ def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
 
 def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_path):
     out = tmp_path / "run"
-    with run_folder("x", RunSettings(out=out)) as made:
+    new = Settings().but(out=out)
+    with run_folder(new) as made:
         (made / "config.yaml").write_text("first: 1")
-    with pytest.raises(SecondhandError, match="--overwrite"), run_folder("x", RunSettings(out=out)):
+    with pytest.raises(SecondhandError, match="--overwrite"), run_folder(new):
         pass
     # A new run that fails before it has learnt anything puts the old one back.
-    again = RunSettings(out=out, overwrite=True)
-    with pytest.raises(ZeroDivisionError), run_folder("x", again) as made:
+    again = new.but(overwrite=True)
+    with pytest.raises(ZeroDivisionError), run_folder(again) as made:
         (made / "config.yaml").write_text(f"half: {1 / 0}")
     assert (out / "config.yaml").read_text() == "first: 1"
-    with run_folder("x", again) as made:
+    with run_folder(again) as made:
         (made / "config.yaml").write_text("second: 2")
     assert (out / "config.yaml").read_text() == "second: 2"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
@@ -273,8 +274,8 @@ def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_pat
 
 def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    settings = RunSettings(out=tmp_path, overwrite=True)
-    with pytest.raises(SecondhandError, match="not a run folder"), run_folder("x", settings):
+    settings = Settings().but(out=tmp_path, overwrite=True)
+    with pytest.raises(SecondhandError, match="not a run folder"), run_folder(settings):
         pass
     assert (tmp_path / "thesis.tex").exists()
 

@@ -22,6 +22,7 @@ from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import folds
 from learners.runs.folds import summarise
+from learners.settings import Settings
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
@@ -56,12 +57,12 @@ def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
     trained: list[str] = []
     real = folds.run
 
-    def run(folder: Path, data: Any, *others: Any, **options: Any) -> Any:
-        if data.fold == stop_at:
+    def run(folder: Path, settings: Settings, **options: Any) -> Any:
+        if settings.data.fold == stop_at:
             (folder / "checkpoint").mkdir()
             raise KeyboardInterrupt
-        trained.append(data.fold)
-        return real(folder, data, *others, **options)
+        trained.append(settings.data.fold or "")
+        return real(folder, settings, **options)
 
     monkeypatch.setattr(folds, "run", run)
     return trained

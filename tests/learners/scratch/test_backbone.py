@@ -18,13 +18,13 @@ from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.pictures.images import Preprocessing
 from datasets.tables.splits import assign_splits
 from datasets.tables.table import load_table
-from learners.config import TrainSettings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.networks.backbones import NetworkSpec, build, native_size, parameter_groups
 from learners.prediction.gradcam import heatmap
 from learners.prediction.predictor import Predictor
 from learners.scratch.convnets import DigitsCNN
+from learners.settings import TrainSettings
 from learners.training.callbacks import History
 from learners.training.learner import fine_tune, make_learner
 from tests.learners.scratch.agree import close, randomise

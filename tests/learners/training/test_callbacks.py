@@ -14,8 +14,8 @@ from datasets.errors import SecondhandError
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.tables.splits import assign_splits
 from datasets.tables.table import load_table
-from learners.config import TrainSettings
 from learners.networks.backbones import NetworkSpec, build
+from learners.settings import TrainSettings
 from learners.training import callbacks
 from learners.training.learner import fine_tune, make_learner
 from tests.pictures import write_pictures

@@ -13,10 +13,10 @@ from fastai.callback.core import Callback
 from fastxtend.callback.channelslast import ChannelsLast
 from torch.nn import functional
 
-from learners.config import TrainSettings
 from learners.finetune import main
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
+from learners.settings import TrainSettings
 from learners.training import callbacks, frozen
 from learners.training.learner import fine_tune
 from learners.training.seeding import Seeds

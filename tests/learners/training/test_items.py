@@ -11,8 +11,8 @@ import pytest
 import soundfile
 
 from datasets.errors import SecondhandError
-from learners.config import DataSettings, SignalSettings
 from learners.runs.finetuning import load_items
+from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 
 RATE = 8000

@@ -5,8 +5,8 @@ import pytest
 import torch
 from fastai.torch_core import set_seed
 
-from learners.config import TrainSettings
 from learners.networks.backbones import parameter_groups
+from learners.settings import TrainSettings
 from learners.training.learner import find_lr, fine_tune, optimizer, undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 

@@ -11,10 +11,10 @@ import yaml
 from torch import nn
 
 from datasets.errors import SecondhandError
-from learners.config import FINETUNE, SpeedSettings
 from learners.finetune import main
 from learners.flags import given, make_parser, parse
 from learners.networks.backbones import NetworkSpec, build
+from learners.settings import SpeedSettings
 from learners.training.speed import check_precision, resolve_precision, settle
 from tests.pictures import write_pictures
 
@@ -102,8 +102,8 @@ def test_the_runs_settings_say_what_was_used(tmp_path):
 def test_settings_of_earlier_runs_are_still_read(tmp_path, value):
     file = tmp_path / "config.yaml"
     file.write_text(f"epochs: 3\nspeed: {value}\n")
-    parser, words = make_parser("learners.finetune", "words", FINETUNE), ["--config", str(file)]
-    settings = {k: v for group in parse(parser, words, FINETUNE) for k, v in vars(group).items()}
+    parser, words = make_parser("learners.finetune", "words"), ["--config", str(file)]
+    settings = parse(parser, words).flat()
     assert settings["epochs"] == 3
     assert "speed" not in settings
     assert given(parser, words) == {"epochs": 3}

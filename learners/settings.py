@@ -1,13 +1,13 @@
-"""The settings behind the command lines: small dataclasses, each a group of flags.
+"""The settings behind the command lines: `Settings`, and its sections, each a group of flags.
 
-`learners.flags` reads them. Nothing heavy is imported, so that ``--help`` answers at once.
+`learners.flags` reads them once. Nothing heavy is imported, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from datasets.errors import SecondhandError
 
@@ -17,10 +17,56 @@ ScoreName = Literal[
 ]
 
 
-def option(default: Any, help: str, *, bare: Any = None, read: Any = None) -> Any:
-    """A dataclass field that is also a flag; ``bare`` is its value where none follows the flag, and
-    ``read`` the type as flags and files have it, if that is not the field's."""
-    return field(default=default, metadata={"help": help, "bare": bare, "read": read})
+#: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
+MAX_OVERLAP = 0.95
+#: And with at most so many networks.
+MAX_MEMBERS = 16
+
+
+class Span(NamedTuple):
+    """The numbers that a setting may have, from ``low`` or above ``above``, to ``high`` or below
+    ``below``; ``word`` may stand in their place, and ``like`` is one of them, to show."""
+
+    low: float | None = None
+    above: float | None = None
+    high: float | None = None
+    below: float | None = None
+    word: str | None = None
+    like: float | None = None
+
+    def holds(self, value: float | str) -> bool:
+        """Whether it is one of them. NaN is none."""
+        if isinstance(value, str):
+            return value == self.word
+        return (
+            (self.low is None or value >= self.low)
+            and (self.above is None or value > self.above)
+            and (self.high is None or value <= self.high)
+            and (self.below is None or value < self.below)
+            and value == value
+        )
+
+    def __str__(self) -> str:
+        first = f"above {self.above:g}" if self.low is None else f"{self.low:g}"
+        if self.high is not None:
+            first += f", at most {self.high:g}" if self.low is None else f" to {self.high:g}"
+        elif self.below is not None:
+            first += f" {'and' if self.low is None else 'to'} below {self.below:g}"
+        elif self.low is not None:
+            first += " or more"
+        word = "" if self.word is None else f"{self.word}, or "
+        return word + first + ("" if self.like is None else f", as {self.like:g}")
+
+
+def option(
+    default: Any, help: str, *, bare: Any = None, read: Any = None, span: Span | None = None
+) -> Any:
+    """A dataclass field that is also a flag.
+
+    ``bare`` is its value where none follows the flag, ``read`` the type as flags and files have it,
+    if that is not the field's, and ``span`` what `Settings.check` holds it to.
+    """
+    return field(default=default, metadata={"help": help, "bare": bare, "read": read, "span": span})
 
 
 @dataclass
@@ -67,7 +113,11 @@ class SignalSettings:
     window: float | None = option(
         None, "sound: seconds in a picture; what holds most files, 5 at most, if not given"
     )
-    overlap: float = option(0.25, "sound: part of a long recording's window that the next shares")
+    overlap: float = option(
+        0.25,
+        "sound: part of a long recording's window that the next shares",
+        span=Span(low=0, high=MAX_OVERLAP),
+    )
     level: Literal["clip", "fixed", "pcen"] | None = option(
         None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
     )
@@ -88,7 +138,9 @@ class SignalSettings:
         None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
     )
     cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
-    cache_limit: float = option(20.0, "GiB of drawings kept, the least recently used go first")
+    cache_limit: float = option(
+        20.0, "GiB of drawings kept, the least recently used go first", span=Span(above=0)
+    )
 
     def of(self, kind: str) -> dict[str, Any]:
         """The settings given for a recipe of this kind; the others are inferred.
@@ -105,7 +157,7 @@ class SignalSettings:
         names = [name for names in own.values() for name in names] + list(both)
         given = {name: v for name in names if (v := getattr(self, name)) is not None}
         fitting = (*own[kind], *both) if kind in own else ()
-        if wrong := [f"--{name.replace('_', '-')}" for name in given if name not in fitting]:
+        if wrong := [flag(name) for name in given if name not in fitting]:
             raise SecondhandError(
                 f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
             )
@@ -139,36 +191,50 @@ class NetworkSettings:
 class TrainSettings:
     """training"""
 
-    epochs: int = option(5, "epochs with all weights")
-    freeze_epochs: int = option(1, "epochs before that with the head alone")
+    epochs: int = option(5, "epochs with all weights", span=Span(low=0))
+    freeze_epochs: int = option(1, "epochs before that with the head alone", span=Span(low=0))
     frozen_views: int = option(
         2,
         "in those epochs the body computes each file once in so many augmented views; 0 computes "
         "all anew in every epoch",
+        span=Span(low=0),
     )
     probe: int = option(
         0,
         "a linear probe: train the head alone for so many epochs, then stop; 20 where no number is "
         "given",
         bare=20,
+        span=Span(low=0),
     )
-    lr: float | Literal["auto"] = option(6e-3, "largest learning rate of the head, or auto")
+    lr: float | Literal["auto"] = option(
+        6e-3,
+        "largest learning rate of the head, or auto",
+        span=Span(above=0, below=100, word="auto"),
+    )
     lr_mult: float | None = option(
-        None, "the stem learns this much slower than the head; 2 for sound, 100 else"
+        None,
+        "the stem learns this much slower than the head; 2 for sound, 100 else",
+        span=Span(low=1),
     )
     bs: int = option(
-        16, "batch size in items, of all processes together; more steps help with few files"
+        16,
+        "batch size in items, of all processes together; more steps help with few files",
+        span=Span(low=1),
     )
-    wd: float = option(0.01, "weight decay")
-    pct_start: float = option(0.3, "part of the cycle in which the rate rises")
+    wd: float = option(0.01, "weight decay", span=Span(low=0))
+    pct_start: float = option(
+        0.3, "part of the cycle in which the rate rises", span=Span(above=0, below=1)
+    )
     div: float = option(5.0, "the rate starts at lr / div")
     div_final: float = option(1e5, "and ends at lr / div_final")
     optimizer: Literal["adamw", "adam-foreach", "lion-foreach", "sgd"] = option("adamw", "which")
     eps: float = option(1e-8, "of adamw and adam-foreach")
-    clip: float | None = option(None, "largest norm of the gradient")
-    accumulate: int = option(1, "batches to one optimizer step")
-    mixup: float = option(0.0, "alpha of mixup; 0 is off")
-    label_smoothing: float = option(0.0, "part of the target spread over all classes")
+    clip: float | None = option(None, "largest norm of the gradient", span=Span(above=0))
+    accumulate: int = option(1, "batches to one optimizer step", span=Span(low=1))
+    mixup: float = option(0.0, "alpha of mixup; 0 is off", span=Span(low=0))
+    label_smoothing: float = option(
+        0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
+    )
     class_weights: bool = option(False, "weigh classes by 1 / their number of items")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
     monitor: Literal["valid_loss", "accuracy"] = option(
@@ -177,7 +243,9 @@ class TrainSettings:
     keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
     seed: int = option(0, "of splits, weights, order and augmentation")
     seeds: int = option(
-        1, "networks trained, with this seed and those after it; they answer by their mean"
+        1,
+        "networks trained, with this seed and those after it; they answer by their mean",
+        span=Span(low=1, high=MAX_MEMBERS),
     )
 
     def of(self, kind: str) -> TrainSettings:
@@ -199,7 +267,9 @@ class AugmentSettings:
     flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
     lighting: float = option(0.2, "largest change of brightness and contrast")
     augment_strength: float = option(
-        1.0, "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2"
+        1.0,
+        "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2",
+        span=Span(low=0, high=2),
     )
     tta: int = option(
         1,
@@ -230,7 +300,9 @@ class SpeedSettings:
         None, "CPU threads of the training process; torch's own if not given"
     )
     decoded_limit: float = option(
-        4.0, "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time"
+        4.0,
+        "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time",
+        span=Span(low=0),
     )
 
 
@@ -238,14 +310,24 @@ class SpeedSettings:
 class ConfidenceSettings:
     """confidence"""
 
-    threshold: float = option(0.95, "calibrated probability below which the answer is unknown")
-    target_accuracy: float | None = option(None, "instead: accuracy promised of what is accepted")
-    target_coverage: float | None = option(None, "instead: part of known items to accept")
+    threshold: float = option(
+        0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
+    )
+    target_accuracy: float | None = option(
+        None,
+        "instead: accuracy promised of what is accepted",
+        span=Span(above=0, below=1, like=0.99),
+    )
+    target_coverage: float | None = option(
+        None, "instead: part of known items to accept", span=Span(above=0, high=1, like=0.9)
+    )
     score: ScoreName = option(
         "combined", "what tells known items from strangers, and what a target cuts"
     )
     coverage: float | None = option(
-        None, "also fit sets of classes that hold the right one with this probability, as 0.9"
+        None,
+        "also fit sets of classes that hold the right one with this probability, as 0.9",
+        span=Span(above=0, below=1, like=0.9),
     )
 
 
@@ -277,13 +359,57 @@ FREE = (
     "checkpoint_minutes",
 )
 
-FINETUNE = (
-    DataSettings,
-    SignalSettings,
-    NetworkSettings,
-    TrainSettings,
-    AugmentSettings,
-    SpeedSettings,
-    ConfidenceSettings,
-    RunSettings,
-)
+
+@dataclass
+class Settings:
+    """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
+    a key of ``config.yaml`` has the name of a field, and no two sections share one."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    signal: SignalSettings = field(default_factory=SignalSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    speed: SpeedSettings = field(default_factory=SpeedSettings)
+    confidence: ConfidenceSettings = field(default_factory=ConfidenceSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+
+    def flat(self) -> dict[str, Any]:
+        """Each setting by its name, in the order of the sections."""
+        return {
+            name: value for section in vars(self).values() for name, value in vars(section).items()
+        }
+
+    def but(self, **values: Any) -> Settings:
+        """These settings, other than ``values``, which are named as in `flat`."""
+        if unknown := values.keys() - self.flat().keys():
+            raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
+        return replace(
+            self,
+            **{
+                name: replace(section, **{k: v for k, v in values.items() if k in vars(section)})
+                for name, section in vars(self).items()
+            },
+        )
+
+    def check(self) -> None:
+        """Raise SecondhandError that names every number out of its range."""
+        wrong = [
+            f"{flag(item.name)} {value} (it is {span})"
+            for section in vars(self).values()
+            for item in fields(section)
+            if (span := item.metadata["span"]) is not None
+            and (value := getattr(section, item.name)) is not None
+            and not span.holds(value)
+        ]
+        if self.train.epochs == self.train.freeze_epochs == 0:
+            wrong.append("--epochs 0 with --freeze-epochs 0")
+        if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
+            wrong.append("--target-accuracy beside --target-coverage (one of the two)")
+        if wrong:
+            raise SecondhandError(f"out of range: {', '.join(wrong)}")
+
+
+def flag(name: str) -> str:
+    """A setting as it is written on a command line."""
+    return "--" + name.replace("_", "-")
