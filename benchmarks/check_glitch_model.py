@@ -49,7 +49,7 @@ def judge(models: list[str], items: list[tuple[str, float]]) -> int:
 
     failed = 0
     for model in models:
-        answers = list(Predictor(model).predict([Item(path, gps=at) for path, at in items]))
+        answers = list(Predictor(model).predict([Item(path, at=at) for path, at in items]))
         for answer in answers:
             top = "  ".join(f"{name} {p:.3f}" for name, p in answer.top)
             why = f" ({answer.reason})" if answer.reason else ""

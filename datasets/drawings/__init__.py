@@ -10,7 +10,7 @@ from datasets.drawings.duplicates import (
     source_of,
     thumbnails_of,
 )
-from datasets.drawings.pictures import PictureCache, cache_root
+from datasets.drawings.pictures import Item, PictureCache, cache_root
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,
@@ -20,7 +20,7 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
-from datasets.drawings.windows import Item, cut, items, render_all
+from datasets.drawings.windows import Row, cut, items, render_all
 
 __all__ = [
     "COLOUR_MAPS",
@@ -33,6 +33,7 @@ __all__ = [
     "PictureCache",
     "Prepared",
     "Recipe",
+    "Row",
     "alike_enough",
     "cache_root",
     "check_types",
