@@ -24,7 +24,7 @@ from datasets.kinds import SUFFIXES, kind_of
 from datasets.tables.checks import TIME_COLUMNS, check_labels, usable, without_copies
 from datasets.tables.labels import UNKNOWN, clean_label
 
-__all__ = ["UNKNOWN", "ItemTable", "kind_of", "load_table", "summary"]
+__all__ = ["UNKNOWN", "ItemTable", "load_table", "summary"]
 
 log = logging.getLogger(__name__)
 

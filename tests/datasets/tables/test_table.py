@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from datasets.errors import BadFile, Rejected, SecondhandError
-from datasets.tables.table import kind_of, load_table, summary
+from datasets.kinds import kind_of
+from datasets.tables.table import load_table, summary
 from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
