@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,47 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
     assert yaml.safe_load(printed)["epochs"] == 9
     (tmp_path / "printed.yaml").write_text(printed)
     assert read("--config", str(tmp_path / "printed.yaml")) == read("--epochs", "9", "--no-flip")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"epochs": -1}, "--epochs -1 (it is 0 or more)"),
+        ({"cache_limit": 0}, "--cache-limit 0 (it is above 0)"),
+        ({"seeds": 17}, "--seeds 17 (it is 1 to 16)"),
+        ({"pct_start": 1.0}, "--pct-start 1.0 (it is above 0 and below 1)"),
+        ({"label_smoothing": 1}, "--label-smoothing 1 (it is 0 to below 1)"),
+        ({"lr": 100.0}, "--lr 100.0 (it is auto, or above 0 and below 100)"),
+        ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),
+        ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
+        ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
+        (
+            {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
+            "--overlap 1 (it is 0 to 0.95), --target-accuracy beside --target-coverage (one of the two)",
+        ),
+    ],
+)
+def test_every_number_out_of_its_range_is_named_with_it(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(SecondhandError) as error:
+        Settings().but(**values).check()
+    assert str(error.value) == f"out of range: {said}"
+
+
+def test_what_is_at_the_end_of_a_range_is_in_it() -> None:
+    Settings().check()
+    Settings().but(overlap=0.95, seeds=16, lr="auto", target_coverage=1, clip=None, wd=0).check()
+
+
+def test_settings_differ_by_name_in_whatever_section() -> None:
+    before = Settings()
+    after = before.but(fold=3, out=Path("x"), epochs=9)
+    assert (after.data.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
+    assert before == Settings()
+    assert after.but(fold=None, out=None, epochs=5) == before
+    names = [item.name for section in vars(before).values() for item in fields(section)]
+    assert len(names) == len(set(names)) == len(before.flat())
+    with pytest.raises(TypeError, match="no settings: epoch"):
+        before.but(epoch=9)
 
 
 def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,11 @@ from datasets.errors import SecondhandError
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
+from learners.flags import make_parser, parse
 from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
+from learners.runs import finetuning
 from learners.runs.folder import go_on, run_folder
 from learners.settings import Settings
 from tests.pictures import write_pictures
@@ -252,6 +254,33 @@ def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
     again = list(Predictor(out / "model").predict(saved.path))
     for row, answer in zip(saved.itertuples(), again, strict=True):
         assert answer.probability == pytest.approx(row.probability, abs=1e-5)
+
+
+def test_each_stage_is_called_by_itself(finished, tmp_path):
+    """On what an earlier process has trained, so that no epoch is trained again."""
+    here = tmp_path / "run"
+    here.mkdir()
+    for name in ("checkpoint", "items.csv", "history.csv"):
+        copy = shutil.copytree if (finished / name).is_dir() else shutil.copy
+        copy(finished / name, here / name)
+    settings = parse(
+        make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
+    )
+    learnt = finetuning.train(here, settings, command="the stages")
+    assert learnt.settings.train.lr_mult == 100  # for pictures, where none was asked
+    assert learnt.bundle.provenance["command"] == "the stages"
+    assert not learnt.bundle.reference
+    reference = finetuning.calibrate(learnt)
+    assert len(reference.logits) == learnt.loaded.rows["split"].eq("train").sum()
+    assert not (here / "model").exists()
+    answered = finetuning.answer(here, learnt, reference)
+    assert learnt.bundle.metrics["valid_accuracy"] > 0.8
+    answers, before = (pd.read_csv(run / "predictions.csv") for run in (here, finished))
+    pd.testing.assert_frame_equal(answers, before, atol=1e-6)
+    assert load_file(here / "model/model.safetensors").keys()
+    assert not (here / "report").exists()
+    finetuning.report(here, learnt, answered)
+    assert (here / "report/index.html").stat().st_size
 
 
 def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_path):
