@@ -296,8 +296,7 @@ def write_models(folder: Path) -> None:
             preprocessing=preprocessing,
             recipe=recipe,
             views=(View(), views[kind]) if kind in views else (View(),),
-            confidence=confidence.to_dict(),
-            reference={n: torch.as_tensor(a.copy()) for n, a in confidence.arrays().items()},
+            confidence=confidence,
             provenance={"data": "photos/", "seed": 3},
             metrics={"valid_accuracy": 0.75},
         )

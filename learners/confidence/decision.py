@@ -268,6 +268,16 @@ class Confidence:
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
         )
 
+    @classmethod
+    def uncalibrated(cls, classes: int) -> Confidence:
+        """Temperature 1, the default threshold and no distance."""
+        return cls.fit(np.empty((0, classes)), np.empty(0, dtype=int))
+
+    @property
+    def reference(self) -> NDArray[np.float32] | None:
+        """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
+        return None if self._knn is None else self._knn.reference
+
     def with_threshold(self, value: float) -> Confidence:
         """The same with another threshold on the calibrated probability, 0 to 1."""
         cut = Threshold(check_threshold(value), float("nan"), float("nan"))

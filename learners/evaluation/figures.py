@@ -32,7 +32,7 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.model import Bundle, read_confidence
+from learners.model import Bundle
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")
@@ -79,8 +79,8 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
     if logits.shape[1] != classes:  # nothing could be judged, so no width was known
         logits = np.full((len(logits), classes), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
-    confidence = read_confidence(bundle.confidence, bundle.reference, classes)
-    features = evaluation.features[rows] if confidence.to_dict()["distance"] else None
+    confidence = bundle.decider
+    features = None if confidence.reference is None else evaluation.features[rows]
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)

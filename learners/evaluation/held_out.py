@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-import torch
 
 from datasets.drawings import Item as Source
 from datasets.drawings import items
@@ -71,8 +70,7 @@ def calibrate(
         reference_labels=reference.labels,
         paths=paths,
     )
-    bundle.confidence = dict(fitted.to_dict())
-    bundle.reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
+    bundle.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)

@@ -4,7 +4,6 @@ from learners.model.bundle import (
     CONFIG,
     Bundle,
     load_bundle,
-    read_confidence,
     save_bundle,
 )
 from learners.model.tensors import plain, read_tensors, save_weights, sha256
@@ -18,7 +17,6 @@ __all__ = [
     "load_bundle",
     "look_and_average",
     "plain",
-    "read_confidence",
     "read_tensors",
     "save_bundle",
     "save_weights",

@@ -19,15 +19,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import Preprocessing
@@ -79,8 +79,7 @@ class Bundle:
     recipe : how a signal is drawn, as JSON; None for pictures.
     overlap : the part of a long recording's window that the next one shares, 0 to 0.95.
     views : how each input is looked at; the answers for them are averaged.
-    confidence : settings of temperature, threshold and distance, as JSON.
-    reference : tensors that the distance needs; may be empty.
+    confidence : temperature, threshold and distance; None before calibration.
     provenance, metrics : what it was trained on and what it reached, as JSON.
     """
 
@@ -91,10 +90,14 @@ class Bundle:
     recipe: dict[str, Any] | None = None
     overlap: float = 0.25
     views: tuple[View, ...] = (PLAIN,)
-    confidence: dict[str, Any] = field(default_factory=dict)
-    reference: dict[str, Tensor] = field(default_factory=dict)
+    confidence: Confidence | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def decider(self) -> Confidence:
+        """What its logits are judged by, also before calibration."""
+        return self.confidence or Confidence.uncalibrated(len(self.classes))
 
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
@@ -105,7 +108,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     try:
         beside.chmod(0o755)
         save_file(plain(bundle.network.state_dict()), beside / WEIGHTS)
-        save_file(plain(bundle.reference), beside / REFERENCE)
+        arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
+        reference = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        save_file(reference, beside / REFERENCE)
         config = {
             "format": FORMAT,
             "network": dataclasses.asdict(bundle.spec),
@@ -114,7 +119,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             "recipe": bundle.recipe,
             "overlap": bundle.overlap,
             "views": [dataclasses.asdict(view) for view in bundle.views],
-            "confidence": bundle.confidence,
+            "confidence": {} if bundle.confidence is None else bundle.confidence.to_dict(),
             "provenance": bundle.provenance,
             "metrics": bundle.metrics,
             "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
@@ -197,12 +202,12 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
-    confidence = _mapping(config, "confidence", folder)
+    settings = _mapping(config, "confidence", folder)
     check_head(folder / WEIGHTS, spec)
     tensors = read_tensors(folder / WEIGHTS)
-    reference = read_tensors(folder / REFERENCE)
+    arrays = {name: value.numpy() for name, value in read_tensors(folder / REFERENCE).items()}
     try:
-        read_confidence(confidence, reference, len(classes))
+        confidence = _confidence(settings, arrays, len(classes))
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     try:
@@ -220,24 +225,16 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         overlap=overlap,
         views=views,
         confidence=confidence,
-        reference=reference,
         provenance=_mapping(config, "provenance", folder),
         metrics=_mapping(config, "metrics", folder),
     )
 
 
-def read_confidence(
-    settings: dict[str, Any], reference: Mapping[str, Tensor], n_classes: int
-) -> Confidence:
-    """Temperature, threshold and distance of a model; uncalibrated where it has no settings.
-
-    Raises
-    ------
-    SecondhandError : a value is missing, foreign, out of range or for another number of classes.
-    """
+def _confidence(
+    settings: dict[str, Any], arrays: dict[str, NDArray[Any]], n_classes: int
+) -> Confidence | None:
     if not settings:
-        return Confidence.fit(np.empty((0, n_classes)), np.empty(0, dtype=int))
-    arrays = {name: value.numpy() for name, value in reference.items()}
+        return None
     confidence = Confidence.from_dict(settings, arrays)
     if confidence.classes != n_classes:
         raise SecondhandError(

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import pixels as picture_input
-from learners.model import PLAIN, Bundle, read_confidence
+from learners.model import PLAIN, Bundle
 from learners.networks import Network, logits_and_features
 from learners.prediction.onnx import (
     TOLERANCE,
@@ -65,7 +65,7 @@ class Portable(nn.Module):
         for name in ("mean", "std"):
             values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
             self.register_buffer(name, values)
-        self.temperature = _confidence(bundle).temperature.value
+        self.temperature = bundle.decider.temperature.value
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
@@ -116,7 +116,7 @@ def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
 
 def metadata(bundle: Bundle) -> dict[str, str]:
     """What a program needs to know beside the numbers: text by name, JSON where it has parts."""
-    confidence = _confidence(bundle)
+    confidence = bundle.decider
     recipe = bundle.recipe
     values: dict[str, Any] = {
         "format": FORMAT,
@@ -150,7 +150,7 @@ def notes(bundle: Bundle) -> list[str]:
         found.append(
             f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
         )
-    if _confidence(bundle).to_dict()["distance"]:
+    if bundle.decider.reference is not None:
         found.append("the file measures no distance: it refuses nothing as unlike training data")
     return found
 
@@ -201,7 +201,3 @@ def _pictures(bundle: Bundle, n: int) -> Pixels:
     grown = np.kron(coarse, np.ones((1, 1, -(-side // 8), -(-side // 8))))[..., :side, :side]
     grain = rng.normal(0, 20, (n, 3, side, side))
     return (grown + grain).clip(0, 255).astype(np.uint8)
-
-
-def _confidence(bundle: Bundle) -> Any:
-    return read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))

@@ -24,7 +24,7 @@ from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN
 from learners.machine import CoreEach, keep_memory
-from learners.model import PLAIN, Bundle, load_bundle, look_and_average, read_confidence
+from learners.model import PLAIN, Bundle, load_bundle, look_and_average
 from learners.prediction.answers import (
     Answer,
     Floats,
@@ -88,9 +88,7 @@ class Predictor:
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
-        self.confidence = read_confidence(
-            self.bundle.confidence, self.bundle.reference, len(self.classes)
-        )
+        self.confidence = self.bundle.decider
         if threshold is not None:
             self.confidence = self.confidence.with_threshold(threshold)
         self.views = self.bundle.views if tta else (PLAIN,)

@@ -78,7 +78,7 @@ def write_report(
     suspects = _shared(label_suspects(evaluation, judged, bundle.classes), names)
     same = judged.rows[copies(evaluation, bundle, judged)]
     alike = 0 if twins is None else len(twins)
-    notices = [*checks, *bundle.confidence.get("notes", [])]
+    notices = [*checks, *(bundle.confidence.notes if bundle.confidence else [])]
     notices += _too_good(len(same), alike, len(judged.rows))
     counts, about = class_counts(table), facts(table)
     trained = shared_provenance(bundle.provenance)

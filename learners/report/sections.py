@@ -89,12 +89,12 @@ def calibration(found: Figures, bundle: Bundle) -> str:
                 for key, shown in CALIBRATION.items():
                     row[shown] = " ".join(_estimate(measured[key]))
                 rows.append(row | {"by chance": f"{measured['ece_by_chance']:.3f}"})
-    fitted = bundle.confidence.get("temperature")
     said = "The model is not calibrated. "
-    if fitted:
+    if bundle.confidence is not None:
+        fitted = bundle.confidence.temperature
         said = (
-            f"Temperature {fitted['value']:.2f} [{fitted['low']:.2f}, {fitted['high']:.2f}], "
-            f"fitted on {fitted['n']} items of the calibration split. "
+            f"Temperature {fitted.value:.2f} [{fitted.low:.2f}, {fitted.high:.2f}], "
+            f"fitted on {fitted.n} items of the calibration split. "
         )
     said += (
         f"The diagrams show the split {main}: accuracy against confidence in 15 bins of equal "
@@ -108,16 +108,16 @@ def refusal(found: Figures, bundle: Bundle) -> str:
     curve = found["risk_coverage"]
     if curve is None:
         return ""
-    settings = bundle.confidence
+    confidence = bundle.confidence
     said = f"Area under the curve (AURC) {curve['aurc']:.4f} on the split {found['judged_on']}. "
-    if settings:
-        cut, on = settings["threshold"], settings["threshold_on"].replace("-", " ")
+    if confidence is not None:
+        on = confidence.threshold_on.replace("-", " ")
         named = "calibrated probability" if on == "probability" else f"score {on}"
-        said += f"The model accepts from {cut['value']:.4g} of the {named}"
-        if settings["distance"] and settings["alpha"] > 0:
+        said += f"The model accepts from {confidence.threshold.value:.4g} of the {named}"
+        if confidence.reference is not None and confidence.alpha > 0:
             said += (
                 f", and refuses what is farther from its training items than all but "
-                f"{100 * settings['alpha']:.3g} % of the calibration items"
+                f"{100 * confidence.alpha:.3g} % of the calibration items"
             )
         said += "; the dot is what came of it."
     rows = [

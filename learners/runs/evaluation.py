@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import kind_of
@@ -40,7 +38,7 @@ from learners.evaluation import (
     score_tables,
 )
 from learners.files import check_replaceable, written_beside
-from learners.model import Bundle, load_bundle, read_confidence
+from learners.model import Bundle, load_bundle
 from learners.prediction import UNANSWERED
 from learners.report import write_report
 from learners.runs.folder import write_csv
@@ -131,14 +129,12 @@ def evaluate(
 
 def _confidence(bundle: Bundle, threshold: float | None, score: str | None) -> Confidence:
     """The model's own with what was asked for instead, put into the bundle for all to use."""
-    confidence = read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))
+    confidence = bundle.decider
     if threshold is not None:
         confidence = confidence.with_threshold(threshold)
     if score is not None:
         confidence = confidence.with_score(score)
-    bundle.confidence = dict(confidence.to_dict())
-    arrays = confidence.arrays().items()
-    bundle.reference = {name: torch.from_numpy(np.array(value)) for name, value in arrays}
+    bundle.confidence = confidence
     return confidence
 
 

@@ -34,7 +34,7 @@ from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import write_beside
 from learners.machine import keep_memory, threads_kept
-from learners.model import Bundle, View, read_confidence, save_bundle, views_for
+from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import pick_device
 from learners.report import Pictures, write_report
 from learners.runs.folder import provenance, write_csv
@@ -157,8 +157,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     figures in it, ``model/``."""
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(bundle, table, learnt.settings.train.bs)
-    fitted = read_confidence(bundle.confidence, bundle.reference, len(table.classes))
-    tables = score_tables(evaluation, table.classes, fitted, reference)
+    tables = score_tables(evaluation, table.classes, bundle.decider, reference)
     bundle.metrics = measure(evaluation.predictions)
     bundle.metrics["scores"] = plain({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)

@@ -148,8 +148,7 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
         fitted = Confidence.fit(
             logits, labels, features, features[::2], target_coverage=target_coverage
         )
-        reference = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
-        bundle = replace(bundle, confidence=dict(fitted.to_dict()), reference=reference)
+        bundle = replace(bundle, confidence=fitted)
     save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))
     frame = pd.DataFrame(answers).drop(columns="windows")

@@ -12,7 +12,7 @@ import torch
 from datasets.tables.table import ItemTable
 from learners.confidence.decision import Confidence
 from learners.evaluation.held_out import Evaluation
-from learners.model.bundle import Bundle, read_confidence
+from learners.model.bundle import Bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.answers import Prediction
 
@@ -42,8 +42,7 @@ def make_bundle(
         spec=spec,
         classes=list(classes),
         preprocessing=preprocessing,
-        confidence=dict(fitted.to_dict()),
-        reference={name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()},
+        confidence=fitted,
         provenance={"data": "made up", "command": "python -m learners.finetune --data made-up"},
     )
 
@@ -72,13 +71,13 @@ def make_evaluation(
 ) -> Evaluation:
     """Answers as the predictor would give them; the last ``silent`` of each part without logits."""
     rng = np.random.default_rng(seed)
-    confidence = read_confidence(bundle.confidence, bundle.reference, len(bundle.classes))
+    confidence = bundle.decider
     rows, all_logits, all_features = [], [], []
     for split, count in (("valid", valid), ("calibration", calibration), ("unknown", strangers)):
         labels = rng.integers(0, len(bundle.classes), count)
         strange = split == "unknown"
         logits, features = outputs(labels, len(bundle.classes), rng, strange=strange)
-        decided = confidence.decide(logits, features if confidence.to_dict()["distance"] else None)
+        decided = confidence.decide(logits, None if confidence.reference is None else features)
         for n in range(count):
             path = str(paths[len(rows)]) if paths is not None else f"{split}/{n:03d}.jpg"
             best = bundle.classes[decided.best[n]]

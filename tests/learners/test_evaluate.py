@@ -14,12 +14,14 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from datasets.errors import SecondhandError
 from learners.confidence.detectors import SCORES
 from learners.evaluate import main
 from learners.evaluation.held_out import calibrate
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
+from learners.model.tensors import sha256
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
 from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
@@ -180,8 +182,11 @@ def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, other
 
 def test_a_bundle_without_reference_features_says_what_is_off(folder, others, capsys):
     made = bundle(folder)
-    made.reference = {}
     model = save_bundle(made, others / "model")
+    config = json.loads((model / CONFIG).read_text())
+    save_file({}, model / REFERENCE)
+    config["hashes"][REFERENCE] = sha256(model / REFERENCE)
+    (model / CONFIG).write_text(json.dumps(config))
     command = [str(model), "--data", str(others / "data"), "--unknown", str(others / "strange")]
     assert main([*command, "--out", str(others / "r")]) == 0
     printed = capsys.readouterr().out
@@ -219,7 +224,7 @@ def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, scor
     before = list(Predictor(made).predict(files))
     after = list(Predictor(save_bundle(made, tmp_path / "model")).predict(files))
     assert [a.label for a in before] == [a.label for a in after]
-    assert made.confidence["threshold_on"] == score
+    assert made.confidence.threshold_on == score
     assert 0 < sum(a.label != "unknown" for a in after) < len(files)
 
 

@@ -225,8 +225,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5))
     fitted = Confidence.fit(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features, features)
-    arrays = {name: torch.from_numpy(v.copy()) for name, v in fitted.arrays().items()}
-    model = replace(small, views=VIEWS, confidence=dict(fitted.to_dict()), reference=arrays)
+    model = replace(small, views=VIEWS, confidence=fitted)
     once, near = notes(model)
     assert "mean of 3 views" in once
     assert "no distance" in near

@@ -178,7 +178,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     rng = np.random.default_rng(0)
     fitted = Confidence.fit(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60), coverage=0.8)
     classes = ["blue", "green", "red"]
-    made = Bundle(network, spec, classes, preprocessing, confidence=dict(fitted.to_dict()))
+    made = Bundle(network, spec, classes, preprocessing, confidence=fitted)
     model = str(save_bundle(made, tmp_path / "model"))
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")

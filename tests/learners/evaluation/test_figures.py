@@ -64,7 +64,7 @@ def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
 
 
 def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
-    temperature = bundle.confidence["temperature"]["value"]
+    temperature = bundle.confidence.temperature.value
     assert temperature != 1
     for split in ("valid", "calibration"):
         rows, logits, _ = part(evaluation, split)

@@ -15,7 +15,6 @@ from learners.evaluation.rankings import (
     judged_items,
     score_tables,
 )
-from learners.model.bundle import read_confidence
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ("a", "b", "c", "d")
@@ -23,7 +22,7 @@ CLASSES = ("a", "b", "c", "d")
 
 def setup(**options: int) -> tuple[Evaluation, object, Items]:
     bundle = make_bundle(CLASSES)
-    confidence = read_confidence(bundle.confidence, bundle.reference, len(CLASSES))
+    confidence = bundle.decider
     rng = np.random.default_rng(3)
     labels = rng.integers(0, len(CLASSES), 200)
     logits, features = outputs(labels, len(CLASSES), rng)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from PIL import Image
 
 from datasets.drawings.pictures import Item as Source
 from datasets.pictures.images import open_picture
+from learners.confidence.decision import Confidence
 from learners.evaluation.figures import judge
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
@@ -85,7 +85,7 @@ def test_copies_are_told_by_their_features():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
     assert not copies(evaluation, bundle, judge(evaluation, bundle)).any()
-    evaluation.features[7] = 3 * bundle.reference["distance.reference"][11].numpy()
+    evaluation.features[7] = 3 * bundle.decider.reference[11]
     same = copies(evaluation, bundle, judge(evaluation, bundle))
     assert np.flatnonzero(same).tolist() == [7]
     bare = make_bundle(distance=False)
@@ -121,7 +121,8 @@ def prepared(scenes: list[Path]):
     rng = np.random.default_rng(5)
     reference = rng.normal(size=(20, 8)).astype(np.float32)
     reference /= np.linalg.norm(reference, axis=1, keepdims=True)
-    bundle.reference["distance.reference"] = torch.from_numpy(reference)
+    arrays = {**bundle.confidence.arrays(), "distance.reference": reference}
+    bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict(), arrays)
     trained = trained_rows(scenes[:20], ["a", "b"] * 10)
     return bundle, evaluation, reference, trained
 
@@ -178,5 +179,5 @@ def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     judged = judge(evaluation, bundle)
     found = near_duplicates(evaluation, bundle, judged, trained.head(19), opened)
     assert found.empty
-    del bundle.reference["distance.reference"]
+    bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict())
     assert near_duplicates(evaluation, bundle, judged, trained, opened).empty

@@ -13,17 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from datasets.errors import SecondhandError
+from learners.confidence.decision import Confidence
 from learners.model import bundle as bundles
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from tests.learners.confidences import settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
 
 
@@ -37,8 +39,10 @@ def make(backbone: str = "test_resnet", size: int = 32, **options: Any) -> Bundl
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing,
-        confidence=settings(len(CLASSES), temperature=1.5, threshold=0.9),
-        reference={"mean": torch.arange(6.0).view(3, 2)},
+        confidence=Confidence.from_dict(
+            settings(len(CLASSES), temperature=1.5, threshold=0.9).to_dict(),
+            {"distance.reference": np.eye(3, 2), "distance.calibration": np.arange(-3.0, 0.0)},
+        ),
         provenance={"data": "photos/", "seed": 3},
         metrics={"valid_accuracy": 0.75},
     )
@@ -85,6 +89,15 @@ def refused(folder: Path, names: str, match: str) -> None:
 # --- there and back -------------------------------------------------------------------------------
 
 
+def test_a_model_before_calibration_comes_back_as_one(tmp_path):
+    model = save_bundle(replace(make(), confidence=None), tmp_path / "model")
+    assert json.loads((model / CONFIG).read_text())["confidence"] == {}
+    loaded = load_bundle(model)
+    assert loaded.confidence is None
+    assert loaded.decider.temperature.value == 1
+    assert loaded.decider.reference is None
+
+
 @pytest.mark.parametrize(
     ("backbone", "size", "head", "members"),
     [
@@ -105,9 +118,15 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     x = torch.randn(4, 3, size, size)
     with torch.inference_mode():
         assert torch.equal(loaded.network(x), original.network(x))
-    assert torch.equal(loaded.reference["mean"], original.reference["mean"])
-    for name in ("spec", "classes", "preprocessing", "recipe", "confidence", "provenance",
-                 "metrics"):  # fmt: skip
+    assert loaded.confidence is not None
+    assert original.confidence is not None
+    assert loaded.confidence.to_dict() == original.confidence.to_dict()
+    arrays = original.confidence.arrays()
+    assert set(arrays) == {"distance.reference", "distance.calibration"}
+    for name, value in loaded.confidence.arrays().items():
+        np.testing.assert_array_equal(value, arrays.pop(name), strict=True)
+    assert not arrays
+    for name in ("spec", "classes", "preprocessing", "recipe", "provenance", "metrics"):
         assert getattr(loaded, name) == getattr(original, name), name
     assert sorted(os.listdir(tmp_path / "deep" / "model")) == sorted(
         [CARD, CONFIG, REFERENCE, WEIGHTS]

@@ -60,9 +60,9 @@ def test_the_saved_answers_are_the_loaded_ensembles(finished):
     confidence = json.loads((finished / "model/config.json").read_text())["confidence"]
     assert confidence["temperature"]["n"] == saved.split.eq("calibration").sum()
     # The distance is measured over all members' features.
-    reference = load_bundle(finished / "model").reference["distance.reference"]
+    reference = load_bundle(finished / "model").decider.reference
     assert reference.shape[1] == 3 * 96
-    assert np.linalg.norm(reference.numpy(), axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(reference, axis=1) == pytest.approx(1, abs=1e-5)
 
 
 def test_ctrl_c_in_the_second_network_keeps_the_first(pictures, tmp_path, monkeypatch):
