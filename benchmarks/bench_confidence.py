@@ -31,6 +31,7 @@ from learners.confidence.detectors import Items, rank_scores
 from learners.confidence.prediction_sets import fit_prediction_sets
 from learners.confidence.thresholds import aurc, risk_coverage
 from learners.evaluation.calibration_metrics import calibration_figures, reliability
+from learners.settings import ConfidenceSettings
 
 
 def world(n: int, width: int, classes: int, seed: int) -> Items:
@@ -58,7 +59,7 @@ def fitting(items: int, classes: int) -> None:
     strangers = world(items // 10, 512, classes, 3)
     z, y = calibration.logits, calibration.labels
     assert y is not None
-    model = Confidence.fit(z, y, calibration.features, train.features)
+    model = Confidence.fit(calibration, train)
     p = softmax(z, model.temperature.value)
     right = p.argmax(axis=1) == y
     figures = (softmax(z), p)
@@ -66,9 +67,7 @@ def fitting(items: int, classes: int) -> None:
         (
             timed(
                 "temperature, distance, threshold for 0.9 accuracy",
-                lambda: Confidence.fit(
-                    z, y, calibration.features, train.features, target_accuracy=0.9
-                ),
+                lambda: Confidence.fit(calibration, train, ConfidenceSettings(target_accuracy=0.9)),
             ),
             timed(
                 "figures before and after, 1000 resamples each",
@@ -94,9 +93,7 @@ def fitting(items: int, classes: int) -> None:
 
 def one_prediction(width: int, items: int, classes: int, rounds: int) -> None:
     train, calibration = world(items // 2, width, classes, 1), world(1000, width, classes, 2)
-    model = Confidence.fit(
-        calibration.logits, np.asarray(calibration.labels), calibration.features, train.features
-    )
+    model = Confidence.fit(calibration, train)
     assert calibration.features is not None
     peer = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(train.features)
     ours: list[float] = []

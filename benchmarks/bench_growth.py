@@ -118,7 +118,7 @@ def files(count: int, folder: Path, stages: Stages) -> None:
 
 
 def classes(count: int, folder: Path, stages: Stages) -> None:
-    from learners.confidence.decision import Confidence
+    from learners.confidence import Confidence, Items
 
     rng = np.random.default_rng(0)
     labels = np.arange(4000) % count
@@ -127,7 +127,8 @@ def classes(count: int, folder: Path, stages: Stages) -> None:
     features = rng.standard_normal((4000, 64)).astype(np.float32)
     with stage(stages, "fit"):
         confidence = Confidence.fit(
-            logits, labels, features, rng.standard_normal((4000, 64)), reference_labels=labels
+            Items(logits, labels, features),
+            Items(logits, labels, rng.standard_normal((4000, 64)).astype(np.float32)),
         )
     with stage(stages, "decide"):
         confidence.decide(logits, features)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Literal
 
 from datasets.config_file import config_action
 from learners import console
 from learners.flags import check_once
-from learners.settings import ScoreName
+from learners.settings import EvaluateSettings, ScoreName
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,26 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--out", type=str, default="report", help="folder of the report")
     run.add_argument("--overwrite", action="store_true", help="replace an older report there")
     check_once(argv)
-    settings = parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    settings = EvaluateSettings(
+        **{f.name: getattr(given, f.name) for f in fields(EvaluateSettings)}
+    )
 
     console.log_to_terminal()
     from learners.runs import evaluate
 
     words = sys.argv[1:] if argv is None else argv
-    result = evaluate(
-        settings.model,
-        settings.data,
-        settings.out,
-        unknown=settings.unknown,
-        kind=settings.kind,
-        threshold=settings.threshold,
-        score=settings.score,
-        bs=settings.bs,
-        device=settings.device,
-        workers=settings.workers,
-        overwrite=settings.overwrite,
-        command=shlex.join(["python", "-m", "learners.evaluate", *words]),
-    )
+    command = shlex.join(["python", "-m", "learners.evaluate", *words])
+    result = evaluate(settings, command=command)
     for name, value in result.metrics.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):34} {value:.3f}")

@@ -361,6 +361,33 @@ FREE = (
 
 
 @dataclass
+class EvaluateSettings:
+    """What ``python -m learners.evaluate`` is asked.
+
+    Attributes
+    ----------
+    model : a model folder.
+    data : labelled files, as for fine-tuning. Of data that name their parts, the test part counts,
+        else all but train. Files of labels that the model does not have are strangers.
+    out : the folder of the report.
+    unknown : more strangers: a folder, a table or ``demo:NAME``.
+    threshold : on the probability, instead of the model's own. score : to rank files by, likewise.
+    """
+
+    model: str
+    data: str
+    out: str = "report"
+    unknown: str | None = None
+    kind: str = "auto"
+    threshold: float | None = None
+    score: str | None = None
+    bs: int = 32
+    device: str = "auto"
+    workers: int | None = None
+    overwrite: bool = False
+
+
+@dataclass
 class Settings:
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
     a key of ``config.yaml`` has the name of a field, and no two sections share one."""

@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, softmax
+from learners.confidence.arrays import Floats, Ints, check_logits, softmax
 from learners.confidence.detectors import (
     SCORES,
     Combined,
+    Items,
     check_sorted,
     conformal_p,
+    known_labels,
     make_score,
     score_beside,
 )
@@ -37,6 +39,7 @@ from learners.confidence.thresholds import (
     threshold_for_target,
 )
 from learners.files import Checked, number_or_none
+from learners.settings import ConfidenceSettings
 
 KEYS = (
     "classes", "temperature", "threshold", "threshold_on", "alpha", "score", "distance", "notes",
@@ -173,41 +176,34 @@ class Confidence:
     @classmethod
     def fit(
         cls,
-        logits_cal: ArrayLike,
-        labels_cal: ArrayLike,
-        features_cal: ArrayLike | None = None,
-        reference_features: ArrayLike | None = None,
+        held: Items,
+        reference: Items | None = None,
+        settings: ConfidenceSettings | None = None,
         *,
-        threshold: float = 0.95,
-        target_accuracy: float | None = None,
-        target_coverage: float | None = None,
-        score: str = "combined",
-        coverage: float | None = None,
         alpha: float = 0.05,
         seed: int = 0,
-        reference_logits: ArrayLike | None = None,
-        reference_labels: ArrayLike | None = None,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
-        """Fit on calibration items (used for nothing else) and training features.
+        """Fit on calibration items (used for nothing else) and training items.
 
         Parameters
         ----------
-        logits_cal : ``[n, classes]``. labels_cal : ``[n]``. features_cal : ``[n, d]``.
-        reference_features : ``[m, d]``, of training items as prediction will see them (no
-            augmentation); at most 5000 are kept. Without these two the distance is off.
-        threshold : on the calibrated probability, 0 to 1; not used where a target is given.
-        target_accuracy : see `threshold_for_accuracy`. target_coverage : fraction of known items
-            to be accepted, the distance's refusals counted. Both cut ``score``.
-        score : one of `SCORES`. vim and mahalanobis also need ``reference_logits`` and
-            ``reference_labels``.
-        coverage : probability that a set of classes holds the right one (RAPS, 2009.14193); None
-            fits no sets.
+        held : the calibration items, their logits as the network gives them.
+        reference : training items as prediction will see them (no augmentation), likewise; at most
+            5000 are kept. Without features of both the distance is off. vim and mahalanobis also
+            need their logits and labels.
+        settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
+            threshold is not used where a target is given. `threshold_for_accuracy` says what a
+            target accuracy promises; a target coverage counts the distance's refusals. Both cut the
+            score. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         paths : names of the calibration items, for errors.
         """
-        z = check_logits(logits_cal, paths=paths)
-        y = check_labels(labels_cal, *z.shape)
+        asked = settings or ConfidenceSettings()
+        threshold, score = asked.threshold, str(asked.score)
+        target_accuracy, target_coverage = asked.target_accuracy, asked.target_coverage
+        z = check_logits(held.logits, paths=paths)
+        y = known_labels(held)
         check_threshold(threshold)
         check_alpha(alpha)
         if target_accuracy is not None and target_coverage is not None:
@@ -220,15 +216,15 @@ class Confidence:
 
         knn, x, distance = None, None, np.empty(0)
         passed = np.ones(len(z), dtype=bool)
-        if reference_features is None or features_cal is None:
+        if reference is None or reference.features is None or held.features is None:
             notes.append("distance off: no reference features; strangers are told by logits")
             if make_score(score).needs == "features":
                 notes.append(f"score {score} needs features: msp instead")
                 score = "msp"
         else:
-            x = check_features(features_cal, len(z), paths=paths)
+            x = check_features(held.features, len(z), paths=paths)
             knn = KNN(seed=seed)
-            knn.fit(reference_features, z, y)
+            knn.fit(reference.features, z, y)
             own = knn.score(x, z) if len(x) else np.empty(0)
             distance = np.sort(own)
             # Each item against the others: it would count itself as at least as far.
@@ -237,10 +233,10 @@ class Confidence:
                 needed = f"at least {np.floor(1 / alpha):.0f} calibration items, not {len(z)}"
                 notes.append(f"the distance cannot refuse yet: that needs {needed}")
 
-        scaled = reference_logits
-        if scaled is not None:
-            scaled = check_logits(scaled) / temperature.value
-        chosen = score_beside(score, seed, knn, reference_features, scaled, reference_labels)
+        if reference is not None:
+            scaled = check_logits(reference.logits) / temperature.value
+            reference = replace(reference, logits=scaled)
+        chosen = score_beside(score, seed, knn, reference)
         known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
         right = z.argmax(axis=1) == y
         on = "probability"
@@ -261,8 +257,8 @@ class Confidence:
             if cut.message:
                 notes.append(cut.message)
         sets = None
-        if coverage is not None:
-            sets = fit_prediction_sets(softmax(z), y, coverage=coverage)
+        if asked.coverage is not None:
+            sets = fit_prediction_sets(softmax(z), y, coverage=asked.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
@@ -271,7 +267,7 @@ class Confidence:
     @classmethod
     def uncalibrated(cls, classes: int) -> Confidence:
         """Temperature 1, the default threshold and no distance."""
-        return cls.fit(np.empty((0, classes)), np.empty(0, dtype=int))
+        return cls.fit(Items(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
 
     @property
     def reference(self) -> NDArray[np.float32] | None:

@@ -104,14 +104,7 @@ def make_score(name: str, *, seed: int = 0) -> Score:
     raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
 
 
-def score_beside(
-    name: str,
-    seed: int,
-    knn: KNN | None,
-    features: ArrayLike | None,
-    logits: ArrayLike | None,
-    labels: ArrayLike | None,
-) -> Score:
+def score_beside(name: str, seed: int, knn: KNN | None, train: Items | None) -> Score:
     """A score fitted on training items, sharing the distance's ``knn`` where it uses the same."""
     score = make_score(name, seed=seed)
     if isinstance(score, Combined) and knn is not None:
@@ -119,9 +112,9 @@ def score_beside(
     elif isinstance(score, KNN) and knn is not None:
         return knn
     elif score.needs == "features":
-        if logits is None or labels is None:
+        if train is None or train.labels is None:
             raise SecondhandError(f"score {name} needs the training items' logits and labels too")
-        score.fit(features, logits, labels)
+        score.fit(train.features, train.logits, train.labels)
     return score
 
 

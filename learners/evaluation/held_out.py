@@ -11,7 +11,7 @@ import pandas as pd
 from datasets.drawings import Item as Source
 from datasets.drawings import items
 from datasets.tables import ItemTable
-from learners.confidence import Confidence, Items, known_labels
+from learners.confidence import Confidence, Items
 from learners.model import Bundle
 from learners.prediction import Floats, Prediction, Predictor, stacked
 from learners.settings import ConfidenceSettings, TrainSettings
@@ -55,21 +55,7 @@ def calibrate(
     predictor = Predictor(bundle)
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
-    fitted = Confidence.fit(
-        held.logits,
-        known_labels(held),
-        held.features,
-        reference.features,
-        threshold=settings.threshold,
-        target_accuracy=settings.target_accuracy,
-        target_coverage=settings.target_coverage,
-        score=settings.score,
-        coverage=settings.coverage,
-        seed=train.seed,
-        reference_logits=reference.logits,
-        reference_labels=reference.labels,
-        paths=paths,
-    )
+    fitted = Confidence.fit(held, reference, settings, seed=train.seed, paths=paths)
     bundle.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:

@@ -6,7 +6,6 @@ The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +41,7 @@ from learners.model import Bundle, load_bundle
 from learners.prediction import UNANSWERED
 from learners.report import write_report
 from learners.runs.folder import write_csv
+from learners.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
 
@@ -59,49 +59,29 @@ class Evaluated:
     bad: list[Rejected]
 
 
-def evaluate(
-    model: str | os.PathLike[str],
-    data: str,
-    out: str | os.PathLike[str],
-    *,
-    unknown: str | None = None,
-    kind: str = "auto",
-    threshold: float | None = None,
-    score: str | None = None,
-    bs: int = 32,
-    device: str = "auto",
-    workers: int | None = None,
-    overwrite: bool = False,
-    command: str = "",
-) -> Evaluated:
+def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     """Answer labelled files and strangers with a model, and report how it did.
-
-    Parameters
-    ----------
-    model : a model folder.
-    data : labelled files, as for fine-tuning. Of data that name their parts, the test part counts,
-        else all but train. Files of labels that the model does not have are strangers.
-    unknown : more strangers: a folder, a table or ``demo:NAME``.
-    threshold : on the probability, instead of the model's own. score : to rank files by, likewise.
 
     Raises
     ------
     SecondhandError : no label is a class of the model, one differs from a class only in case or
         spaces, there is nothing to judge, or ``out`` is there.
     """
-    out = Path(out)
-    check_replaceable(out, overwrite=overwrite, mark=MARK)
-    bundle = load_bundle(model)
-    confidence = _confidence(bundle, threshold, score)
-    table, lines = _items(bundle, data, unknown, kind)
-    evaluation = answer(bundle, table, bs, device=device, workers=workers)
+    out = Path(asked.out)
+    check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
+    bundle = load_bundle(asked.model)
+    confidence = _confidence(bundle, asked.threshold, asked.score)
+    table, lines = _items(bundle, asked.data, asked.unknown, asked.kind)
+    evaluation = answer(bundle, table, asked.bs, device=asked.device, workers=asked.workers)
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
     known = judged_items(evaluation, bundle.classes, HELD, 1.0)
     if not len(known):
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(f"--data {data}: no file of a known class could be judged{first}")
+        raise SecondhandError(
+            f"--data {asked.data}: no file of a known class could be judged{first}"
+        )
     checked = recheck(confidence, known)
     lines += checked.lines
     ranked = score_tables(evaluation, bundle.classes, confidence)
@@ -114,7 +94,7 @@ def evaluate(
     tables = {"Does its confidence hold here?": checked.table, **ranked}
     for line in summary(table.rejected):
         log.warning("%s", line)
-    with written_beside(out, overwrite=overwrite, mark=MARK) as folder:
+    with written_beside(out, overwrite=asked.overwrite, mark=MARK) as folder:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
         write_report(

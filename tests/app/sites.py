@@ -17,9 +17,11 @@ from datasets.drawings.recipe import Recipe
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 from learners.confidence.decision import Confidence
+from learners.confidence.detectors import Items
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
+from learners.settings import ConfidenceSettings
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 
@@ -144,10 +146,9 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
     if target_coverage is not None:
         known = items.loc[items["split"].eq("calibration")]
         _, logits, features = Predictor(bundle).outputs(known["path"])
-        labels = known["label"].map(bundle.classes.index)
-        fitted = Confidence.fit(
-            logits, labels, features, features[::2], target_coverage=target_coverage
-        )
+        held = Items(logits, known["label"].map(bundle.classes.index).to_numpy(), features)
+        asked = ConfidenceSettings(target_coverage=target_coverage)
+        fitted = Confidence.fit(held, held.take(np.arange(0, len(held), 2)), asked)
         bundle = replace(bundle, confidence=fitted)
     save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))

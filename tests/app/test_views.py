@@ -27,8 +27,10 @@ from app.views import (
     without_paths,
 )
 from learners.confidence.decision import Confidence
+from learners.confidence.detectors import Items
 from learners.confidence.temperature import Temperature
 from learners.prediction.predictor import Prediction
+from learners.settings import ConfidenceSettings
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, "", [("cat", 0.97), ("dog", 0.03)], 0.4)
@@ -152,7 +154,7 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
-    fitted = Confidence.fit(logits, labels, **options)
+    fitted = Confidence.fit(Items(logits, labels), None, ConfidenceSettings(**options))
     for confidence in (fitted, Confidence.from_dict(json.loads(json.dumps(fitted.to_dict())))):
         own = own_rule(confidence)
         assert (own.kind, own.on) == rule[:2]

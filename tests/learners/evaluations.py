@@ -11,10 +11,12 @@ import torch
 
 from datasets.tables.table import ItemTable
 from learners.confidence.decision import Confidence
+from learners.confidence.detectors import Items
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.answers import Prediction
+from learners.settings import ConfidenceSettings
 
 WIDTH = 8
 
@@ -33,9 +35,11 @@ def make_bundle(
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, len(classes), 150)
     logits, features = outputs(labels, len(classes), rng)
-    near = outputs(rng.integers(0, len(classes), 200), len(classes), rng)[1]
+    held = Items(logits, labels, features if distance else None)
+    kinds = rng.integers(0, len(classes), 200)
+    near, body = outputs(kinds, len(classes), rng)
     fitted = Confidence.fit(
-        logits, labels, features if distance else None, near, threshold=0.8, seed=seed
+        held, Items(near, kinds, body), ConfidenceSettings(threshold=0.8), seed=seed
     )
     return Bundle(
         network=network.eval(),

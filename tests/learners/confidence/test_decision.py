@@ -10,7 +10,8 @@ import pytest
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
 from learners.confidence.decision import AMBIGUOUS, UNKNOWN, UNLIKE, Confidence
-from learners.confidence.detectors import SCORES
+from learners.confidence.detectors import SCORES, Items
+from learners.settings import ConfidenceSettings
 
 WIDTH = 16
 
@@ -33,18 +34,9 @@ def strange(n):
     return logits, features * 0.1 + 10 * away
 
 
-def fitted(n=400, **options):
-    logits, labels, features = world(n, seed=1)
-    train_logits, train_labels, reference = world(800, seed=2)
-    return Confidence.fit(
-        logits,
-        labels,
-        features,
-        reference,
-        reference_logits=train_logits,
-        reference_labels=train_labels,
-        **options,
-    )
+def fitted(n=400, alpha=0.05, **options):
+    held, train = Items(*world(n, seed=1)), Items(*world(800, seed=2))
+    return Confidence.fit(held, train, ConfidenceSettings(**options), alpha=alpha)
 
 
 def test_known_items_are_accepted_and_strangers_are_not():
@@ -82,9 +74,9 @@ def test_the_distance_refuses_the_fraction_it_says():
     refused = []
     for seed in range(200):
         logits, labels, features = world(100, seed=seed)
-        model = Confidence.fit(
-            logits[:-1], labels[:-1], features[:-1], world(200, seed=500)[2], score="msp"
-        )
+        held = Items(logits[:-1], labels[:-1], features[:-1])
+        train = Items(*world(200, seed=500))
+        model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
         refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == UNLIKE)
     assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
     assert sum(refused) >= 1
@@ -92,8 +84,8 @@ def test_the_distance_refuses_the_fraction_it_says():
 
 def test_distance_p_is_the_rank_among_calibration_items():
     logits, labels, features = world(120, seed=1)
-    reference = world(300, seed=2)[2]
-    model = Confidence.fit(logits, labels, features, reference)
+    train = Items(*world(300, seed=2))
+    model, reference = Confidence.fit(Items(logits, labels, features), train), train.features
     new_logits, _, new = world(20, seed=3)
 
     def distance(x):
@@ -119,9 +111,8 @@ def test_a_target_coverage_is_met_on_new_items(score):
 
 def test_a_target_accuracy_is_met_on_new_items():
     logits, labels, features = world(2000, seed=1, noise=2.2)
-    model = Confidence.fit(
-        logits, labels, features, world(800, seed=2, noise=2.2)[2], target_accuracy=0.97
-    )
+    held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
+    model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
     assert model.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
@@ -183,7 +174,7 @@ def test_json_and_arrays_there_and_back(score, target):
 
 def test_without_reference_features_it_works_and_says_what_is_off():
     logits, labels, _ = world(200, seed=1)
-    made = Confidence.fit(logits, labels)
+    made = Confidence.fit(Items(logits, labels))
     lost = Confidence.from_dict(fitted().to_dict())
     for model in (made, lost):
         assert any("distance off" in note for note in model.notes)
@@ -283,7 +274,11 @@ def test_vim_and_mahalanobis_need_the_training_items_logits():
     logits, labels, features = world(100, seed=1)
     for score in ("vim", "mahalanobis"):
         with pytest.raises(SecondhandError, match=f"score {score} needs"):
-            Confidence.fit(logits, labels, features, features, score=score)
+            Confidence.fit(
+                Items(logits, labels, features),
+                Items(logits, None, features),
+                ConfidenceSettings(score=score),
+            )
 
 
 def test_few_items_are_noted():
@@ -300,7 +295,8 @@ def test_few_items_are_noted():
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_two_classes_and_a_thousand(classes):
     logits, labels, features = world(300, classes=classes, seed=1)
-    model = Confidence.fit(logits, labels, features, world(500, classes=classes, seed=2)[2])
+    train = Items(*world(500, classes=classes, seed=2))
+    model = Confidence.fit(Items(logits, labels, features), train)
     found = model.decide(logits, features)
     assert found.probabilities.shape == (300, classes)
     assert len(found.reason) == 300
@@ -310,7 +306,7 @@ def test_two_classes_and_a_thousand(classes):
 def test_all_right_or_all_wrong(right):
     labels = np.arange(200) % 3
     logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
-    model = Confidence.fit(logits, labels, target_accuracy=0.95)
+    model = Confidence.fit(Items(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
     found = model.decide(logits)
     if right:
         assert (found.label == labels).all()
@@ -323,7 +319,8 @@ def test_all_right_or_all_wrong(right):
 def test_a_class_missing_from_calibration_can_still_be_predicted():
     logits, labels, features = world(400, seed=1)
     kept = labels != 2
-    model = Confidence.fit(logits[kept], labels[kept], features[kept], world(800, seed=2)[2])
+    held = Items(logits, labels, features).take(kept)
+    model = Confidence.fit(held, Items(*world(800, seed=2)))
     new_logits, new_labels, new = world(400, seed=3)
     found = model.decide(new_logits, new)
     assert (found.label[new_labels == 2] == 2).mean() > 0.5

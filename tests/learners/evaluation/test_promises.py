@@ -10,6 +10,7 @@ from learners.confidence.arrays import softmax
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
 from learners.evaluation.promises import recheck
+from learners.settings import ConfidenceSettings
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:
@@ -21,10 +22,8 @@ def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:
 
 
 def fitted(**options: object) -> Confidence:
-    own = world(2000, seed=0)
-    return Confidence.fit(
-        own.logits, np.asarray(own.labels), own.features, world(500, seed=1).features, **options
-    )  # type: ignore[arg-type]
+    settings = ConfidenceSettings(**options)  # type: ignore[arg-type]
+    return Confidence.fit(world(2000, seed=0), world(500, seed=1), settings)
 
 
 def test_the_figures_are_those_of_the_decisions():
