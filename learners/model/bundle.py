@@ -109,7 +109,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
         beside.chmod(0o755)
         save_file(plain(bundle.network.state_dict()), beside / WEIGHTS)
         arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
-        reference = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        reference = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
         save_file(reference, beside / REFERENCE)
         config = {
             "format": FORMAT,
