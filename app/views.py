@@ -7,13 +7,14 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
 from learners.evaluation import clopper_pearson
+from learners.files import jsonable
 from learners.prediction import cell
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class Rule:
 
     def as_json(self) -> dict[str, Any]:
         """The rule for programs: null for no target."""
-        values = asdict(self)
+        values: dict[str, Any] = jsonable(self)
         del values["missed"]
-        return values | {"target": None if math.isnan(self.target) else self.target}
+        return values
 
 
 def own_rule(confidence: Confidence) -> Rule:
@@ -240,10 +241,7 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     values["top"] = [{"label": name, "probability": p} for name, p in answer.top]
     values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
-    return {
-        key: None if isinstance(value, float) and math.isnan(value) else value
-        for key, value in values.items()
-    }
+    return dict(jsonable(values))
 
 
 def percent(share: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import glob
 import json
-import math
 import os
 import sys
 from collections import Counter
@@ -199,14 +198,14 @@ def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
 
 
 def _jsonl_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
-    return lambda row: print(json.dumps(_plain(row, hidden), ensure_ascii=False))
+    return lambda row: print(json.dumps(_as_json(row, hidden), ensure_ascii=False))
 
 
-def _plain(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
-    fields = row._replace(windows=())._asdict()
-    known = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields.items()}
-    known["windows"] = [_plain(window, hidden) for window in row.windows]
-    return {name: value for name, value in known.items() if name not in hidden}
+def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
+    from learners.files import jsonable
+
+    known = row._asdict() | {"windows": [_as_json(window, hidden) for window in row.windows]}
+    return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 
 if __name__ == "__main__":

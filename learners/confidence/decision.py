@@ -12,7 +12,7 @@ Everything is fitted on the calibration split, which training has not seen. Nump
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from learners.confidence.thresholds import (
     check_threshold,
     threshold_for_target,
 )
-from learners.files import Checked, number_or_none
+from learners.files import Checked, jsonable
 from learners.settings import ConfidenceSettings
 
 KEYS = (
@@ -348,12 +348,10 @@ class Confidence:
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""
-        temperature = {key: _plain(value) for key, value in asdict(self.temperature).items()}
-        threshold = {key: _plain(value) for key, value in asdict(self.threshold).items()}
         return {
             "classes": self.classes,
-            "temperature": temperature,
-            "threshold": threshold,
+            "temperature": jsonable(self.temperature),
+            "threshold": jsonable(self.threshold),
             "threshold_on": self.threshold_on,
             "alpha": self.alpha,
             "score": self.score,
@@ -388,7 +386,3 @@ class Confidence:
         finite.
         """
         return cls(*read_stored(settings, arrays or {}))
-
-
-def _plain(value: object) -> object:
-    return number_or_none(value) if isinstance(value, float) else value

@@ -1,7 +1,7 @@
 """Answers for labelled items -> figures: accuracy, calibration, risk and coverage, rankings, suspects."""
 
 from learners.evaluation.calibration_metrics import clopper_pearson, reliability
-from learners.evaluation.figures import Judged, figures, judge, measure, plain
+from learners.evaluation.figures import Judged, figures, judge, measure
 from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
@@ -22,7 +22,6 @@ __all__ = [
     "label_suspects",
     "measure",
     "near_duplicates",
-    "plain",
     "recheck",
     "reference_rows",
     "reliability",

@@ -8,8 +8,7 @@ only *test* has had no part in the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.evaluation.held_out import Evaluation
+from learners.files import jsonable
 from learners.model import Bundle
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
@@ -165,7 +165,7 @@ def figures(
         "strangers": _strangers(chosen, judged.where(split == UNKNOWN), predictions),
         "classes": class_table(known, bundle.classes).to_dict("records"),
     }
-    return dict(plain(found))
+    return dict(jsonable(found))
 
 
 def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
@@ -188,23 +188,6 @@ def rate(hits: int, n: int) -> dict[str, float]:
     """``hits`` out of ``n`` with exact 95 % limits; nan of nothing."""
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
     return {"value": hits / n if n else math.nan, "low": float(low), "high": float(high)}
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it: lists and numbers, None for what is not finite."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""Settings from JSON that anybody may have written: each value checked, errors name the key."""
+"""JSON, in and out. What anybody may have written is read with each value checked; errors name the
+key."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import numpy as np
 
 from datasets.errors import SecondhandError
 
@@ -72,9 +77,17 @@ class Checked:
         return SecondhandError(f"{self.name}.{key} is {found}: expected {expected}")
 
 
-def number_or_none(value: float) -> float | None:
-    """JSON has no nan."""
-    return float(value) if math.isfinite(value) else None
+def jsonable(value: Any) -> Any:
+    """As JSON has it: objects, lists and numbers; None for what is not finite, as JSON has no NaN."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _short(value: object) -> str:

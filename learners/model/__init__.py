@@ -6,7 +6,7 @@ from learners.model.bundle import (
     load_bundle,
     save_bundle,
 )
-from learners.model.tensors import plain, read_tensors, save_weights, sha256
+from learners.model.tensors import read_tensors, save_weights, sha256, storable
 from learners.model.views import PLAIN, View, look_and_average, views_for
 
 __all__ = [
@@ -16,10 +16,10 @@ __all__ = [
     "View",
     "load_bundle",
     "look_and_average",
-    "plain",
     "read_tensors",
     "save_bundle",
     "save_weights",
     "sha256",
+    "storable",
     "views_for",
 ]

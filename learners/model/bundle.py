@@ -42,9 +42,9 @@ from learners.model.tensors import (
     fill,
     no_larger_than,
     once_each,
-    plain,
     read_tensors,
     sha256,
+    storable,
 )
 from learners.model.views import PLAIN, View, read_views
 from learners.networks import Network, NetworkSpec, build
@@ -107,9 +107,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         beside.chmod(0o755)
-        save_file(plain(bundle.network.state_dict()), beside / WEIGHTS)
+        save_file(storable(bundle.network.state_dict()), beside / WEIGHTS)
         arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
-        reference = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        reference = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
         save_file(reference, beside / REFERENCE)
         config = {
             "format": FORMAT,

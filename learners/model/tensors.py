@@ -23,7 +23,8 @@ from learners.networks import NetworkSpec
 _SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
 
 
-def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """As safetensors takes them."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
@@ -35,7 +36,7 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.part")
     try:
-        save_file(plain(model.state_dict()), beside, metadata=facts)
+        save_file(storable(model.state_dict()), beside, metadata=facts)
         put(beside, file)
     except SafetensorError as error:
         raise disk_error(file, error) from None

@@ -13,8 +13,15 @@ import pandas as pd
 
 from datasets.errors import Rejected
 from datasets.tables import UNKNOWN, ItemTable
-from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects, plain
-from learners.files import Names, last_part, shared_command, shared_provenance, write_beside
+from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects
+from learners.files import (
+    Names,
+    jsonable,
+    last_part,
+    shared_command,
+    shared_provenance,
+    write_beside,
+)
 from learners.machine import surroundings
 from learners.model import Bundle
 from learners.report import page as _page
@@ -111,7 +118,9 @@ def write_report(
         "provenance": trained,
         "evaluated": made,
     }
-    text = json.dumps(plain(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        jsonable(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False
+    )
     write_beside(folder / "report.json", f"{text}\n".encode())
 
     mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)

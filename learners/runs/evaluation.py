@@ -32,11 +32,10 @@ from learners.evaluation import (
     judge,
     judged_items,
     measure,
-    plain,
     recheck,
     score_tables,
 )
-from learners.files import check_replaceable, written_beside
+from learners.files import check_replaceable, jsonable, written_beside
 from learners.model import Bundle, load_bundle
 from learners.prediction import UNANSWERED
 from learners.report import write_report
@@ -88,8 +87,8 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     bundle.metrics = {
         **measure(evaluation.predictions),
         "bad_files": len(bad),
-        "scores": plain({t: rows.to_dict("records") for t, rows in ranked.items()}),
-        "recheck": plain(checked.table.to_dict("records")),
+        "scores": jsonable({t: rows.to_dict("records") for t, rows in ranked.items()}),
+        "recheck": jsonable(checked.table.to_dict("records")),
     }
     tables = {"Does its confidence hold here?": checked.table, **ranked}
     for line in summary(table.rejected):

@@ -26,13 +26,12 @@ from learners.evaluation import (
     judge,
     measure,
     near_duplicates,
-    plain,
     reference_rows,
     score_tables,
 )
 from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
-from learners.files import write_beside
+from learners.files import jsonable, write_beside
 from learners.machine import keep_memory, threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import pick_device
@@ -159,7 +158,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     evaluation = answer_held_out(bundle, table, learnt.settings.train.bs)
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
     bundle.metrics = measure(evaluation.predictions)
-    bundle.metrics["scores"] = plain({t: rows.to_dict("records") for t, rows in tables.items()})
+    bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
     return Answered(evaluation, tables)

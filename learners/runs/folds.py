@@ -21,7 +21,7 @@ import yaml
 
 from datasets.errors import SecondhandError
 from datasets.tables import assign_folds, fold_names
-from learners.files import write_beside
+from learners.files import jsonable, write_beside
 from learners.flags import dump
 from learners.model import load_bundle
 from learners.report import folds_page
@@ -261,12 +261,11 @@ def _write(
     order = [name for name in names if name in done]
     table = summarise({name: done[name] for name in order})
     missing = [name for name in names if name not in done]
-    rows = {row.pop("fold"): row for row in table.to_dict("records")}
-    plain = {name: {k: None if v != v else v for k, v in row.items()} for name, row in rows.items()}
+    rows = jsonable({row.pop("fold"): row for row in table.to_dict("records")})
     record = {
-        "mean": plain.pop("mean", {}),
-        "spread": plain.pop("spread", {}),
-        "folds": plain,
+        "mean": rows.pop("mean", {}),
+        "spread": rows.pop("spread", {}),
+        "folds": rows,
         "missing": missing,
     }
     write_beside(folder / "folds.csv", table.to_csv(index=False, float_format="%.6f").encode())

@@ -22,7 +22,7 @@ from torch import Tensor
 from datasets.errors import BadFile
 from learners import distributed
 from learners.files import disk_error, put, write_beside
-from learners.model import plain, read_tensors, sha256
+from learners.model import read_tensors, sha256, storable
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def gather(
         states, drawn = generators()
         tensors |= states
         numbers |= drawn
-    return plain(tensors), numbers
+    return storable(tensors), numbers
 
 
 def generators() -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -30,7 +30,7 @@ from learners.networks.backbones import (
     parameter_groups,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def network(name: str, size: int = 64, **options: object) -> nn.Sequential:

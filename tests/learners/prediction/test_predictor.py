@@ -22,7 +22,7 @@ from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Prediction, Predictor
 from tests.learners.confidences import settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLASSES = ["a", "b", "c", "d"]
 TEMPERATURE = 1.7
 
