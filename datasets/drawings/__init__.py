@@ -20,6 +20,7 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
+from datasets.drawings.store import Source
 from datasets.drawings.windows import Item, cut, items, render_all
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "PictureCache",
     "Prepared",
     "Recipe",
+    "Source",
     "alike_enough",
     "cache_root",
     "check_types",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from datasets.drawings import store as _store
 from datasets.drawings.stamps import Sources, digest_of, hash_shared, stamp_of
-from datasets.drawings.store import Item, Outcome, draw, draw_all, failed, key_of, picture_path
+from datasets.drawings.store import Outcome, Source, draw, draw_all, failed, key_of, picture_path
 from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.processes import CRASHED, in_parallel
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datasets.drawings.cluster import Cluster
     from datasets.drawings.recipe import Recipe
 
-__all__ = ["Item", "PictureCache", "cache_root", "no_signal"]
+__all__ = ["PictureCache", "Source", "cache_root", "no_signal"]
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class PictureCache:
         ------
         BadFile : it cannot be drawn; remembered until the file changes.
         """
-        item = Item(os.fspath(path), start, end, at)
+        item = Source(os.fspath(path), start, end, at)
         found, digest = self._find(item, recipe.fingerprint())
         if found:
             return found
@@ -99,7 +99,7 @@ class PictureCache:
 
     def render_all(
         self,
-        items: Iterable[Item | str | os.PathLike[str]],
+        items: Iterable[Source | str | os.PathLike[str]],
         recipe: Recipe,
         *,
         workers: int | None = None,
@@ -110,7 +110,7 @@ class PictureCache:
 
         Parameters
         ----------
-        items : paths, or `Item`s with a span or a moment.
+        items : paths, or `Source`s with a span or a moment.
         workers : processes; None for one a core.
         progress : called with (done, all) as the pictures come.
         cluster : whose workers draw, instead of processes here.
@@ -122,7 +122,7 @@ class PictureCache:
         """
         if workers is not None and workers < 1:
             raise SecondhandError(f"workers={workers}: must be at least 1")
-        wanted = [item if isinstance(item, Item) else Item(os.fspath(item)) for item in items]
+        wanted = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = recipe.fingerprint()
         self._sources.refresh()
@@ -210,7 +210,7 @@ class PictureCache:
             "failures": sum(1 for _ in _store.files(self.root, ".bad")),
         }
 
-    def _find(self, item: Item, fingerprint: str) -> tuple[Path | None, str | None]:
+    def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
         """The stored picture and the file's hash, as far as they are known without reading it."""
         stamp = stamp_of(item.path)
         digest = self._sources.get(item.path, stamp) if self.trust_mtime else None

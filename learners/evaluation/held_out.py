@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from datasets.drawings import Item as Source
-from datasets.drawings import items
+from datasets.drawings import Source, items
 from datasets.tables import ItemTable
 from learners.confidence import Confidence, Items, known_labels
 from learners.config import ConfidenceSettings, TrainSettings

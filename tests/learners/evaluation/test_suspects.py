@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.pictures.images import open_picture
 from learners.evaluation.figures import judge
 from learners.evaluation.held_out import Evaluation

@@ -16,7 +16,7 @@ import pytest
 import soundfile
 
 from datasets import processes as _workers
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
