@@ -17,9 +17,10 @@ import pytest
 import soundfile
 from PIL import Image
 
+from datasets.cache import main, readable
 from datasets.drawings import pictures as cache_module
 from datasets.drawings import stamps as _sources
-from datasets.drawings.pictures import PictureCache, Source, cache_root, main, no_signal, readable
+from datasets.drawings.pictures import PictureCache, Source, cache_root, no_signal
 from datasets.drawings.store import files
 from datasets.errors import BadFile, SecondhandError
 from datasets.recipes import recipe_from_dict
