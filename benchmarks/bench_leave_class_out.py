@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, help="of the table, to keep it short; all of them")
     parser.add_argument("settings", nargs="*", help="after --: flags of learners.finetune")
     arguments = parse(
-        parser, data="demo:digits", classes=["0"], items=160,
-        settings=["--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
+        parser, data="demo:digits", classes=["0"], items=100,
+        settings=["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
     settings = arguments.settings or SETTINGS
     from datasets.tables.table import load_table

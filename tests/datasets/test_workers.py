@@ -19,6 +19,7 @@ from datasets.errors import BadFile
 from datasets.pictures import images
 from datasets.processes import BEHIND, CRASHED, Apart, apart, in_parallel
 from datasets.tables.table import load_table
+from tests.crashes import crash
 from tests.datasets.files import picture, reasons
 
 pytestmark = pytest.mark.skipif(
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.skipif(
 def length(word: str) -> int:
     """Longer words take longer; some end the process, one never ends."""
     if word == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        crash()
     if word == "abort":
-        os.abort()
+        crash(signal.SIGABRT)
     if word == "exit":
         os._exit(3)
     if word == "endless":
@@ -154,7 +155,7 @@ def test_a_picture_whose_decoder_dies_is_listed(
 
     def fragile(source, **options):
         if "deadly" in str(source):
-            os.kill(os.getpid(), signal.SIGSEGV)
+            crash()
         return whole(source, **options)
 
     monkeypatch.setattr(images, "open_picture", fragile)

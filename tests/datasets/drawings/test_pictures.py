@@ -295,6 +295,7 @@ def is_running(pid):
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_several_at_once(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(30)]
         root = tmp_path / "cache"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ from learners.prediction import opening
 from learners.prediction.embedding import embed
 from learners.prediction.predictor import Predictor
 from tests import mutants
+from tests.crashes import crash
 from tests.datasets.files import picture
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +42,7 @@ def fragile(whole):
 
     def decode(source, *words, **options):
         if "deadly" in str(source):
-            os.kill(os.getpid(), signal.SIGSEGV)
+            crash()
         if "endless" in str(source):
             time.sleep(600)
         return whole(source, *words, **options)
