@@ -1,5 +1,5 @@
 """``demo:NAME`` -> labelled files that need no network. Simulated ones say so."""
 
-from datasets.demos.glitches import write_demo
+from datasets.demos.sets import write_demo
 
 __all__ = ["write_demo"]
