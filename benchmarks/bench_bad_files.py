@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--bad", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
-    settings = parse(parser, good=40, bad=16, seeds=1, epochs=1)
+    settings = parse(parser, good=80, bad=16, seeds=1, epochs=1)
     accuracy: dict[str, list[float]] = {"mixed": [], "good": []}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)

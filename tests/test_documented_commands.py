@@ -174,12 +174,13 @@ def finetune(words: list[str]) -> None:
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
     fold = FOLDS.get(kept[kept.index("--cv") + 1], "") if "--cv" in kept else ""
     words = [*kept, "--no-pretrained", *(word for pair in TINY.items() for word in pair)]
-    words += ["--fold", fold] * bool(fold)
     data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
     run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it
+    if fold:
+        run = run / f"fold-{fold}"
+        words += ["--fold", fold, "--out", str(run)]
     shutil.rmtree(run, ignore_errors=True)  # of a block before
     called("learners.finetune", words)
-    run = run / f"fold-{fold}" if fold else run
     assert (run / "report" / "index.html").is_file()
     whole = "--cv" in words and not fold
     assert (run / ("folds.csv" if whole else "model/config.json")).is_file()
