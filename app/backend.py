@@ -17,7 +17,7 @@ from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, own_rule, span, without_paths
 from datasets import sound
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import kind_of
 from datasets.processes import apart

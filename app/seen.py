@@ -8,7 +8,7 @@ import numpy as np
 
 from app.drawing import Panel, Tick, hertz, seconds, ticks
 from datasets import sound
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.pictures import open_picture, pixels
 from datasets.sound import AudioRecipe
 from datasets.strain import StrainRecipe

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:

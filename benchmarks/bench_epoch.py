@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--side", choices=["ours", "fastai", "bare"])
-    settings = parse(parser, size=32, items=100, rounds=1)
+    settings = parse(parser, backbone="test_resnet", size=32, items=100, rounds=1)
     if Path(settings.data).exists():
         settings.data = str(Path(settings.data).resolve())  # fastai's side looks from the root
     sides: dict[str, Callable[[argparse.Namespace], Callable[[], object]]] = {

@@ -135,7 +135,7 @@ def classes(count: int, folder: Path, stages: Stages) -> None:
 
 
 def seconds(count: int, folder: Path, stages: Stages) -> None:
-    from datasets.drawings.pictures import Item, PictureCache
+    from datasets.drawings.pictures import PictureCache, Source
     from datasets.sound.recipe import AudioRecipe
 
     path = folder / "long.wav"
@@ -143,7 +143,7 @@ def seconds(count: int, folder: Path, stages: Stages) -> None:
     write_sound(path, np.tile(rng.uniform(-0.5, 0.5, RATE), count))
     recipe = AudioRecipe(rate=RATE, window=1.0, size=(32, 32))
     with stage(stages, "draw"):
-        items = [Item(str(path), *span) for span in recipe.spans(path)]
+        items = [Source(str(path), *span) for span in recipe.spans(path)]
         PictureCache(folder / "cache").render_all(items, recipe, workers=1)
     model = small_model(folder, recipe)
     with stage(stages, "predict"):

@@ -66,6 +66,10 @@ def write_tones(folder: Path, count: int) -> None:
         soundfile.write(folder / label / f"{number:03d}.wav", sound, RATE)
 
 
+#: A network of no use is trained and saved in the same steps.
+SMALL = ["--backbone", "test_resnet", "--no-pretrained"]
+
+
 def start(cache: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "learners.finetune", *words],
@@ -135,7 +139,7 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: b
     for old in (cache, run):
         shutil.rmtree(old, ignore_errors=True)
     stage = ORDER[number % len(ORDER)]
-    words = ["--data", str(folder / "tones"), "--out", str(run), *FLAGS]
+    words = ["--data", str(folder / "tones"), "--out", str(run), *FLAGS, *SMALL * small]
     said = []
     for kill in range(2 if number % 3 == 0 else 1):
         if kill:
@@ -171,14 +175,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="kept, for a run in parts")
     parser.add_argument("--files", type=int, default=200, help="of sound to train on")
-    given = parse(parser, first=1, count=1, files=36)
+    given = parse(parser, first=1, count=1, files=24)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="kills-"))
     whole = folder / "whole"
     if not (whole / STAGES["exporting"][1]).exists():
         shutil.rmtree(folder, ignore_errors=True)
         write_tones(folder / "tones", given.files)
         time.sleep(2.1)  # files just written are not trusted by their time
-        words = ["--data", str(folder / "tones"), "--out", str(whole), *FLAGS]
+        words = ["--data", str(folder / "tones"), "--out", str(whole), *FLAGS, *SMALL * given.small]
         status, output = to_the_end(folder / "cache", given.small, *words)
         assert status == 0, output
     times = {name: os.stat(whole / name).st_mtime for pair in STAGES.values() for name in pair}

@@ -48,7 +48,7 @@ def fine_tune(frame: pd.DataFrame, stranger: str, folder: Path, settings: list[s
 
 def measure(folder: Path) -> dict[str, float]:
     """AUROC of known against stranger by each score, and how much of either is accepted."""
-    from datasets.drawings.pictures import Item
+    from datasets.drawings.pictures import Source
     from datasets.drawings.windows import items
     from datasets.tables.checks import TIME_COLUMNS
     from learners.confidence.thresholds import auroc
@@ -64,7 +64,7 @@ def measure(folder: Path) -> dict[str, float]:
 
     def outputs(split: str) -> Any:
         rows = table.loc[table["split"].eq(split)]
-        sources = [Item(row.path, row.start, row.end, row.gps) for row in items(rows)]
+        sources = [Source(row.path, row.start, row.end, row.gps) for row in items(rows)]
         names, logits, features = predictor.outputs(sources)
         return rows, predictor.confidence.decide(logits, features, paths=names), logits, features
 
@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, help="of the table, to keep it short; all of them")
     parser.add_argument("settings", nargs="*", help="after --: flags of learners.finetune")
     arguments = parse(
-        parser, data="demo:digits", classes=["0"], items=160,
-        settings=["--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
+        parser, data="demo:digits", classes=["0"], items=100,
+        settings=["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
     settings = arguments.settings or SETTINGS
     from datasets.tables.table import load_table

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--weights", type=Path)
-    settings = parse(parser, items=60, epochs=1, seeds=1)
+    settings = parse(parser, items=40, epochs=1, seeds=1)
     with tempfile.TemporaryDirectory() as folder:
         compare(settings, Path(folder))
 

@@ -44,12 +44,12 @@ def main() -> int:
 
 def judge(models: list[str], items: list[tuple[str, float]]) -> int:
     """How many models call one of the files, at its GPS time, a glitch."""
-    from datasets.drawings.pictures import Item
+    from datasets.drawings.pictures import Source
     from learners.prediction.predictor import Predictor
 
     failed = 0
     for model in models:
-        answers = list(Predictor(model).predict([Item(path, at=at) for path, at in items]))
+        answers = list(Predictor(model).predict([Source(path, at=at) for path, at in items]))
         for answer in answers:
             top = "  ".join(f"{name} {p:.3f}" for name, p in answer.top)
             why = f" ({answer.reason})" if answer.reason else ""

@@ -25,7 +25,7 @@ from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.processes import CRASHED, in_parallel
 
 if TYPE_CHECKING:
-    from datasets.drawings import Item, PictureCache
+    from datasets.drawings import PictureCache, Source
 
 
 def render(
@@ -73,7 +73,7 @@ def render(
     target.mkdir(parents=True, exist_ok=True)
     cache = cache or PictureCache()
     drawn = []
-    planned: list[tuple[list[Item], Any]] = []
+    planned: list[tuple[list[Source], Any]] = []
     for kind_found, paths in listed.items():
         if kind_found not in RECIPES:
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
@@ -186,18 +186,18 @@ def _durations(paths: list[str]) -> list[float | str]:
 
 def _items(
     lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
-) -> list[Item]:
+) -> list[Source]:
     """One item a file; of a long recording one a window."""
-    from datasets.drawings import Item
+    from datasets.drawings import Source
     from datasets.sound import windows
 
     items = []
     for path, length in lengths.items():
         if at is not None or length is None:
-            items.append(Item(path, at=at))
+            items.append(Source(path, at=at))
             continue
         spans = windows(length, recipe.window, overlap)
-        items += [Item(path)] if len(spans) == 1 else [Item(path, *span) for span in spans]
+        items += [Source(path)] if len(spans) == 1 else [Source(path, *span) for span in spans]
     return items
 
 

@@ -42,7 +42,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from datasets.demos.sounds import simulate
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.drawings.windows import cut, items
 from datasets.loaders import augment
 from datasets.sound.mel import hz_to_mel

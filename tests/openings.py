@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from datasets.drawings.pictures import Item
+from datasets.drawings.pictures import Source
 from datasets.errors import SecondhandError
 
 __all__ = ["Openings", "SecondhandError"]
@@ -144,7 +144,7 @@ class Openings:
         batch = np.zeros((2, 3, size, size), np.uint8)
         logits, features = predictor.forward(batch)
         assert np.isfinite(logits).all()
-        for answer in predictor._decide([Item("a"), Item("b")], logits, features):
+        for answer in predictor._decide([Source("a"), Source("b")], logits, features):
             self._check(answer, predictor.classes)
 
     def _check(self, answer: Any, classes: list[str]) -> None:

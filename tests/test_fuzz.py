@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests import fuzzing, mutants, openings
+from tests.crashes import crash
 from tests.fuzzing import DEADLINE, Outcome, fuzz
 
 pytestmark = pytest.mark.skipif(
@@ -79,7 +79,7 @@ def test_equal_seeds_make_equal_mutants() -> None:
 @pytest.mark.parametrize(
     ("deed", "found"),
     [
-        (lambda path: os.kill(os.getpid(), signal.SIGSEGV), "the process died with -11"),
+        (lambda path: crash(), "the process died with -11"),
         (lambda path: time.sleep(600), "hangs"),
         (lambda path: bytearray(1 << 30), "MB"),
         (lambda path: (path.parents[1] / "stray").write_text("x"), "did ['open"),

@@ -20,7 +20,8 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
-from datasets.drawings.windows import Row, cut, items, render_all
+from datasets.drawings.store import Source
+from datasets.drawings.windows import Item, cut, items, render_all
 
 __all__ = [
     "COLOUR_MAPS",
@@ -33,7 +34,7 @@ __all__ = [
     "PictureCache",
     "Prepared",
     "Recipe",
-    "Row",
+    "Source",
     "alike_enough",
     "cache_root",
     "check_types",

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from datasets.drawings.local_cluster import greet, local_cluster, quiet
-from datasets.drawings.store import Item, Outcome, draw_all
+from datasets.drawings.store import Outcome, Source, draw_all
 from datasets.errors import SecondhandError
 from datasets.processes import CRASHED, cores
 
@@ -116,7 +116,7 @@ def renderer() -> tuple[int, int]:
     return RENDERER_VERSION, PCEN_VERSION
 
 
-def path_of_work(work: tuple[Item, str | None]) -> str:
+def path_of_work(work: tuple[Source, str | None]) -> str:
     return work[0].path
 
 
@@ -160,7 +160,7 @@ class Cluster:
         self.address = address
 
     def draw(
-        self, root: Path, recipe: Recipe, work: Sequence[list[tuple[Item, str | None]]]
+        self, root: Path, recipe: Recipe, work: Sequence[list[tuple[Source, str | None]]]
     ) -> Iterator[tuple[int, list[Outcome]]]:
         """`draw_all` of chunks by the workers, into the cache folder `root`.
 

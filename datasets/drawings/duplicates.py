@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.errors import SecondhandError
 
 if TYPE_CHECKING:

@@ -4,17 +4,12 @@ The name of a picture is a hash of the sound or strain file's bytes, the span an
 fingerprint: a renamed or copied file is found again, a changed file or recipe never is. Pictures
 are PNG files that carry their recipe; they are written beside and renamed, so that several
 processes may share a store and a killed one leaves no half of a picture.
-
-    python -m datasets.drawings.pictures info
-    python -m datasets.drawings.pictures verify
-    python -m datasets.drawings.pictures clear         # each takes --cache-dir DIR
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from datasets.drawings import store as _store
 from datasets.drawings.stamps import Sources, digest_of, hash_shared, stamp_of
-from datasets.drawings.store import Item, Outcome, draw, draw_all, failed, key_of, picture_path
+from datasets.drawings.store import Outcome, Source, draw, draw_all, failed, key_of, picture_path
 from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.processes import CRASHED, in_parallel
 
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from datasets.drawings.cluster import Cluster
     from datasets.drawings.recipe import Recipe
 
-__all__ = ["Item", "PictureCache", "cache_root", "no_signal"]
+__all__ = ["PictureCache", "Source", "cache_root", "no_signal"]
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +80,7 @@ class PictureCache:
         ------
         BadFile : it cannot be drawn; remembered until the file changes.
         """
-        item = Item(os.fspath(path), start, end, at)
+        item = Source(os.fspath(path), start, end, at)
         found, digest = self._find(item, recipe.fingerprint())
         if found:
             return found
@@ -99,7 +94,7 @@ class PictureCache:
 
     def render_all(
         self,
-        items: Iterable[Item | str | os.PathLike[str]],
+        items: Iterable[Source | str | os.PathLike[str]],
         recipe: Recipe,
         *,
         workers: int | None = None,
@@ -110,7 +105,7 @@ class PictureCache:
 
         Parameters
         ----------
-        items : paths, or `Item`s with a span or a moment.
+        items : paths, or `Source`s with a span or a moment.
         workers : processes; None for one a core.
         progress : called with (done, all) as the pictures come.
         cluster : whose workers draw, instead of processes here.
@@ -122,7 +117,7 @@ class PictureCache:
         """
         if workers is not None and workers < 1:
             raise SecondhandError(f"workers={workers}: must be at least 1")
-        wanted = [item if isinstance(item, Item) else Item(os.fspath(item)) for item in items]
+        wanted = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = recipe.fingerprint()
         self._sources.refresh()
@@ -210,7 +205,7 @@ class PictureCache:
             "failures": sum(1 for _ in _store.files(self.root, ".bad")),
         }
 
-    def _find(self, item: Item, fingerprint: str) -> tuple[Path | None, str | None]:
+    def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
         """The stored picture and the file's hash, as far as they are known without reading it."""
         stamp = stamp_of(item.path)
         digest = self._sources.get(item.path, stamp) if self.trust_mtime else None
@@ -264,51 +259,3 @@ def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a stored picture was drawn from a signal too quiet to be judged."""
     with open(picture, "rb") as file:  # Pillow's parser takes four times as long
         return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels
-
-
-def readable(size: int) -> str:
-    """Bytes for people, as "1.5 GiB"; 1024 of a unit make the next."""
-    value, units = float(size), ["bytes", "KiB", "MiB", "GiB"]
-    while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
-        value /= 1024
-        del units[0]
-    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} bytes"
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command: look at the store, check it, or empty it."""
-    import argparse
-
-    from datasets.drawings import decoded
-
-    parser = argparse.ArgumentParser(
-        prog="python -m datasets.drawings.pictures", description=__doc__
-    )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("action", choices=("info", "verify", "clear"))
-    parser.add_argument("--cache-dir", help="default: $SECONDHAND_CACHE, or the user's cache")
-    options = parser.parse_args(argv)
-    store = PictureCache(options.cache_dir)
-    if options.action == "info":
-        known = store.info()
-        sizes = {
-            "size": int(known.pop("bytes")),
-            "limit": int(known.pop("limit")),
-            "decoded pictures": decoded.total(store.root),
-        }
-        known |= {name: readable(size) for name, size in sizes.items()}
-        print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
-    elif options.action == "clear":
-        print(f"removed {store.clear()} pictures from {store.root}")
-        decoded.clear(store.root)
-    else:
-        right, wrong = store.verify()
-        for path in wrong:
-            print(f"removed: {path}", file=sys.stderr)
-        print(f"{right} pictures are right, {len(wrong)} were damaged")
-        return 3 if wrong else 0
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Item(NamedTuple):
+class Source(NamedTuple):
     """One picture to draw: a file, the span in seconds, or the moment (GPS time for strain)."""
 
     path: str
@@ -118,7 +118,7 @@ class Outcome(NamedTuple):
     digest: str = ""
 
 
-def draw(root: Path, item: Item, recipe: Recipe, digest: str) -> tuple[Path, int]:
+def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, int]:
     """The picture's path, drawn unless it is there, and the bytes this has added.
 
     Raises
@@ -150,12 +150,12 @@ def draw(root: Path, item: Item, recipe: Recipe, digest: str) -> tuple[Path, int
     return target, len(data)
 
 
-def draw_all(root: Path, recipe: Recipe, work: list[tuple[Item, str | None]]) -> list[Outcome]:
+def draw_all(root: Path, recipe: Recipe, work: list[tuple[Source, str | None]]) -> list[Outcome]:
     """Draw items; no failure of one reaches the others."""
     return [_draw_one(root, recipe, item, digest) for item, digest in work]
 
 
-def _draw_one(root: Path, recipe: Recipe, item: Item, digest: str | None) -> Outcome:
+def _draw_one(root: Path, recipe: Recipe, item: Source, digest: str | None) -> Outcome:
     stamp = None
     try:
         if digest is None:

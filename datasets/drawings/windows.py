@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.drawings.pictures import Item as Source
-from datasets.drawings.pictures import PictureCache, no_signal
+from datasets.drawings.pictures import PictureCache, Source, no_signal
 from datasets.drawings.recipe import Recipe
 from datasets.errors import BadFile, Rejected
 

@@ -1,5 +1,6 @@
 """A picture file -> RGB pixels, opened safely and brought to what a backbone was trained with."""
 
 from datasets.pictures.images import Preprocessing, open_picture, pixels
+from datasets.pictures.standalone import model_input
 
-__all__ = ["Preprocessing", "open_picture", "pixels"]
+__all__ = ["Preprocessing", "model_input", "open_picture", "pixels"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from datasets.errors import BadFile, SecondhandError, shown
-from datasets.pictures.pixels import fit, rgb, short_side
+from datasets.pictures.standalone import fit, rgb, short_side
 
 #: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")

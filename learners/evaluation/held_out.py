@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from datasets.drawings import Item as Source
-from datasets.drawings import items
+from datasets.drawings import Source, items
 from datasets.tables import ItemTable
 from learners.confidence import Confidence, Items
 from learners.model import Bundle

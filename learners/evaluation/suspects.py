@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.drawings import Item as Source
-from datasets.drawings import alike_enough, correlation, source_of, thumbnails_of
+from datasets.drawings import Source, alike_enough, correlation, source_of, thumbnails_of
 from learners.confidence import normalise
 from learners.evaluation.figures import Judged
 from learners.evaluation.held_out import Evaluation

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.tables import UNKNOWN
 

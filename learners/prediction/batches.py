@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
 from learners.machine import threads_kept

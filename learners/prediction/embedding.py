@@ -14,8 +14,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings import Item as Source
-from datasets.drawings import Recipe
+from datasets.drawings import Recipe, Source
 from datasets.errors import BadFile, Rejected
 from learners.model import Bundle
 from learners.networks import NetworkSpec, build, native_size

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
-from datasets.pictures import pixels as picture_input
+from datasets.pictures import standalone
 from learners.model import PLAIN, Bundle
 from learners.networks import Network, logits_and_features
 from learners.prediction.onnx import (
@@ -123,7 +123,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "classes": bundle.classes,
         "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.size}], RGB, 0 to 255, "
         "after resizing and cropping",
-        "onnx_input": inspect.getsource(picture_input),
+        "onnx_input": inspect.getsource(standalone),
         "preprocessing": asdict(bundle.preprocessing),
         "recipe": recipe,
         "overlap": bundle.overlap,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from datasets.drawings import Item as Source
-from datasets.drawings import Recipe
+from datasets.drawings import Recipe, Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import Preprocessing, open_picture, pixels
 from learners.prediction.answers import NO_SIGNAL

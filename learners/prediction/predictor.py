@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED, Apart
 from datasets.recipes import recipe_from_dict

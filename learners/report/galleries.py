@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from datasets.drawings import Item as Source
+from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import open_picture
 from learners.files import Names

@@ -14,13 +14,13 @@ from datasets.drawings import (
     THUMBNAIL,
     PictureCache,
     Recipe,
+    Source,
     cut,
     find_clusters,
     render_all,
     source_of,
     thumbnails_of,
 )
-from datasets.drawings import Item as Source
 from datasets.errors import Rejected, SecondhandError
 from datasets.pictures import open_picture
 from datasets.recipes import RECIPES

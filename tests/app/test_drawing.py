@@ -9,7 +9,7 @@ from PIL import Image
 
 from app.drawing import Panel, confusion_table, panel_svg, reliability_svg, ticks, timeline
 from app.seen import log_ticks, look, mel_ticks, trigger
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.sound.recipe import AudioRecipe
 from learners.prediction.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones

@@ -8,7 +8,7 @@ import pytest
 
 from app.server import serve
 from app.serving import Busy, Limits, Served, load
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.errors import SecondhandError
 from learners.model.bundle import save_bundle
 from learners.prediction.predictor import Predictor

@@ -82,7 +82,11 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_it_runs_to_its_figures(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str,
+    sketched: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     from datasets.drawings import pictures as cache
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from datasets import pictures
 from datasets import processes as _workers
 from datasets.errors import BadFile
-from datasets.pictures import images
 from datasets.processes import BEHIND, CRASHED, Apart, apart, in_parallel
 from datasets.tables.table import load_table
+from tests.crashes import crash
 from tests.datasets.files import picture, reasons
 
 pytestmark = pytest.mark.skipif(
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.skipif(
 def length(word: str) -> int:
     """Longer words take longer; some end the process, one never ends."""
     if word == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        crash()
     if word == "abort":
-        os.abort()
+        crash(signal.SIGABRT)
     if word == "exit":
         os._exit(3)
     if word == "endless":
@@ -150,14 +151,14 @@ def test_a_picture_whose_decoder_dies_is_listed(
         for label in ("cat", "dog"):
             picture(tmp_path / label / f"{n}.jpg")
     picture(tmp_path / "cat" / "deadly.jpg")
-    whole = images.open_picture
+    whole = pictures.open_picture
 
     def fragile(source, **options):
         if "deadly" in str(source):
-            os.kill(os.getpid(), signal.SIGSEGV)
+            crash()
         return whole(source, **options)
 
-    monkeypatch.setattr(images, "open_picture", fragile)
+    monkeypatch.setattr(pictures, "open_picture", fragile)
     table = load_table(tmp_path)
     assert reasons(table) == {"deadly.jpg": CRASHED}
     assert len(table.frame) == 2 * count

@@ -190,6 +190,7 @@ def _fill(root: Path, photos: list[str]) -> None:
             file.unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
     photos = []
     for number in range(6):

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from datasets.drawings.duplicates import SHIFT, find_clusters, thumbnails_of
-from datasets.drawings.pictures import Item
+from datasets.drawings.pictures import Source
 from datasets.pictures.images import open_picture
 from learners.runs.finetuning import load_items
 from learners.settings import DataSettings, SignalSettings
@@ -144,7 +144,7 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
         Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
     ]
     seen = thumbnails_of(
-        [Item(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
+        [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
     )
     found = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
     assert sum(found.sizes) <= 6
@@ -182,7 +182,7 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
     from scipy.sparse.csgraph import connected_components
 
     files = sorted(bursts.glob("*/*.jpg"))
-    seen = thumbnails_of([Item(str(f)) for f in files], lambda item: open_picture(item.path))
+    seen = thumbnails_of([Source(str(f)) for f in files], lambda item: open_picture(item.path))
     shifts = range(-SHIFT, SHIFT + 1)
     best = np.max(
         [

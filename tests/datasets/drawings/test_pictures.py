@@ -17,9 +17,10 @@ import pytest
 import soundfile
 from PIL import Image
 
+from datasets.cache import main, readable
 from datasets.drawings import pictures as cache_module
 from datasets.drawings import stamps as _sources
-from datasets.drawings.pictures import Item, PictureCache, cache_root, main, no_signal, readable
+from datasets.drawings.pictures import PictureCache, Source, cache_root, no_signal
 from datasets.drawings.store import files
 from datasets.errors import BadFile, SecondhandError
 from datasets.recipes import recipe_from_dict
@@ -226,7 +227,7 @@ class TestFailures:
         assert "the process that read it died" in rejected[0].reason
 
     def test_wrong_span_is_listed(self, store, clip):
-        _, rejected = store.render_all([Item(str(clip), 2.0, 1.0)], RECIPE)
+        _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], RECIPE)
         assert "end after it" in rejected[0].reason
 
 
@@ -243,7 +244,7 @@ class Deadly(AudioRecipe):
 class TestMany:
     def test_windows_of_one_recording(self, store, tmp_path):
         path = write(tmp_path / "long.wav", seconds=20)
-        items = [Item(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
+        items = [Source(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
         seen = []
         paths, rejected = store.render_all(
             items, RECIPE, progress=lambda done, total: seen.append((done, total))
@@ -294,6 +295,7 @@ def is_running(pid):
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_several_at_once(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(30)]
         root = tmp_path / "cache"

@@ -47,6 +47,7 @@ def test_threshold_for_accuracy_is_the_smallest_whose_exact_limit_holds():
     assert found.accuracy_low >= 0.9
 
 
+@pytest.mark.slow
 def test_a_promise_is_broken_no_more_often_than_it_says():
     """Probabilities of no use: every threshold has the same accuracy, just short of the target."""
     broken = 0
@@ -58,6 +59,7 @@ def test_a_promise_is_broken_no_more_often_than_it_says():
     assert broken >= 5  # nor is it needlessly strict
 
 
+@pytest.mark.slow
 def test_the_joint_risk_is_that_of_simulation():
     risk, n = _joint_risk(150, 0.9, 0.05), 150
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.pictures.images import open_picture
 from learners.confidence.decision import Confidence
 from learners.evaluation.figures import judge

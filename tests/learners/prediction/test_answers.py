@@ -11,7 +11,7 @@ import pytest
 import soundfile
 import torch
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.sound.recipe import AudioRecipe
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main

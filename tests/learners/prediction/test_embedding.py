@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from sklearn.metrics import pairwise_distances
 
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.errors import SecondhandError
 from datasets.sound.recipe import AudioRecipe
 from learners.networks.backbones import NetworkSpec, build

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 import soundfile
 
 from datasets import processes as _workers
-from datasets.drawings.pictures import Item as Source
+from datasets.drawings.pictures import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
@@ -25,6 +23,7 @@ from learners.prediction import opening
 from learners.prediction.embedding import embed
 from learners.prediction.predictor import Predictor
 from tests import mutants
+from tests.crashes import crash
 from tests.datasets.files import picture
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +42,7 @@ def fragile(whole):
 
     def decode(source, *words, **options):
         if "deadly" in str(source):
-            os.kill(os.getpid(), signal.SIGSEGV)
+            crash()
         if "endless" in str(source):
             time.sleep(600)
         return whole(source, *words, **options)

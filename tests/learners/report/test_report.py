@@ -323,7 +323,7 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
     bundle.overlap = 0.0
     pictures = Pictures(bundle)
-    from datasets.drawings.pictures import Item as Source
+    from datasets.drawings.pictures import Source
 
     path = str(tmp_path / "long.wav")
     parts = [Source(path, float(n), float(n + 1)) for n in range(3)]

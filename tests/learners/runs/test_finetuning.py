@@ -364,6 +364,7 @@ def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
     assert len(list(Predictor(out / "model").predict(folder.rglob("green_000.jpg")))) == 1
 
 
+@pytest.mark.slow
 def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
     process = _start(["--data", str(tmp_path / "nothing")])
     output, errors = process.communicate(timeout=120)

@@ -149,6 +149,7 @@ def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last)
     assert record["epoch"] == (3 if last else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [CNN, VIT])
 def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, tmp_path, name):
     from torch._dynamo.utils import counters

@@ -1,0 +1,56 @@
+"""The cache folder: look at what it holds, check it, or empty it.
+
+python -m datasets.cache info
+python -m datasets.cache verify
+python -m datasets.cache clear         # each takes --cache-dir DIR
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def readable(size: int) -> str:
+    """Bytes for people, as "1.5 GiB"; 1024 of a unit make the next."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB"]
+    while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} bytes"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse, do, print. Returns 0, or 3 where some pictures were damaged."""
+    import argparse
+
+    from datasets.drawings import PictureCache, decoded
+
+    parser = argparse.ArgumentParser(prog="python -m datasets.cache", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("action", choices=("info", "verify", "clear"))
+    parser.add_argument("--cache-dir", help="default: $SECONDHAND_CACHE, or the user's cache")
+    options = parser.parse_args(argv)
+    store = PictureCache(options.cache_dir)
+    if options.action == "info":
+        known = store.info()
+        sizes = {
+            "size": int(known.pop("bytes")),
+            "limit": int(known.pop("limit")),
+            "decoded pictures": decoded.total(store.root),
+        }
+        known |= {name: readable(size) for name, size in sizes.items()}
+        print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
+    elif options.action == "clear":
+        print(f"removed {store.clear()} pictures from {store.root}")
+        decoded.clear(store.root)
+    else:
+        right, wrong = store.verify()
+        for path in wrong:
+            print(f"removed: {path}", file=sys.stderr)
+        print(f"{right} pictures are right, {len(wrong)} were damaged")
+        return 3 if wrong else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
