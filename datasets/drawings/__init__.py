@@ -10,7 +10,7 @@ from datasets.drawings.duplicates import (
     source_of,
     thumbnails_of,
 )
-from datasets.drawings.pictures import Item, PictureCache, cache_root
+from datasets.drawings.pictures import PictureCache, cache_root
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,

@@ -22,7 +22,7 @@ Spans = list[tuple[float | None, float | None]]
 _LOT = 256  # rows that a thread takes at once: handing one over costs more than most rows do
 
 
-class Row(NamedTuple):
+class Item(NamedTuple):
     """One row of the item table, as light as a DataLoader's worker wants it."""
 
     path: str
@@ -32,11 +32,11 @@ class Row(NamedTuple):
     gps: float = math.nan
 
 
-def items(frame: pd.DataFrame) -> list[Row]:
+def items(frame: pd.DataFrame) -> list[Item]:
     """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
     columns = (frame["path"], frame["label"], *times)
-    return [Row(*row) for row in zip(*columns, strict=True)]
+    return [Item(*row) for row in zip(*columns, strict=True)]
 
 
 def cut(
@@ -114,11 +114,11 @@ def render_all(
     return frame.loc[drawn].reset_index(drop=True), rejected
 
 
-def _spans(recipe: Recipe, overlap: float, lot: list[Row]) -> list[Spans | BadFile]:
+def _spans(recipe: Recipe, overlap: float, lot: list[Item]) -> list[Spans | BadFile]:
     return [_spans_of(recipe, overlap, item) for item in lot]
 
 
-def _spans_of(recipe: Recipe, overlap: float, item: Row) -> Spans | BadFile:
+def _spans_of(recipe: Recipe, overlap: float, item: Item) -> Spans | BadFile:
     start, end, at = (None if t != t else t for t in item[2:])
     if at is not None:
         return [(start, end)]

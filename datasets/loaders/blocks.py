@@ -21,7 +21,7 @@ from fastai.vision.core import PILImage
 from fasttransform import Transform
 from PIL import Image
 
-from datasets.drawings import DecodedPictures, Prepared, Row, items
+from datasets.drawings import DecodedPictures, Item, Prepared, items
 from datasets.errors import SecondhandError
 from datasets.loaders.augment import spectrogram_tfms
 from datasets.loaders.transforms import Lighting, Normalised, TrainCrop
@@ -109,7 +109,7 @@ class SignalAugmentation:
 
 
 class OpenSpectrogram(Transform):
-    """Row -> its picture out of the cache, drawn now if it is not there, at the network's size.
+    """Item -> its picture out of the cache, drawn now if it is not there, at the network's size.
 
     The whole of it, in training as in validation.
     """
@@ -125,7 +125,7 @@ class OpenSpectrogram(Transform):
         self.recipe, self.cache, self.store = recipe, cache, store
         self.prepared = Prepared(preprocessing, 1.0, None)
 
-    def encodes(self, item: Row) -> PILImage:
+    def encodes(self, item: Item) -> PILImage:
         stored = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
         if self.store is None:
             return PILImage(self._fitted(stored))
