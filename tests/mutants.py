@@ -268,10 +268,11 @@ def write_models(folder: Path) -> None:
 
     from datasets.sound.recipe import AudioRecipe
     from datasets.strain.recipe import StrainRecipe
-    from learners.confidence.decision import Confidence
+    from learners.confidence import Confidence, Items
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.views import View
     from learners.networks.backbones import NetworkSpec, build
+    from learners.settings import ConfidenceSettings
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -288,7 +289,11 @@ def write_models(folder: Path) -> None:
         with torch.inference_mode():
             width = network[0](torch.zeros(1, 3, 32, 32)).shape[1]  # type: ignore[union-attr,operator,index]
         features, reference = rng.normal(size=(40, width)), rng.normal(size=(50, width))
-        confidence = Confidence.fit(logits, logits.argmax(1), features, reference, coverage=0.9)
+        confidence = Confidence.fit(
+            Items(logits, logits.argmax(1), features),
+            Items(logits[rng.integers(0, len(logits), 50)], None, reference),
+            ConfidenceSettings(coverage=0.9),
+        )
         bundle = Bundle(
             network=network.eval(),
             spec=built,

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from learners.confidence.decision import Confidence
+from learners.confidence import Confidence, Items
+from learners.settings import ConfidenceSettings
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:
-    fitted = Confidence.fit(np.empty((0, classes)), np.empty(0, dtype=int), threshold=threshold)
+    nothing = Items(np.empty((0, classes)), np.empty(0, dtype=int))
+    fitted = Confidence.fit(nothing, settings=ConfidenceSettings(threshold=threshold))
     return replace(fitted, temperature=replace(fitted.temperature, value=temperature))

@@ -29,7 +29,7 @@ from datasets.pictures.images import Preprocessing, open_picture, pixels
 from datasets.recipes import recipe_from_dict
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.confidence.decision import Confidence
+from learners.confidence import Confidence, Items
 from learners.export import main as export
 from learners.model.bundle import Bundle, save_bundle
 from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
@@ -224,7 +224,8 @@ def test_models_of_signals_carry_their_recipe(recipe: Any, small: Bundle) -> Non
 def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5))
-    fitted = Confidence.fit(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features, features)
+    held = Items(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
+    fitted = Confidence.fit(held, held)
     model = replace(small, views=VIEWS, confidence=fitted)
     once, near = notes(model)
     assert "mean of 3 views" in once

@@ -19,11 +19,12 @@ from PIL import Image
 
 from datasets.errors import SecondhandError
 from datasets.pictures.images import open_picture
-from learners.confidence.decision import Confidence
+from learners.confidence import Confidence, Items
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.predict import find_files, main
 from learners.prediction.predictor import Prediction
+from learners.settings import ConfidenceSettings
 from tests.learners.confidences import settings
 from tests.phones import avif, heic
 from tests.pictures import write_pictures
@@ -176,7 +177,8 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     rng = np.random.default_rng(0)
-    fitted = Confidence.fit(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60), coverage=0.8)
+    held = Items(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
+    fitted = Confidence.fit(held, settings=ConfidenceSettings(coverage=0.8))
     classes = ["blue", "green", "red"]
     made = Bundle(network, spec, classes, preprocessing, confidence=fitted)
     model = str(save_bundle(made, tmp_path / "model"))
