@@ -269,7 +269,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     learnt = finetuning.train(here, settings, command="the stages")
     assert learnt.settings.train.lr_mult == 100  # for pictures, where none was asked
     assert learnt.bundle.provenance["command"] == "the stages"
-    assert not learnt.bundle.reference
+    assert learnt.bundle.confidence is None
     reference = finetuning.calibrate(learnt)
     assert len(reference.logits) == learnt.loaded.rows["split"].eq("train").sum()
     assert not (here / "model").exists()
