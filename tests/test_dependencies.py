@@ -1,0 +1,79 @@
+"""What is imported is declared in pyproject.toml, and what is declared there is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("app", "learners", "datasets")
+REST = ("tests", "notebooks", "benchmarks")
+#: Declared without an import of ours: another package, or a command, takes it up.
+UNSEEN = {
+    "cryptography": "distributed, for its certificates",
+    "ipykernel": "nbclient",
+    "mypy": "make quality",
+    "onnxscript": "torch.onnx",
+    "pandas-stubs": "mypy",
+    "pyarrow": "pandas, for Parquet",
+    "pytest-timeout": "pytest",
+    "pytest-xdist": "pytest",
+    "ruff": "make quality",
+    "tensorboard": "torch.utils.tensorboard",
+    "types-pyyaml": "mypy",
+}
+DISTRIBUTIONS = packages_distributions()
+
+
+def plain(name: str) -> str:
+    """A distribution's name as the registry compares them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported(rooms: tuple[str, ...]) -> dict[str, set[str]]:
+    """The distributions that may bring what is imported, for each name; also inside functions."""
+    names: set[str] = set()
+    for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.split(".")[0])
+    others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST}
+    return {name: {plain(found) for found in DISTRIBUTIONS.get(name, [name])} for name in others}
+
+
+def declared() -> dict[str, set[str]]:
+    """The distributions of pyproject.toml: those that all need under "", and each extra's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        group: {plain(re.match(r"[\w.-]+", line)[0]) for line in lines}  # type: ignore[index]
+        for group, lines in groups.items()
+    }
+
+
+@pytest.mark.parametrize(("rooms", "dev"), [(PRODUCT, False), (REST, True)])
+def test_what_is_imported_is_declared(rooms: tuple[str, ...], dev: bool) -> None:
+    groups = declared()
+    if not dev:
+        del groups["dev"]
+    there = set().union(*groups.values())
+    assert {name: by for name, by in imported(rooms).items() if not by & there} == {}
+
+
+def test_what_is_declared_is_imported() -> None:
+    used = set().union(*imported(PRODUCT + REST).values())
+    assert set().union(*declared().values()) - used == UNSEEN.keys()
+
+
+def test_each_is_pinned() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {plain(line.partition("==")[0]) for line in lines if "==" in line}
+    assert set().union(*declared().values()) <= pinned
