@@ -63,9 +63,7 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
     files = clips(tmp_path / "clips", 20)
     (tmp_path / "clips" / "cut.wav").write_bytes(files[0].read_bytes()[:20])
     monkeypatch.chdir(tmp_path)  # names as the user gave them, for workers with another folder
-    monkeypatch.setattr(
-        "datasets.drawings.cluster.connect", lambda *_, **__: contextlib.nullcontext(here)
-    )
+    monkeypatch.setattr("datasets.drawings.connect", lambda *_, **__: contextlib.nullcontext(here))
     theirs = render(["clips"], "theirs", cache=PictureCache("shared"), cluster="tcp://here:1")
     ours = render(["clips"], "ours", cache=PictureCache("own"), workers=1)
     assert [path for path, _ in theirs[0]] == [path for path, _ in ours[0]]
@@ -105,7 +103,8 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
-    monkeypatch.setattr("datasets.drawings.cluster.renderer", lambda: 999)
+    own, others = _cluster.renderer(), iter([(999, 999)])  # who asks is first, then the worker
+    monkeypatch.setattr(_cluster, "renderer", lambda: next(others, own))
     with pytest.raises(SecondhandError, match="runs another version"):
         list(here.spread(chunks.halves, [[2]], None))
 
