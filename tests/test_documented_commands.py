@@ -25,7 +25,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _record
-from learners.config import FINETUNE
 from learners.flags import make_parser, parse
 from tests.documented import ROOT, Block, blocks, write_world
 
@@ -224,7 +223,7 @@ def make(words: list[str]) -> None:
         assert ran.returncode == 0, ran.stderr
         lines = re.findall(r"python -m learners.finetune .*", ran.stdout.replace("\\\n", " "))
         for command in (words for line in lines for words in Block("Makefile", line).commands()):
-            parse(make_parser("learners.finetune", "", FINETUNE), command[3:], FINETUNE)
+            parse(make_parser("learners.finetune", ""), command[3:])
 
 
 def curl(words: list[str]) -> None:
