@@ -3,6 +3,7 @@
 from datasets.public.download import MIRROR, RemoteFile, fetch_file
 from datasets.public.gwosc import NOTE, PREFIX, fetch_event
 from datasets.public.sets import SETS, PublicSet
+from datasets.public.unpack import whole_folder
 
 __all__ = [
     "MIRROR",
@@ -13,4 +14,5 @@ __all__ = [
     "RemoteFile",
     "fetch_event",
     "fetch_file",
+    "whole_folder",
 ]

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets.errors import SecondhandError
 
@@ -67,112 +63,87 @@ def fetch_file(file: RemoteFile, folder: Path) -> tuple[Path, bool]:
     SecondhandError : no network, no room, the wrong size or the wrong hash. Nothing stands under
         the final name then that was not there before.
     """
-    import pooch
-
     path = folder / file.name
     if path.exists():
         _check(file, path, path)
         return path, False
     folder.mkdir(parents=True, exist_ok=True)
-    with _quiet(pooch.get_logger()):
-        pooch.retrieve(
-            file.source, None, fname=file.name, path=folder, downloader=Resume(file, path)
-        )
+    part = path.with_name(path.name + ".part")
+    reached = _size(part)
+    while (broken := _fetch(file, part)) is not None:
+        if _size(part) <= reached:  # nothing new came: no use in asking again and again
+            raise _no_answer(file, path, reached, broken) from None
+        reached = _size(part)
+        log.info("%s: the connection broke, going on from byte %d", file.source, reached)
+        time.sleep(0.2)
+    try:
+        _check(file, part, path)
+    except SecondhandError:
+        part.unlink()  # or every later try would go on from it
+        raise
+    os.replace(part, path)
     return path, True
 
 
-class Resume:
-    """A pooch downloader that continues ``NAME.part`` and checks it before it gets its name."""
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
-    def __init__(self, file: RemoteFile, path: Path) -> None:
-        self.file = file
-        self.path = path
-        self.part = path.with_name(path.name + ".part")
 
-    def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:
-        """Called by pooch: leave what is at ``url`` in ``output_file``."""
-        reached = self._there()
-        while (broken := self._fetch(url)) is not None:
-            if self._there() <= reached:  # nothing new came: no use in asking again and again
-                raise self._no_answer(url, broken) from None
-            reached = self._there()
-            log.info("%s: the connection broke, going on from byte %d", url, reached)
-            time.sleep(0.2)
-        try:
-            _check(self.file, self.part, self.path)
-        except SecondhandError:
-            self.part.unlink()  # or every later try would go on from it
-            raise
-        os.replace(self.part, output_file)
+def _fetch(file: RemoteFile, part: Path) -> Exception | None:
+    """Ask for what is missing of ``part``; what broke it off, or None when all is there."""
+    import requests
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
-    def _there(self) -> int:
-        return self.part.stat().st_size if self.part.exists() else 0
-
-    def _fetch(self, url: str) -> Exception | None:
-        """Ask for what is missing; what broke it off, or None when all is there."""
-        import requests
-
-        there = self._there()
-        if there and there == self.file.size:
-            return None
-        asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
-        try:
-            with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT) as answer:
-                if there and answer.status_code == 416:
-                    # The server has no byte behind these: all is there, or it is another file.
-                    if answer.headers.get("Content-Range") == f"bytes */{there}":
-                        return None
-                    self.part.unlink()
-                    return self._fetch(url)
-                answer.raise_for_status()
-                if there and not _goes_on(answer, there):
-                    log.info("%s: the server starts from the beginning", url)
-                    there = 0
-                length = answer.headers.get("Content-Length", "")
-                total = there + int(length) if length.isdigit() else self.file.size
-                if total is not None:
-                    need_room(self.part.parent, total - there, self.file.name)
-                self._write(answer.iter_content(_BLOCK), there, total)
-        except requests.RequestException as error:
-            return error
-        if total is not None and self._there() < total:
-            return EOFError(f"{self._there()} of {total} bytes came")
+    there = _size(part)
+    if there and there == file.size:
         return None
+    asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
+    try:
+        with requests.get(file.source, headers=asked, stream=True, timeout=TIMEOUT) as answer:
+            span = answer.headers.get("Content-Range", "")
+            if there and answer.status_code == 416:
+                # The server has no byte behind these: all is there, or it is another file.
+                if span == f"bytes */{there}":
+                    return None
+                part.unlink()
+                return _fetch(file, part)
+            answer.raise_for_status()
+            if there and not (answer.status_code == 206 and span.startswith(f"bytes {there}-")):
+                log.info("%s: the server starts from the beginning", file.source)
+                there = 0
+            length = answer.headers.get("Content-Length", "")
+            total = there + int(length) if length.isdigit() else file.size
+            if total is not None:
+                need_room(part.parent, total - there, file.name)
+            bar = tqdm(  # silent where nobody watches
+                total=total, initial=there, unit="B", unit_scale=True, desc=file.name, disable=None
+            )
+            with open(part, "ab" if there else "wb") as out, bar:
+                for block in answer.iter_content(_BLOCK):
+                    out.write(block)
+                    bar.update(len(block))
+                    if out.tell() > file.largest:
+                        out.close()
+                        part.unlink()
+                        raise SecondhandError(
+                            f"{file.source}: more than {file.largest} bytes come, which is not the "
+                            "file that is meant"
+                        )
+    except requests.RequestException as error:
+        return error
+    if total is not None and _size(part) < total:
+        return EOFError(f"{_size(part)} of {total} bytes came")
+    return None
 
-    def _write(self, blocks: Iterator[bytes], there: int, total: int | None) -> None:
-        from tqdm import tqdm  # type: ignore[import-untyped]
 
-        with (
-            open(self.part, "ab" if there else "wb") as out,
-            tqdm(
-                total=total,
-                initial=there,
-                unit="B",
-                unit_scale=True,
-                desc=self.file.name,
-                disable=None,  # silent where nobody watches
-            ) as bar,
-        ):
-            for block in blocks:
-                out.write(block)
-                bar.update(len(block))
-                if out.tell() > self.file.largest:
-                    out.close()
-                    self.part.unlink()
-                    raise SecondhandError(
-                        f"{self.file.source}: more than {self.file.largest} bytes come, which is "
-                        "not the file that is meant"
-                    )
-
-    def _no_answer(self, url: str, error: Exception) -> SecondhandError:
-        inner = error.args[0] if error.args else error  # of "Max retries exceeded" the cause
-        reason = str(getattr(inner, "reason", error)).split("\n")[0][:200]
-        kept = f" ({self._there()} bytes are kept and continued next time)" if self._there() else ""
-        return SecondhandError(
-            f"cannot fetch {url}: {reason}{kept}. Without a network, place the file by hand as "
-            f"{self.path}, or name a mirror: {MIRROR}=BASE takes BASE/"
-            f"{self.file.url.removeprefix('https://')}"
-        )
+def _no_answer(file: RemoteFile, path: Path, there: int, error: Exception) -> SecondhandError:
+    inner = error.args[0] if error.args else error  # of "Max retries exceeded" the cause
+    reason = str(getattr(inner, "reason", error)).split("\n")[0][:200]
+    kept = f" ({there} bytes are kept and continued next time)" if there else ""
+    return SecondhandError(
+        f"cannot fetch {file.source}: {reason}{kept}. Without a network, place the file by hand as "
+        f"{path}, or name a mirror: {MIRROR}=BASE takes BASE/{file.url.removeprefix('https://')}"
+    )
 
 
 def need_room(folder: Path, size: int, name: str) -> None:
@@ -183,12 +154,6 @@ def need_room(folder: Path, size: int, name: str) -> None:
             f"{name} needs {size / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB left: free "
             "some room, or let SECONDHAND_CACHE name a folder on another disk"
         )
-
-
-def _goes_on(answer: Any, there: int) -> bool:
-    """Whether the answer begins with the byte that was asked for."""
-    span = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    return answer.status_code == 206 and span is not None and int(span[1]) == there
 
 
 def _check(file: RemoteFile, found: Path, path: Path) -> None:
@@ -213,14 +178,3 @@ def _check(file: RemoteFile, found: Path, path: Path) -> None:
             f"{' or '.join(file.hashes)}: damaged or tampered with, and not used. Fetch it again, "
             f"or place the right file as {path}"
         )
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Without pooch's own lines, which advise on its arguments."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import lzma
+import os
 import shutil
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,36 +29,40 @@ def unpack(archive: Path, folder: Path) -> None:
         the folder; more than `MAX_MEMBERS` of them, or more than `MAX_BYTES` in all.
     SecondhandError : the disk has no room for it.
     """
-    with _broken(archive):
+    try:
         if archive.name.endswith(".zip"):
             _unpack_zip(archive, folder)
         else:
             _unpack_tar(archive, folder)
+    except (
+        zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, RuntimeError,
+        LookupError, OSError,
+    ) as error:  # fmt: skip
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
+            raise
+        reason = str(error)[:120] or type(error).__name__
+        raise BadFile(
+            archive, f"a broken archive ({reason}): delete it, and it is fetched again"
+        ) from error
 
 
 def _unpack_zip(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
-        members = packed.infolist()
         tally = _Tally(archive)
-        for member in members:
-            tally.add(member.filename, member.file_size)
+        for member in packed.infolist():
             kind = member.external_attr >> 28  # the type bits of a Unix mode
-            if kind not in (0, 0o10, 0o04):
-                raise BadFile(archive, f"{member.filename} is a link or a device: not unpacked")
+            tally.add(member.filename, member.file_size, kind in (0, 0o10, 0o04))
         need_room(folder, tally.size, archive.name)
-        for member in members:
-            packed.extract(member, folder)
+        packed.extractall(folder)
 
 
 def _unpack_tar(archive: Path, folder: Path) -> None:
     # How much a tar holds shows only at its end; it is no less than the archive, by experience.
     need_room(folder, archive.stat().st_size, archive.name)
+    tally = _Tally(archive)
     with tarfile.open(archive, "r:*") as packed:
-        tally = _Tally(archive)
         for member in packed:
-            tally.add(member.name, member.size)
-            if not (member.isreg() or member.isdir()):
-                raise BadFile(archive, f"{member.name} is a link or a device: not unpacked")
+            tally.add(member.name, member.size, member.isreg() or member.isdir())
             packed.extract(member, folder, filter="data")
 
 
@@ -65,37 +71,37 @@ class _Tally:
 
     def __init__(self, archive: Path) -> None:
         self.archive = archive
-        self.size = 0
-        self.members = 0
+        self.size = self.members = 0
 
-    def add(self, name: str, size: int) -> None:
+    def add(self, name: str, size: int, plain: bool) -> None:
         path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts or (path.parts[:1] and ":" in path.parts[0]):
-            raise BadFile(self.archive, f"the name {name!r} leads out of the folder: not unpacked")
         self.size += size
         self.members += 1
-        if self.members > MAX_MEMBERS:
-            raise BadFile(self.archive, f"holds more than {MAX_MEMBERS} files: not unpacked")
-        if self.size > MAX_BYTES:
-            raise BadFile(self.archive, f"unpacks to more than {MAX_BYTES} bytes: not unpacked")
+        wrong = ""
+        if path.is_absolute() or ".." in path.parts or (path.parts[:1] and ":" in path.parts[0]):
+            wrong = f"the name {name!r} leads out of the folder"
+        elif self.members > MAX_MEMBERS:
+            wrong = f"holds more than {MAX_MEMBERS} files"
+        elif self.size > MAX_BYTES:
+            wrong = f"unpacks to more than {MAX_BYTES} bytes"
+        elif not plain:
+            wrong = f"{name} is a link or a device"
+        if wrong:
+            raise BadFile(self.archive, f"{wrong}: not unpacked")
 
 
 @contextmanager
-def _broken(archive: Path) -> Iterator[None]:
-    """Whatever the readers raise for a broken archive becomes BadFile."""
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when all is written; of a failure nothing is left.
+
+    Where another process was first, its folder stays.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        yield
-    except (
-        zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, RuntimeError,
-        shutil.ReadError, LookupError,
-    ) as error:  # fmt: skip
-        raise _again(archive, error) from error
-    except OSError as error:
-        if error.errno is not None:  # the disk's, not the archive's
+        yield beside
+        os.replace(beside, folder)
+    except BaseException as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if not (isinstance(error, OSError) and folder.is_dir()):
             raise
-        raise _again(archive, error) from error
-
-
-def _again(archive: Path, error: Exception) -> BadFile:
-    reason = str(error)[:120] or type(error).__name__
-    return BadFile(archive, f"a broken archive ({reason}): delete it, and it is fetched again")

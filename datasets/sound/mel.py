@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,11 +18,20 @@ log = logging.getLogger(__name__)
 
 Floats = TypeVar("Floats", bound=np.floating)
 
-FRAMES = (
-    32  # spectra at a time: they stay in the cache, and a product is too small for BLAS threads
-)
+#: Spectra at a time: they stay in the cache, and a product is too small for BLAS threads.
+FRAMES = 32
 BANDS = 16  # mel bands at a time: neighbours share bins, distant ones share none
 FLOOR = 1e-10  # power; librosa's `amin`
+
+
+class MelBands(NamedTuple):
+    """Rate, fmin and fmax in Hz, the window's length in samples, the number of bands."""
+
+    rate: int
+    n_fft: int
+    n_mels: int
+    fmin: float
+    fmax: float
 
 
 def hz_to_mel(frequency: NDArray[np.float64] | float) -> NDArray[np.float64]:
@@ -41,18 +50,12 @@ _STEP = math.log(6.4)  # 27 mel from 1 kHz to 6.4 kHz
 
 
 @lru_cache(maxsize=32)
-def filterbank(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
+def filterbank(bands: MelBands) -> NDArray[np.float32]:
     """Triangular mel filters of equal area (Slaney 1998), as `librosa.filters.mel` gives them.
 
-    Parameters
-    ----------
-    rate, fmin, fmax : Hz.
-    n_fft, n_mels : window length in samples, number of bands.
-
-    Returns
-    -------
     float32 [n_mels, 1 + n_fft // 2], read-only.
     """
+    rate, n_fft, n_mels, fmin, fmax = bands
     edges = mel_to_hz(np.linspace(hz_to_mel(fmin), hz_to_mel(fmax), n_mels + 2))
     bins = np.fft.rfftfreq(n_fft, 1 / rate)
     ramps = edges[:, None] - bins
@@ -65,32 +68,23 @@ def filterbank(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> 
     return weights
 
 
-def empty_bands(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> int:
-    """How many mel bands are so narrow that no FFT bin falls into them."""
-    return int((filterbank(rate, n_fft, n_mels, fmin, fmax).max(axis=1) == 0).sum())
-
-
 @lru_cache(maxsize=64)
-def warn_of_empty_bands(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> None:
-    """Log that bands will stay black; once for each setting, hence the cache."""
-    empty = empty_bands(rate, n_fft, n_mels, fmin, fmax)
+def warn_of_empty_bands(bands: MelBands) -> None:
+    """Log that bands without an FFT bin will stay black; once for each setting, hence the cache."""
+    empty = int((filterbank(bands).max(axis=1) == 0).sum())
     if empty:
         log.warning(
             "%d of %d mel bands hold no FFT bin (n_fft=%d at %d Hz) and stay black: "
             "lower n_mels or raise n_fft",
-            *(empty, n_mels, n_fft, rate),
+            *(empty, bands.n_mels, bands.n_fft, bands.rate),
         )
 
 
 def mel_spectrogram(
     signal: NDArray[np.floating],
-    *,
-    rate: int,
-    n_fft: int,
+    bands: MelBands,
     hop: int,
-    n_mels: int,
-    fmin: float,
-    fmax: float,
+    *,
     power: int = 2,
     dtype: DTypeLike = np.float64,
 ) -> NDArray[np.float64]:
@@ -99,8 +93,7 @@ def mel_spectrogram(
     Parameters
     ----------
     signal : [samples].
-    rate, fmin, fmax : Hz.
-    n_fft, hop : samples.
+    hop : samples.
     power : 2 for power, 1 for magnitude.
     dtype : precision of the Fourier transform. float64 equals librosa to 1e-6 dB. float32 takes
         half the time and differs by up to 1e-3 dB in what lies 80 dB below a frame's peak.
@@ -111,19 +104,18 @@ def mel_spectrogram(
     """
     from scipy.fft import rfft
 
-    bands = _grouped(rate, n_fft, n_mels, fmin, fmax)
-    used = max(high for _, _, high, _ in bands)
+    n_fft = bands.n_fft
+    groups = _grouped(bands)
+    used = max(high for _, _, high, _ in groups)
     window = _hann(n_fft, np.dtype(dtype).str)
-    padded, windowed, spectrum = _in_one(
-        ((len(signal) + n_fft,), dtype),
-        ((FRAMES, n_fft), dtype),
-        ((FRAMES, used), np.float64),
-    )
+    padded = np.empty(len(signal) + n_fft, dtype)
+    windowed = np.empty((FRAMES, n_fft), dtype)
+    spectrum = np.empty((FRAMES, used))
     half = n_fft // 2
     padded[:half] = padded[half + len(signal) :] = 0
     padded[half : half + len(signal)] = signal
     frames = np.lib.stride_tricks.sliding_window_view(padded, n_fft)[::hop]
-    mel = np.empty((len(frames), n_mels))
+    mel = np.empty((len(frames), bands.n_mels))
     for first in range(0, len(frames), FRAMES):
         block = frames[first : first + FRAMES]
         count = len(block)
@@ -138,7 +130,7 @@ def mel_spectrogram(
         if power == 1:
             np.sqrt(values, out=values)
         out = mel[first : first + FRAMES]
-        for band, low, high, weights in bands:
+        for band, low, high, weights in groups:
             np.matmul(values[:, low:high], weights, out=out[:, band : band + BANDS])
     return mel.T
 
@@ -148,13 +140,13 @@ def decibels(power: NDArray[Floats]) -> NDArray[Floats]:
     return 10 * np.log10(np.maximum(power, power.dtype.type(FLOOR)))
 
 
-def full_scale(rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> float:
+def full_scale(bands: MelBands) -> float:
     """The mel power in dB that a full-scale sine has in the band that shows it best: 0 dBFS.
 
     A sine of amplitude 1 at the centre of a bin has |X|² = (n_fft / 4)² under a Hann window.
     """
-    weight = float(filterbank(rate, n_fft, n_mels, fmin, fmax).max())
-    return 10 * math.log10(max(weight, FLOOR) * (n_fft / 4) ** 2)
+    weight = float(filterbank(bands).max())
+    return 10 * math.log10(max(weight, FLOOR) * (bands.n_fft / 4) ** 2)
 
 
 def pcen(
@@ -189,33 +181,10 @@ def pcen(
 
 
 def fast_even(length: float) -> int:
-    """The next even number, from `length` up, without prime factors above 5."""
-    number = max(math.ceil(length / 2 - 1e-9) * 2, 16)
-    while True:
-        rest = number
-        for factor in (2, 3, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return number
-        number += 2
+    """The next even number, from `length` and 16 up, without prime factors above 5."""
+    from scipy.fft import next_fast_len
 
-
-def _in_one(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
-    """Uninitialised arrays in one allocation.
-
-    Of one block the C library keeps the memory for the next call; of several it hands it back to
-    the system, and the page faults of every call cost a tenth of the time.
-    """
-    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in wanted]
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + -(-size // 64) * 64)
-    memory = np.empty(starts[-1], np.uint8)
-    return [
-        memory[start : start + size].view(dtype).reshape(shape)
-        for start, size, (shape, dtype) in zip(starts[:-1], sizes, wanted, strict=True)
-    ]
+    return 2 * int(next_fast_len(max(math.ceil(length / 2 - 1e-9), 8), real=True))
 
 
 @lru_cache(maxsize=8)
@@ -225,13 +194,11 @@ def _hann(n_fft: int, dtype: str) -> NDArray[np.floating]:
 
 
 @lru_cache(maxsize=8)
-def _grouped(
-    rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float
-) -> list[tuple[int, int, int, NDArray[np.float64]]]:
+def _grouped(bands: MelBands) -> list[tuple[int, int, int, NDArray[np.float64]]]:
     """The filterbank in dense blocks: (first band, first bin, end bin, [bins, bands])."""
-    weights = filterbank(rate, n_fft, n_mels, fmin, fmax).astype(np.float64)
+    weights = filterbank(bands).astype(np.float64)
     groups = []
-    for band in range(0, n_mels, BANDS):
+    for band in range(0, bands.n_mels, BANDS):
         block = weights[band : band + BANDS]
         used = np.flatnonzero(block.any(axis=0))
         low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)

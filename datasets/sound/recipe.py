@@ -23,7 +23,7 @@ from datasets.drawings import (
 )
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.sound import audio, mel
-from datasets.sound.header import RATES
+from datasets.sound.audio import RATES
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -109,7 +109,7 @@ class AudioRecipe(Recipe):
                 "Hz is too much for one picture: shorten the window or lengthen the hop"
             )
         for n_fft in self._frame_lengths():
-            mel.warn_of_empty_bands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
+            mel.warn_of_empty_bands(self._bands(n_fft))
 
     @classmethod
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
@@ -216,7 +216,7 @@ class AudioRecipe(Recipe):
 
     def no_signal(self, signal: NDArray[np.floating]) -> bool:
         """Whether nothing in the signal reaches -60 dBFS."""
-        return audio.is_silent(signal, self.rate)
+        return audio.loudness(signal, self.rate) < audio.NO_SIGNAL
 
     def mel_db(self, signal: NDArray[np.floating]) -> NDArray[np.float64]:
         """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
@@ -229,24 +229,23 @@ class AudioRecipe(Recipe):
         -------
         float64 [n_mels, 1 + samples // hop], at least -100 dB.
         """
-        return mel.decibels(mel.mel_spectrogram(signal, **self._mel(self.n_fft)))
+        return mel.decibels(mel.mel_spectrogram(signal, self._bands(self.n_fft), self.hop))
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
-        numbers = self._mel(n_fft or self.n_fft)
+        bands = self._bands(n_fft or self.n_fft)
         if self.level == "pcen":
             # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
             scaled = np.asarray(signal, np.float64) * 2**31
-            magnitude = mel.mel_spectrogram(scaled, power=1, **numbers)
+            magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
             value: NDArray[np.floating] = mel.pcen(
                 magnitude, rate=self.rate, hop=self.hop, from_one=self.renderer == 1
             )
             value /= LOUDEST_PCEN
         else:
             # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
-            power = mel.mel_spectrogram(signal, dtype=np.float32, **numbers)
-            numbers.pop("hop")
-            db = mel.decibels(power.astype(np.float32)) - np.float32(mel.full_scale(**numbers))
+            power = mel.mel_spectrogram(signal, bands, self.hop, dtype=np.float32)
+            db = mel.decibels(power.astype(np.float32)) - np.float32(mel.full_scale(bands))
             top = max(float(db.max()), QUIETEST_PEAK) if self.level == "clip" else 0.0
             value = (db - top) / self.range_db + 1
         return np.clip(value, 0.0, 1.0, out=value)
@@ -268,9 +267,8 @@ class AudioRecipe(Recipe):
             return self.n_fft // 4 * 2, self.n_fft, self.n_fft * 2
         return (self.n_fft,)
 
-    def _mel(self, n_fft: int) -> dict[str, Any]:
-        names = ("rate", "hop", "n_mels", "fmin", "fmax")
-        return {"n_fft": n_fft, **{name: getattr(self, name) for name in names}}
+    def _bands(self, n_fft: int) -> mel.MelBands:
+        return mel.MelBands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
 
     def _plane(self, signal: NDArray[np.float32], n_fft: int) -> NDArray[np.uint8]:
         """One channel, uint8 [height, width]; scaled by Pillow's antialiased triangle filter."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 
 from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.strain.formats import Floats, Source, open_strain
 from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.source import Floats, Source
 from datasets.strain.whitening import settling, whiten
 
 #: Whitening needs this many seconds to know the noise: tile energies depend on it.
@@ -52,44 +49,6 @@ class Strain:
     def duration(self) -> float:
         """Seconds."""
         return len(self.values) / self.rate
-
-
-@contextmanager
-def open_strain(
-    path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
-) -> Iterator[Source]:
-    """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
-
-    Parameters
-    ----------
-    rate, gps_start : of a text file whose header does not say.
-
-    Raises
-    ------
-    BadFile : not strain, or a file that must not be trusted.
-    SecondhandError : a GWF frame, and no library for it.
-    """
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            magic = file.read(8)
-    except OSError as error:
-        raise BadFile(path, f"cannot be read: {error.strerror or error}") from error
-    if not magic:
-        raise BadFile(path, "empty file")
-    if magic == b"\x89HDF\r\n\x1a\n":
-        from datasets.strain.hdf5 import open_hdf5
-
-        with open_hdf5(path) as source:
-            yield source
-    elif magic.startswith(b"IGWD"):
-        from datasets.strain.gwf import read_gwf
-
-        yield read_gwf(path)
-    else:
-        from datasets.strain.text import read_text
-
-        yield read_text(path, magic.startswith(b"\x1f\x8b"), rate, gps_start)
 
 
 def read_strain(

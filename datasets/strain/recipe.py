@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from datasets.drawings import COLOUR_MAPS, Recipe, colour_table
 from datasets.errors import BadFile, SecondhandError, shown
 from datasets.processes import CRASHED, in_parallel
-from datasets.strain.files import SHORTEST_CONTEXT, Strain, open_strain, read_strain
+from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
+from datasets.strain.formats import open_strain
 from datasets.strain.qscan import highest_frequency, qtransform
 from datasets.strain.whitening import settling, whiten
 

@@ -80,7 +80,7 @@ def test_its_launch_line_names_it_and_is_understood(file: Path) -> None:
         kind = "picture" if data == "gravityspy" else KINDS[file.stem]
         settings.signal.of(kind)  # no setting that such data do not have
         if data in catalog.SETS and settings.data.fold:
-            assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].what
+            assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].note
 
 
 @each

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from datasets.errors import BadFile, SecondhandError
-from datasets.strain.files import open_strain, read_strain
+from datasets.strain.files import read_strain
+from datasets.strain.formats import open_strain
 
 START = 1_000_000_000.0
 RATE = 4096

@@ -15,7 +15,7 @@ import pytest
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.strain.files import read_strain
-from datasets.strain.gwf import check_frame
+from datasets.strain.formats import check_frame
 
 RATE, START = 4096, 1_000_000_000
 CHANNEL = "H1:GWOSC-4KHZ_R1_STRAIN"

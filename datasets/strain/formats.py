@@ -1,0 +1,371 @@
+"""A strain file of any format -> a `Source`: HDF5, GWF frames, or text, one number a line.
+
+Files come from strangers: what a header claims is held against limits before anything is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.errors import BadFile, SecondhandError
+from datasets.strain.hdf5 import MAX_SAMPLES, broken, check_chunks, number, numbers
+
+log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+
+#: Samples a second that a detector may have.
+RATES = (64.0, 131072.0)
+_BLOCK = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none.
+
+    `quality(t0, t1)` gives, for each data-quality bit, the fraction of the seconds between two GPS
+    times in which it is set.
+    """
+
+    rate: float
+    start: float
+    samples: int
+    detector: str
+    read: Callable[[int, int], Floats]
+    quality: Callable[[float, float], dict[str, float]]
+
+
+def _checked(path: Path, rate: float, start: float, samples: int) -> float:
+    """The rate, whole where it nearly is; BadFile for numbers that no detector produced."""
+    if not RATES[0] <= rate <= RATES[1]:
+        raise BadFile(path, f"{rate:g} samples a second; {RATES[0]:g} to {RATES[1]:g} are read")
+    if not 0 <= start < 1e10:
+        raise BadFile(path, f"starts at GPS {start:g}, which is no GPS time")
+    if not 1 <= samples <= MAX_SAMPLES:
+        raise BadFile(path, f"{samples} samples; 1 to {MAX_SAMPLES} are read: cut the file")
+    return float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
+
+
+def _held(path: Path, values: Floats, rate: float, start: float, detector: str) -> Source:
+    """A source whose samples are in memory already."""
+    rate = _checked(path, rate, start, len(values))
+    return Source(rate, start, len(values), detector, lambda i, j: values[i:j], lambda *_: {})
+
+
+@contextmanager
+def open_strain(
+    path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
+) -> Iterator[Source]:
+    """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
+
+    Parameters
+    ----------
+    rate, gps_start : of a text file whose header does not say.
+
+    Raises
+    ------
+    BadFile : not strain, or a file that must not be trusted.
+    SecondhandError : a GWF frame, and no library for it.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(8)
+    except OSError as error:
+        raise BadFile(path, f"cannot be read: {error.strerror or error}") from error
+    if not magic:
+        raise BadFile(path, "empty file")
+    if magic == b"\x89HDF\r\n\x1a\n":
+        with _open_hdf5(path) as source:
+            yield source
+    elif magic.startswith(b"IGWD"):
+        yield _read_gwf(path)
+    else:
+        yield _read_text(path, magic.startswith(b"\x1f\x8b"), rate, gps_start)
+
+
+# Text, plain or gzip
+
+# Real strain packs to a third; what unpacks to more than this was made to fill a memory.
+_MAX_RATIO = 20
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
+
+
+def _read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> Source:
+    """Read a text file whole. GWOSC's header gives the rate and the GPS start unless given here.
+
+    "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
+    """
+    try:
+        lines = _lines(path, packed)
+        text = next(lines)
+        if _BINARY.search(text[:4096]):
+            raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number a line")
+        text, header = _split_header(path, text)
+        blocks = [_numbers(path, text)]
+        if rate is None:
+            rate = _find(r"(\d+(?:\.\d+)?) samples per second", header)
+        if gps_start is None:
+            gps_start = _find(r"starting GPS (\d+(?:\.\d+)?)", header)
+        if rate is None or gps_start is None:
+            raise BadFile(
+                path,
+                f"no header that says {'at what rate' if rate is None else 'when'} it was measured: "
+                "put two lines above the numbers, as '# 4096 samples per second' and "
+                "'# starting GPS 1126259446'",
+            )
+        seconds = _find(r"duration (\d+(?:\.\d+)?)", header)
+        limit = min(MAX_SAMPLES, round(seconds * rate)) if seconds and rate else MAX_SAMPLES
+        while (total := sum(map(len, blocks))) <= limit and (text := next(lines, b"")):
+            blocks.append(_numbers(path, text))
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadFile(path, f"cannot be unpacked: {error}") from error
+    if total > limit:
+        raise BadFile(path, f"more than {limit} samples, the most by its header or in all")
+    found = re.search(r"\b([A-Z]\d)\b", header)
+    return _held(path, np.concatenate(blocks), rate, gps_start, found[1] if found else "")
+
+
+def _find(pattern: str, text: str) -> float | None:
+    found = re.search(pattern, text, re.IGNORECASE)
+    return float(found[1]) if found and len(found[1]) < 20 else None
+
+
+def _lines(path: Path, packed: bool) -> Iterator[bytes]:
+    """Whole lines, about a megabyte at a time; once at least."""
+    rest, unpacked = b"", 0
+    allowed = path.stat().st_size * _MAX_RATIO + _BLOCK
+    with gzip.open(path) if packed else path.open("rb") as file:
+        while data := file.read(_BLOCK):
+            unpacked += len(data)
+            if unpacked > allowed:
+                raise BadFile(path, f"unpacks to more than {_MAX_RATIO} times its size")
+            whole, newline, rest = (rest + data).rpartition(b"\n")
+            if not newline:
+                raise BadFile(path, "a line of a megabyte: one number a line is expected")
+            yield whole + newline
+    if rest.strip() or not unpacked:
+        yield rest
+
+
+def _split_header(path: Path, text: bytes) -> tuple[bytes, str]:
+    end = 0
+    while text[end : end + 1] in (b"#", b"%"):
+        after = text.find(b"\n", end) + 1
+        if after == 0 or after > 1 << 16:
+            raise BadFile(path, "a header of more than 64 kB, or nothing after it")
+        end = after
+    return text[end:], text[:end].decode("utf-8", "replace")
+
+
+def _numbers(path: Path, text: bytes) -> Floats:
+    """One float a line; BadFile that quotes the line where it is anything else."""
+    text = text.strip()
+    lines = text.count(b"\n") + 1 if text else 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            values = np.fromstring(text, dtype=np.float64, sep="\n") if text else np.empty(0)
+        except ValueError:
+            values = np.empty(0)
+    if len(values) != lines:
+        for line in text.split(b"\n"):
+            try:
+                float(line)
+            except ValueError:
+                shown = line[:40].decode("utf-8", "replace")
+                raise BadFile(path, f"one number a line is expected, not {shown!r}") from None
+        raise BadFile(path, "one number a line is expected")
+    return values
+
+
+# GWF frames
+
+#: What the channels of calibrated strain are called: LIGO's, KAGRA's and GWOSC's; Virgo's own.
+_NAMES = ("STRAIN", "HREC_HOFT")
+_HEADER = 40
+_COMMON = 14  # of each structure: length, checksum type, class, instance
+_BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+def _read_gwf(path: Path) -> Source:
+    """The strain channel of a frame file, all of it, through gwpy and the frame library it finds."""
+    check_frame(path)
+    remedy = "pip install secondhand[gw]"
+    try:
+        from gwpy.io.gwf import get_channel_names
+        from gwpy.timeseries import TimeSeries
+    except ImportError as error:
+        raise SecondhandError(f"{path}: GWF frames need gwpy: {remedy}") from error
+    try:
+        names = sorted(str(name) for name in get_channel_names(str(path)))
+        channel = _strain_channel(path, names)
+        series = TimeSeries.read(str(path), channel, format="gwf")
+    except ImportError as error:
+        raise SecondhandError(f"{path}: {error}: {remedy}") from error
+    except BadFile:
+        raise
+    except Exception as error:  # each frame library raises errors of its own
+        raise BadFile(path, f"broken GWF: {error}") from error
+    values = np.asarray(series.value, dtype=np.float64)
+    detector = channel.split(":")[0]
+    return _held(path, values, float(series.sample_rate.value), float(series.t0.value), detector)
+
+
+def _strain_channel(path: Path, names: list[str]) -> str:
+    strain = [name for name in names if any(word in name.upper() for word in _NAMES)]
+    if not strain:
+        there = ", ".join(names[:5]) or "none"
+        raise BadFile(path, f"no channel with STRAIN in its name; its channels: {there}")
+    detectors = sorted({name.split(":")[0] for name in strain})
+    if len(detectors) > 1:
+        raise BadFile(path, f"strain of {' and '.join(detectors)}: one file for each is needed")
+    if len(strain) > 1:
+        log.info("%s: %s is read, not %s", path, strain[0], ", ".join(strain[1:]))
+    return strain[0]
+
+
+def check_frame(path: Path) -> None:
+    """Raise BadFile for a frame file that is cut short or damaged, as far as one can tell.
+
+    Frame libraries trust what they are given: a frame cut short ends the whole process, not with an
+    error but with a segmentation fault. So the file is walked from structure to structure, and its
+    checksum verified, before they see it (the layout is LIGO-T970130's, versions 6 and 8). That
+    finds damage, not malice: frames from strangers are best not opened.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+        order = {b"\x34\x12": "<", b"\x12\x34": ">"}.get(header[12:14])
+        if len(header) < _HEADER or order is None:
+            raise BadFile(path, "broken GWF: it ends or is damaged in the header")
+        if header[5] < 6:
+            raise BadFile(path, f"version {header[5]} of GWF; 6 and later are read: convert it")
+        begin, last = _HEADER, _HEADER
+        begins = set()
+        while begin < size:
+            begins.add(begin)
+            file.seek(begin)
+            common = file.read(_COMMON)
+            length = struct.unpack(f"{order}Q", common[:8])[0] if len(common) == _COMMON else size
+            last, begin = begin, begin + length
+            if length < _COMMON or begin > size:
+                raise BadFile(path, f"broken GWF: cut short or damaged at byte {last} of {size}")
+        file.seek(last)
+        end = file.read()
+        # FrEndOfFile: after what is common the numbers of frames and of bytes, and (in version 6
+        # after a checksum) how many bytes from the end the table of contents begins.
+        table = 26 if header[5] >= 8 else 34
+        if len(end) < table + 8 or struct.unpack_from(f"{order}Q", end, 18)[0] != size:
+            raise BadFile(path, f"broken GWF: it does not end where it should, at byte {size}")
+        frames, back = (
+            struct.unpack_from(f"{order}{t}", end, i)[0] for t, i in (("I", 14), ("Q", table))
+        )
+        if not frames or size - back not in begins:
+            raise BadFile(path, "broken GWF: no frame in it, or no table of contents")
+        checks = header[5] >= 8 and end[8] == 1
+        if checks and struct.unpack(f"{order}I", end[-4:])[0] != _cksum(file, size - 4):
+            raise BadFile(path, "broken GWF: its checksum is wrong, so bytes in it have changed")
+
+
+def _cksum(file: BinaryIO, size: int) -> int:
+    """The CRC of POSIX's `cksum` over the first `size` bytes.
+
+    It is zlib's with the bits of all bytes and of the result reversed, begun at 0, and with the
+    number of bytes added at the end.
+    """
+    crc, left = 0xFFFFFFFF, size
+    file.seek(0)
+    while left:
+        block = file.read(min(left, _BLOCK))
+        crc = zlib.crc32(block.translate(_BITS_REVERSED), crc)
+        left -= len(block)
+    length = size.to_bytes((size.bit_length() + 7) // 8, "little")
+    crc = zlib.crc32(length.translate(_BITS_REVERSED), crc)
+    # zlib inverts what it returns, and so does cksum: the two inversions cancel.
+    return int(f"{crc:032b}"[::-1], 2)
+
+
+# HDF5, in the layout of the Gravitational Wave Open Science Center
+
+
+@contextmanager
+def _open_hdf5(path: Path) -> Iterator[Source]:
+    """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart, quality masks if there."""
+    import h5py
+
+    with broken(path):
+        file = h5py.File(path, "r")
+    with file:
+        with broken(path):
+            source = _gwosc(path, file)
+        yield source
+
+
+def _gwosc(path: Path, file: Any) -> Source:
+    strain = numbers(path, file, "strain/Strain")
+    if strain.ndim != 1 or strain.dtype.kind not in "fiu":
+        raise BadFile(path, f"strain/Strain is {strain.dtype} {strain.shape}, not a row of numbers")
+    spacing = number(path, strain, "Xspacing")
+    if not 0 < spacing < float("inf"):
+        raise BadFile(path, f"Xspacing is {spacing:g} s: the sampling rate is not known")
+    start = number(path, strain, "Xstart")
+    samples = int(strain.shape[0])
+    rate = _checked(path, 1 / spacing, start, samples)
+
+    def read(first: int, last: int) -> Floats:
+        with broken(path):
+            check_chunks(path, strain, first, last)
+            values = np.asarray(strain[first:last], dtype=np.float64)
+        return values
+
+    def quality(t0: float, t1: float) -> dict[str, float]:
+        with broken(path):
+            bits = _bits(path, file, "quality/simple/DQ", t0, t1)
+            bits.update(_bits(path, file, "quality/injections/Inj", t0, t1))
+        return bits
+
+    detector = numbers(path, file, "meta/Detector", optional=True)
+    name = detector[()] if detector is not None and detector.shape == () else b""
+    return Source(rate, start, samples, _text(name)[:16], read, quality)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+def _bits(path: Path, file: Any, prefix: str, t0: float, t1: float) -> dict[str, float]:
+    """Fraction of the seconds in t0..t1 in which each bit of a GWOSC mask is set."""
+    mask = numbers(path, file, f"{prefix}mask", optional=True)
+    names = numbers(path, file, f"{prefix}Shortnames", optional=True)
+    if mask is None or names is None or mask.ndim != 1 or mask.dtype.kind not in "iu":
+        return {}
+    if names.ndim != 1 or not 0 < names.size <= 64 or names.dtype.itemsize > 256:
+        return {}
+    check_chunks(path, mask, 0, mask.size)
+    check_chunks(path, names, 0, names.size)
+    start, step = number(path, mask, "Xstart"), number(path, mask, "Xspacing")
+    if not (step > 0 and np.isfinite([start, step]).all()):
+        return {}
+    low = int(np.clip((t0 - start) // step, 0, mask.size))
+    high = int(np.clip(-((start - t1) // step), 0, mask.size))
+    seconds = mask[low:high]
+    labels = [_text(name) for name in names[:].tolist()]
+    return {
+        label: float((seconds >> bit & 1).mean()) if seconds.size else 0.0
+        for bit, label in enumerate(labels)
+    }
