@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.config_file import config_action
-from datasets.errors import BadFile, Rejected, SecondhandError
-from datasets.processes import CRASHED, in_parallel
+from datasets.errors import Rejected, SecondhandError
+from datasets.files import look_apart
+from datasets.kinds import signal_kind
 
 if TYPE_CHECKING:
     from datasets.drawings import PictureCache, Source
@@ -79,12 +80,12 @@ def render(
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
         lengths: dict[str, float | None] = dict.fromkeys(paths)
         if kind_found == "sound":
-            lengths, bad = _lengths(paths)
-            rejected += bad
-        if not lengths:
-            continue
-        recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
-        planned.append((_items(lengths, recipe, at=at, overlap=overlap), recipe))
+            probed = dict(zip(paths, look_apart(_duration, paths), strict=True))
+            rejected += [answer for answer in probed.values() if isinstance(answer, Rejected)]
+            lengths = {p: s for p, s in probed.items() if not isinstance(s, Rejected)}
+        if lengths:
+            recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
+            planned.append((_items(lengths, recipe, at=at, overlap=overlap), recipe))
     with contextlib.ExitStack() as stack:
         theirs = None
         if cluster is not None:
@@ -110,8 +111,6 @@ def render(
 
 def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The files, and what folders hold of sound and strain."""
-    from datasets.kinds import signal_kind
-
     found = []
     for given in files:
         if os.path.isdir(given):
@@ -127,8 +126,6 @@ def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def _by_kind(paths: list[str], kind: str) -> tuple[dict[str, list[str]], list[Rejected]]:
-    from datasets.kinds import signal_kind
-
     listed: dict[str, list[str]] = {}
     rejected = []
     for path in paths:
@@ -156,32 +153,10 @@ def _names(paths: list[str]) -> dict[str, Path]:
     return names
 
 
-def _lengths(paths: list[str]) -> tuple[dict[str, float | None], list[Rejected]]:
-    """Seconds of each sound file, and the files that cannot be opened."""
-    lengths: dict[str, float | None] = {}
-    rejected = []
-    chunks = [paths[first : first + 32] for first in range(0, len(paths), 32)]
-    died: float | str = CRASHED
-    for number, found in in_parallel(_durations, chunks, None, died):
-        for path, answer in zip(chunks[number], found, strict=True):
-            if isinstance(answer, str):
-                rejected.append(Rejected(path, answer))
-            else:
-                lengths[path] = answer
-    return {path: lengths[path] for path in paths if path in lengths}, rejected
-
-
-def _durations(paths: list[str]) -> list[float | str]:
-    """Seconds of each file, or what is wrong with it."""
+def _duration(path: str) -> float:
     from datasets import sound
 
-    found: list[float | str] = []
-    for path in paths:
-        try:
-            found.append(sound.probe(path).duration)
-        except BadFile as error:
-            found.append(error.reason)
-    return found
+    return sound.probe(path).duration
 
 
 def _items(
@@ -193,11 +168,9 @@ def _items(
 
     items = []
     for path, length in lengths.items():
-        if at is not None or length is None:
-            items.append(Source(path, at=at))
-            continue
-        spans = windows(length, recipe.window, overlap)
-        items += [Source(path)] if len(spans) == 1 else [Source(path, *span) for span in spans]
+        whole = at is not None or length is None
+        spans = [] if whole else windows(length, recipe.window, overlap)
+        items += [Source(path, *s) for s in spans] if len(spans) > 1 else [Source(path, at=at)]
     return items
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from datasets.demos import waveforms
-from datasets.errors import SecondhandError
+from datasets.demos.seeded import check_class, write_seeded
 from datasets.strain import Strain, open_strain, read_strain, spectral_density
 
 Floats = NDArray[np.float64]
@@ -108,13 +108,14 @@ def simulate(
     ------
     SecondhandError : an unknown class.
     """
-    if label not in _CLASSES:
-        raise SecondhandError(f"{label!r} is not simulated; {', '.join(CLASSES)} are")
+    check_class(label, CLASSES)
     rng = np.random.default_rng(rng)
     if noise is None:
         samples = round(rate * duration)
-        density = _design(samples, rate, age)
-        values = _coloured_noise(rng, rate, density, samples)
+        latest, first_curve = _curves(samples, rate)
+        density = latest ** (1 - age) * first_curve**age
+        white = fft.rfft(rng.standard_normal(samples))
+        values = fft.irfft(white * np.sqrt(density * rate / 2), samples)
         centre = gps + duration / 2
     else:
         values, rate, gps = noise.values.copy(), noise.rate, noise.start
@@ -134,21 +135,9 @@ def simulate(
 
 @lru_cache(maxsize=4)
 def _curves(samples: int, rate: float) -> tuple[Floats, Floats]:
+    """The latest and the first design curve at the bins of a spectrum."""
     frequency = fft.rfftfreq(samples, 1 / rate)
     return detector_density(frequency), first_density(frequency)
-
-
-def _design(samples: int, rate: float, age: float) -> Floats:
-    latest, first = _curves(samples, rate)
-    density: Floats = latest ** (1 - age) * first**age
-    return density
-
-
-def _coloured_noise(rng: Rng, rate: float, density: Floats, samples: int) -> Floats:
-    """Gaussian noise [samples] of a one-sided spectral density."""
-    white = fft.rfft(rng.standard_normal(samples))
-    out: Floats = fft.irfft(white * np.sqrt(density * rate / 2), samples)
-    return out
 
 
 def write_demo(
@@ -175,36 +164,20 @@ def write_demo(
     One row a file: `path`, `label`, `group` (the GPS segment), `gps` of the trigger, and
     `simulated`, which is True.
     """
-    if per_class < 1:
-        raise SecondhandError(f"{per_class} files of each class: at least 1 is needed")
-    if unknown := [label for label in classes if label not in _CLASSES]:
-        raise SecondhandError(f"{unknown[0]!r} is not simulated; {', '.join(CLASSES)} are")
-    rows = []
-    for label in classes:
-        place = Path(folder) / label
-        place.mkdir(parents=True, exist_ok=True)
-        for number in range(per_class):
-            # A seed of its own for each file: leaving a class out changes no other file.
-            index = CLASSES.index(label)
-            rng = np.random.default_rng([seed, index, number])
-            own = _stretch(rng, noise, duration) if noise else None
-            gps = GPS + 64 * (index * 100_000 + number)
-            # No detector at work has the design curve: low frequencies are the last to be won.
-            age = rng.uniform(0, 1)
-            strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own, age=age)
-            path = place / f"{label}-{seed}-{number:04d}.hdf5"
-            write_hdf5(path, strain, f"SIMULATED, not measured: {label}")
-            group = f"GPS {strain.start:.0f}"
-            rows.append(
-                {
-                    "path": str(path),
-                    "label": label,
-                    "group": group,
-                    "gps": strain.trigger,
-                    "simulated": True,
-                }
-            )
-    return rows
+
+    def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
+        own = _stretch(rng, noise, duration) if noise else None
+        gps = GPS + 64 * (index * 100_000 + number)
+        # No detector at work has the design curve: low frequencies are the last to be won.
+        age = rng.uniform(0, 1)
+        label = CLASSES[index]
+        strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own, age=age)
+        write_hdf5(path, strain, f"SIMULATED, not measured: {label}")
+        return {"group": f"GPS {strain.start:.0f}", "gps": strain.trigger}
+
+    return write_seeded(
+        folder, ".hdf5", write, known=CLASSES, classes=classes, per_class=per_class, seed=seed
+    )
 
 
 def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float) -> Strain:
@@ -218,13 +191,11 @@ def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float)
 
 
 def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -> None:
-    """Write strain in the HDF5 layout of GWOSC, as float32, beside and then renamed."""
+    """Write strain in the HDF5 layout of GWOSC, as float32."""
     import h5py
 
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     seconds = max(1, int(strain.duration))
-    with h5py.File(beside, "w") as file:
+    with h5py.File(path, "w") as file:
         data = file.create_dataset("strain/Strain", data=strain.values.astype(np.float32))
         data.attrs.update(
             Npoints=len(strain.values), Xlabel="GPS time", Xspacing=1 / strain.rate,
@@ -244,4 +215,3 @@ def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -
             bits.attrs.update(Xspacing=1.0, Xstart=strain.start, Npoints=seconds, Bits=1)
             file[f"quality/{part}/{mask}Shortnames"] = np.array([name], dtype="S")
             file[f"quality/{part}/{mask}Descriptions"] = np.array([description], dtype="S")
-    os.replace(beside, path)

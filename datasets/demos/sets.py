@@ -6,7 +6,6 @@ import glob
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import pandas as pd
 from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
 from datasets.kinds import kind_of
+from datasets.public import whole_folder
 
 DEMOS = ("digits", "sounds", "glitches")
 
@@ -69,19 +69,11 @@ def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
     """The table of a demo folder. It is written beside and renamed: whole, or not there."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-        try:
-            frame = pd.DataFrame(write(beside))
+        with whole_folder(folder) as beside:
+            frame = pd.DataFrame(write(beside)).drop(columns="simulated", errors="ignore")
             frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
+            frame["label"] = frame["label"].replace(STRANGER, "unknown")
             frame.to_csv(beside / "items.csv", index=False)
-            os.replace(beside, folder)
-        except BaseException as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            if not (
-                isinstance(error, OSError) and (folder / "items.csv").is_file()
-            ):  # else another was first
-                raise
     text = {"path": str, "label": str, "group": str}
     frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)
     frame["path"] = [str(folder / path) for path in frame["path"]]
@@ -106,8 +98,14 @@ def _digits(folder: Path) -> Rows:
 def _sounds(folder: Path) -> Rows:
     from datasets.demos import sounds
 
-    rows = sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
-    return [{"path": row["path"], "label": row["label"]} for row in rows]
+    return sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
+
+
+def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
+    from datasets.demos import glitches
+
+    count = _PER_CLASS["glitches"]
+    return glitches.write_demo(folder, per_class=count, duration=_SECONDS, noise=noise)
 
 
 def _strain_files(noise: str) -> list[str]:
@@ -123,23 +121,6 @@ def _strain_files(noise: str) -> list[str]:
             f"--noise {noise}: no strain file there; name a file, a folder or a pattern in quotes"
         )
     return listed
-
-
-def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
-    from datasets.demos import glitches
-
-    rows = glitches.write_demo(
-        folder, per_class=_PER_CLASS["glitches"], duration=_SECONDS, noise=noise
-    )
-    return [
-        {
-            "path": row["path"],
-            "label": "unknown" if row["label"] == STRANGER else row["label"],
-            "group": row["group"],
-            "gps": row["gps"],
-        }
-        for row in rows
-    ]
 
 
 #: The version is raised whenever other files would be written: those of before are then left alone.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.demos.seeded import check_class, write_seeded
 from datasets.errors import SecondhandError
 
 Floats = NDArray[np.float64]
@@ -60,14 +61,7 @@ def _siren(rng: Rng, t: Floats, rate: float) -> Floats:
     centre, depth, speed = rng.uniform(700, 1200), rng.uniform(200, 500), rng.uniform(0.3, 3)
     turn = 2 * np.pi * speed * t + rng.uniform(0, 2 * np.pi)
     phase = 2 * np.pi * centre * t - depth / speed * np.cos(turn)
-    return _harmonics(phase, 4)
-
-
-def _harmonics(phase: Floats, count: int) -> Floats:
-    out = np.zeros_like(phase)
-    for n in range(1, count + 1):
-        out += np.sin(n * phase) / n
-    return out
+    return sum((np.sin(n * phase) / n for n in range(1, 5)), np.zeros_like(phase))
 
 
 def _rain(rng: Rng, t: Floats, rate: float) -> Floats:
@@ -158,8 +152,7 @@ def simulate(
     ------
     SecondhandError : an unknown class, or a rate that the sounds do not fit into.
     """
-    if label not in _CLASSES:
-        raise SecondhandError(f"{label!r} is not simulated; {', '.join(CLASSES)} are")
+    check_class(label, CLASSES)
     if rate < 16000 or duration < 0.5:
         raise SecondhandError(f"{duration:g} s at {rate} Hz: at least 0.5 s at 16000 Hz are needed")
     rng = np.random.default_rng(rng)
@@ -204,21 +197,11 @@ def write_demo(
     """
     import soundfile
 
-    if per_class < 1:
-        raise SecondhandError(f"{per_class} files of each class: at least 1 is needed")
-    rows = []
-    for label in classes:
-        if label not in _CLASSES:
-            raise SecondhandError(f"{label!r} is not simulated; {', '.join(CLASSES)} are")
-        place = Path(folder) / label
-        place.mkdir(parents=True, exist_ok=True)
-        for number in range(per_class):
-            # A seed of its own for each file: leaving a class out changes no other file.
-            rng = np.random.default_rng([seed, CLASSES.index(label), number])
-            path = place / f"{label}-{seed}-{number:04d}.wav"
-            beside = path.with_name(f".{path.name}.{os.getpid()}")
-            values = simulate(label, rng=rng, rate=rate, duration=duration)
-            soundfile.write(beside, values, rate, subtype="PCM_16", format="WAV")
-            os.replace(beside, path)
-            rows.append({"path": str(path), "label": label, "group": "", "simulated": True})
-    return rows
+    def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
+        values = simulate(CLASSES[index], rng=rng, rate=rate, duration=duration)
+        soundfile.write(path, values, rate, subtype="PCM_16", format="WAV")
+        return {"group": ""}
+
+    return write_seeded(
+        folder, ".wav", write, known=CLASSES, classes=classes, per_class=per_class, seed=seed
+    )

@@ -21,18 +21,21 @@ from torch import Tensor
 
 from datasets.errors import SecondhandError
 
-ORDER = 50  # after IntToFloatTensor (10), before Normalize (99)
-
 
 class _Augmentation(RandTransform):
-    """Applied to a part `p` of the pictures of a training batch, each with its own draw."""
+    """Applied to a part `p` of the pictures of a training batch, each with its own draw.
 
-    order = ORDER
+    Those that speak of dB suit grey and "windows" pictures, whose levels are proportional to dB, not
+    colour maps or PCEN; `range_db` is `AudioRecipe.range_db`, the dB from black to white.
+    """
+
+    order = 50  # after IntToFloatTensor (10), before Normalize (99)
     split_idx = 0
 
-    def __init__(self, p: float) -> None:
-        if not 0 <= p <= 1:
-            raise SecondhandError(f"p={p}: must lie between 0 and 1")
+    def __init__(self, p: float, **settings: tuple[float, float, float]) -> None:
+        """``settings``: of each its value, and the least and the greatest that it may have."""
+        for name, (value, low, high) in {"p": (p, 0.0, 1.0), **settings}.items():
+            _in_range(name, value, low, high)
         super().__init__(p=1.0)  # fastai's p is for the whole batch, ours for each picture
         self.part = p
 
@@ -51,15 +54,11 @@ class _Augmentation(RandTransform):
 class TimeShift(_Augmentation):
     """Move the picture along time; what leaves at one end comes in at the other.
 
-    Parameters
-    ----------
-    limit : farthest shift, as a part of the width, 0 to 1.
-    p : part of the pictures that are shifted.
+    `limit` : farthest shift, as a part of the width, 0 to 1.
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
-        _in_range("limit", limit, 0, 1)
-        super().__init__(p)
+        super().__init__(p, limit=(limit, 0, 1))
         self.limit = limit
 
     def vary(self, x: Tensor) -> Tensor:
@@ -71,20 +70,10 @@ class TimeShift(_Augmentation):
 
 
 class Gain(_Augmentation):
-    """Make it louder or softer: a step in dB is a step in brightness.
-
-    For grey and "windows" pictures, whose levels are proportional to dB; not for colour maps.
-
-    Parameters
-    ----------
-    limit_db : farthest gain or loss in dB.
-    range_db : dB from black to white, `AudioRecipe.range_db`.
-    p : part of the pictures that are varied.
-    """
+    """Make it louder or softer, by `limit_db` at most: a step in dB is a step in brightness."""
 
     def __init__(self, limit_db: float = 6.0, *, range_db: float = 80.0, p: float = 0.75) -> None:
-        _in_range("limit_db", limit_db, 0, range_db)
-        super().__init__(p)
+        super().__init__(p, limit_db=(limit_db, 0, range_db))
         self.limit = limit_db / range_db
 
     def vary(self, x: Tensor) -> Tensor:
@@ -95,15 +84,11 @@ class Gain(_Augmentation):
 class BackgroundMix(_Augmentation):
     """Lay another recording underneath: powers add, the label stays.
 
-    For grey and "windows" pictures drawn in dB; not for colour maps or PCEN.
-
     Parameters
     ----------
     backgrounds : [n, 3, height, width] in 0 to 1, pictures of the same recipe and size; None
         takes other pictures of the batch.
     snr_db : least and greatest distance in dB at which the background lies below.
-    range_db : dB from black to white, `AudioRecipe.range_db`.
-    p : part of the pictures that are varied.
     """
 
     def __init__(
@@ -146,22 +131,14 @@ class SpecAugment(_Augmentation):
     """Cover bands and moments with the picture's mean (Park et al., arXiv 1904.08779, section 2).
 
     A mask of frequency is f ~ U[0, F] rows high, one of time t ~ U[0, T] columns wide, each laid
-    anywhere. The time warp of the paper is left out; it found it to matter least.
-
-    Parameters
-    ----------
-    frequency, time : F and T, as parts of height and width.
-    count : masks of each sort.
-    p : part of the pictures that are covered.
+    anywhere, `count` of each sort; `frequency` and `time` are F and T as parts of height and width.
+    The time warp of the paper is left out; it found it to matter least.
     """
 
     def __init__(
         self, frequency: float = 0.15, time: float = 0.2, *, count: int = 2, p: float = 0.75
     ) -> None:
-        _in_range("frequency", frequency, 0, 1)
-        _in_range("time", time, 0, 1)
-        _in_range("count", count, 0, 16)
-        super().__init__(p)
+        super().__init__(p, frequency=(frequency, 0, 1), time=(time, 0, 1), count=(count, 0, 16))
         self.frequency, self.time, self.count = frequency, time, count
 
     def vary(self, x: Tensor) -> Tensor:
@@ -176,18 +153,12 @@ class SpecAugment(_Augmentation):
 class TimeScale(_Augmentation):
     """Say it faster or slower: stretch or squeeze time around a moment, frequencies stay.
 
-    What is squeezed leaves room at the ends, which the first and the last column fill.
-
-    Parameters
-    ----------
-    limit : largest change of the duration: factors lie between 1 / (1 + limit) and 1 + limit,
-        as many below one as above.
-    p : part of the pictures that are varied.
+    What is squeezed leaves room at the ends, which the first and the last column fill. Factors lie
+    between 1 / (1 + `limit`) and 1 + `limit`, as many below one as above; `limit` is 0 to 1.
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
-        _in_range("limit", limit, 0, 1)
-        super().__init__(p)
+        super().__init__(p, limit=(limit, 0, 1))
         self.limit = limit
 
     def vary(self, x: Tensor) -> Tensor:
@@ -207,23 +178,14 @@ class Equaliser(_Augmentation):
     """Colour the sound as another throat, room or microphone would: a gain that varies smoothly
     with frequency (after FilterAugment, Nam et al., arXiv 2110.03282, its linear type).
 
-    The gains of `knots` frequencies, spread evenly over the height, are drawn from ±`limit_db`;
-    between them they are interpolated in dB. For grey and "windows" pictures, as with Gain.
-
-    Parameters
-    ----------
-    limit_db : farthest gain or loss in dB.
-    range_db : dB from black to white, `AudioRecipe.range_db`.
-    knots : frequencies whose gain is drawn, at least 2.
-    p : part of the pictures that are varied.
+    The gains of `knots` frequencies (2 at least), spread evenly over the height, are drawn from
+    ±`limit_db`; between them they are interpolated in dB.
     """
 
     def __init__(
         self, limit_db: float = 9.0, *, range_db: float = 80.0, knots: int = 5, p: float = 0.75
     ) -> None:
-        _in_range("limit_db", limit_db, 0, range_db)
-        _in_range("knots", knots, 2, 64)
-        super().__init__(p)
+        super().__init__(p, limit_db=(limit_db, 0, range_db), knots=(knots, 2, 64))
         self.limit, self.knots = limit_db / range_db, knots
 
     def vary(self, x: Tensor) -> Tensor:

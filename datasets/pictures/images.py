@@ -35,7 +35,12 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
-
+_REASONS: dict[type[Exception], str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "this is a folder",
+    PermissionError: "may not be read: check its permissions",
+    MemoryError: "does not fit into memory",
+}
 #: What published weights ask for lies well within; beyond it a network's sums overflow.
 _RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
 
@@ -62,26 +67,31 @@ class Preprocessing:
     squish: bool = False
 
     def __post_init__(self) -> None:
-        problems = []
-        if not (type(self.size) is int and 8 <= self.size <= 4096):
-            problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
-        if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
-            problems.append(
-                f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
+        right = {
+            "size": (
+                type(self.size) is int and 8 <= self.size <= 4096,
+                "a whole number from 8 to 4096",
+            ),
+            "interpolation": (
+                type(self.interpolation) is str and self.interpolation in _RESAMPLING,
+                f"one of {[*_RESAMPLING]}",
+            ),
+            "crop": (type(self.crop) in (int, float) and 0.01 <= self.crop <= 1, "in [0.01, 1]"),
+            "squish": (type(self.squish) is bool, "true or false"),
+        }
+        for name, (low, high) in _RANGES.items():
+            values = getattr(self, name)
+            three = (
+                isinstance(values, tuple)
+                and len(values) == 3
+                and all(type(value) in (int, float) and low <= value <= high for value in values)
             )
-        if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
-            problems.append(f"crop {shown(self.crop)} is not in [0.01, 1]")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            low, high = _RANGES[name]
-            if (
-                not isinstance(values, tuple)
-                or len(values) != 3
-                or not all(type(value) in (int, float) and low <= value <= high for value in values)
-            ):
-                problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
-        squish: object = self.squish
-        if type(squish) is not bool:
-            problems.append(f"squish {shown(squish)} is neither true nor false")
+            right[name] = (three, f"three numbers, {low:g} to {high:g}")
+        problems = [
+            f"{name} {shown(getattr(self, name))} is not {what}"
+            for name, (fine, what) in right.items()
+            if not fine
+        ]
         if problems:
             raise SecondhandError("preprocessing: " + "; ".join(problems))
 
@@ -125,34 +135,33 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
         with warnings.catch_warnings():
             # Pillow warns of large pictures; the limit below is ours and is an error.
             warnings.simplefilter("ignore")
-            with _opened(source) as picture:
-                _check_size(picture)
+            with _opened(source, name) as picture:
+                _check_size(picture, name)
                 if picture.format != "JPEG":  # whose size for the decoder is chosen before
                     picture.load()
-                    _check_size(picture)  # HEIC has one in its header, and one in each of its tiles
+                    # HEIC has one in its header, and one in each of its tiles.
+                    _check_size(picture, name)
                 return rgb(picture, at_least)
     except BadFile:
         raise
-    except FileNotFoundError:
-        raise BadFile(name, "there is no such file") from None
-    except IsADirectoryError:
-        raise BadFile(name, "this is a folder") from None
-    except PermissionError:
-        raise BadFile(name, "may not be read: check its permissions") from None
-    except Image.DecompressionBombError as error:
-        # Pillow's own limit is met while it reads the header, before ours can be.
-        count = re.search(r"\d+", str(error))
-        size = f"{int(count[0]):,}" if count else "too many"
-        raise BadFile(name, _too_large(f"{size} pixels")) from None
-    except MemoryError:
-        raise BadFile(name, "does not fit into memory") from None
-    except UnidentifiedImageError:
-        raise BadFile(name, _not_a_picture(source)) from None
-    except _SizeError as error:
-        raise BadFile(name, str(error)) from None
     # A decoder fed with damaged bytes raises anything: OSError, SyntaxError, struct.error, …
     except Exception as error:
-        raise BadFile(name, f"damaged or truncated picture ({_first_line(error)})") from None
+        raise BadFile(name, _reason(error, source)) from None
+
+
+def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
+    for kind, reason in _REASONS.items():
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, UnidentifiedImageError):
+        known = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
+        return known if _head(source, 1) else "empty file"
+    if isinstance(error, Image.DecompressionBombError):
+        # Pillow's own limit is met while it reads the header, before ours can be.
+        count = re.search(r"\d+", str(error))
+        return _too_large(f"{int(count[0]):,} pixels" if count else "its size")
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"damaged or truncated picture ({first[:120]})"
 
 
 def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
@@ -160,13 +169,13 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def _opened(source: str | os.PathLike[str] | bytes) -> Image.Image:
+def _opened(source: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
     """The picture, its header read."""
     head = _head(source, 64)
     if head[4:8] == b"ftyp":
         size = len(source) if isinstance(source, bytes) else os.path.getsize(source)
         if size > MAX_BYTES:
-            raise _SizeError(f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
+            raise BadFile(name, f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     brands = head[8 : int.from_bytes(head[:4], "big")]
     if head[4:8] == b"ftyp" and brands[:4] in _HEIF and b"avif" not in brands:
@@ -178,24 +187,14 @@ def _opened(source: str | os.PathLike[str] | bytes) -> Image.Image:
     return Image.open(file, formats=FORMATS)
 
 
-class _SizeError(Exception):
-    pass
-
-
-def _check_size(picture: Image.Image) -> None:
+def _check_size(picture: Image.Image, name: str) -> None:
     width, height = picture.size
     if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise _SizeError(_too_large(f"{width} x {height} pixels"))
+        raise BadFile(name, _too_large(f"{width} x {height} pixels"))
 
 
 def _too_large(size: str) -> str:
     return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
-
-
-def _not_a_picture(source: str | os.PathLike[str] | bytes) -> str:
-    if not _head(source, 1):
-        return "empty file"
-    return f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
 
 
 def _head(source: str | os.PathLike[str] | bytes, count: int) -> bytes:
@@ -203,7 +202,3 @@ def _head(source: str | os.PathLike[str] | bytes, count: int) -> bytes:
         return source[:count]
     with open(source, "rb") as file:
         return file.read(count)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

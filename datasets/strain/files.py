@@ -170,7 +170,11 @@ def _loudest(
         offset = first / rate
         span = (max(edge, wanted[0] - offset), min(context - edge, wanted[1] - offset))
         if span[0] < span[1]:
-            white = _whitened(path, source.read(first, first + size), rate)
+            values = source.read(first, first + size)
+            try:
+                white = whiten(values, rate)
+            except ValueError as error:
+                raise BadFile(path, str(error)) from error
             peak = qtransform(white, rate, qrange=qrange, frange=band, search=span).peak
             if peak.energy > best:
                 best, time = peak.energy, offset + peak.time
@@ -196,14 +200,6 @@ def _all_runs(source: Source) -> list[tuple[int, int]]:
             else:
                 runs.append((top + a, top + b))
     return runs
-
-
-def _whitened(path: str | PathLike[str], values: Floats, rate: float) -> Floats:
-    """`whiten`, with BadFile for strain that has no noise to whiten."""
-    try:
-        return whiten(values, rate)
-    except ValueError as error:
-        raise BadFile(path, str(error)) from error
 
 
 def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:

@@ -56,7 +56,7 @@ def linked(
                 return None
             raise BadFile(path, f"no {name}: not {layout}")
         if not isinstance(link, h5py.HardLink):
-            raise BadFile(path, f"{name} is a {type(link).__name__}, which is not followed")
+            raise BadFile(path, f"no {name}: it is a {type(link).__name__}, which is not followed")
         node = node[part]
     if not isinstance(node, h5py.Dataset):
         raise BadFile(path, f"{name} is a {type(node).__name__}, not a data set")

@@ -24,6 +24,8 @@ Span = tuple[float, float]
 
 #: Fractional energy that a signal may lose by falling between two tiles (Chatterji, section 5.2).
 MISMATCH = 0.2
+#: Distance between neighbouring tiles along Q, frequency and time alike.
+_STEP = 2 * sqrt(MISMATCH / 3)
 #: Values transformed at a time: 4 MB of complex numbers, which stay in the processor's cache.
 _BLOCK = 1 << 18
 #: Tiles kept beside a window for its spline; a node's weight falls by 0.268 a node: 32 leave 5e-19.
@@ -65,13 +67,8 @@ def highest_frequency(rate: float, qlow: float = 4.0, qhigh: float = 64.0) -> fl
 def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
     """Q of each plane, evenly spaced in log Q: the metric of Chatterji, eq. 5.48, ds² = dQ²/2Q²."""
     length = log(qhigh / qlow) / sqrt(2)
-    count = max(1, ceil(length / _step()))
+    count = max(1, ceil(length / _STEP))
     return tuple(qlow * exp(sqrt(2) * length / count * (i + 0.5)) for i in range(count))
-
-
-def _step() -> float:
-    """Distance between neighbouring tiles along Q, frequency and time alike."""
-    return 2 * sqrt(MISMATCH / 3)
 
 
 @lru_cache(maxsize=8)
@@ -84,11 +81,11 @@ def _plane(q: float, samples: int, rate: float, frange: Span) -> _Plane:
     duration = samples / rate
     scale = sqrt(2 + q * q) / 2
     length = log(frange[1] / frange[0]) * scale
-    count = max(1, ceil(length / _step()))
+    count = max(1, ceil(length / _STEP))
     centres = frange[0] * np.exp(length / count * (np.arange(count) + 0.5) / scale)
     frequencies = np.unique(np.floor(centres * duration)) / duration
     # Tiles of a row: ds² = 4π²f² dt² / Q² makes the count, and the next power of two the FFT.
-    tiles = [1 << ceil(log2(duration * 2 * pi * f / q / _step())) for f in frequencies]
+    tiles = [1 << ceil(log2(duration * 2 * pi * f / q / _STEP)) for f in frequencies]
     groups = []
     for size in sorted(set(tiles)):
         index = np.flatnonzero(np.array(tiles) == size)

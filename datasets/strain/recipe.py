@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.drawings import COLOUR_MAPS, Recipe, colour_table
-from datasets.errors import BadFile, SecondhandError, shown
-from datasets.processes import CRASHED, in_parallel
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.files import look_apart
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
 from datasets.strain.qscan import highest_frequency, qtransform
@@ -125,21 +125,18 @@ class StrainRecipe(Recipe):
         if recipe.fmax and "context" in given:
             return recipe
         listed = list(paths)
-        rates: Counter[float] = Counter()
-        lengths: list[float] = []
-        reason = "none were given"
-        looked_at = [[path] for path in listed[:: ceil(len(listed) / 50) or 1]]
-        died: tuple[float, float] | str = CRASHED
-        for _, (found,) in in_parallel(_rates, looked_at, 1, died):
-            if isinstance(found, str):
-                reason = reason if rates or reason != "none were given" else found
-            else:
-                rates[found[0]] += 1
-                lengths.append(found[1])
-        if not rates:
+        found = look_apart(
+            _probe, [os.fspath(path) for path in listed[:: ceil(len(listed) / 50) or 1]], 1
+        )
+        opened = [file for file in found if not isinstance(file, Rejected)]
+        if not opened:
+            bad = [": ".join(file) for file in found if isinstance(file, Rejected)]
+            reason = bad[0] if bad else "none were given"
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
+        rates = Counter(rate for rate, _ in opened)
+        lengths = sorted(seconds for _, seconds in opened)
         rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
-        held = max(floor(sorted(lengths)[len(lengths) // 20]), SHORTEST_CONTEXT)
+        held = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
         context = recipe.context if "context" in given else min(recipe.context, held)
         return replace(recipe, fmax=recipe._band(rate)[1], context=context)
 
@@ -253,16 +250,10 @@ def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
     )
 
 
-def _rates(paths: list[str | os.PathLike[str]]) -> list[tuple[float, float] | str]:
-    """Samples a second and seconds of each file, or what is wrong with it."""
-    found: list[tuple[float, float] | str] = []
-    for path in paths:
-        try:
-            with open_strain(path) as source:
-                found.append((source.rate, source.samples / source.rate))
-        except BadFile as error:
-            found.append(str(error))
-    return found
+def _probe(path: str) -> tuple[float, float]:
+    """Samples a second and seconds of a file."""
+    with open_strain(path) as source:
+        return source.rate, source.samples / source.rate
 
 
 def _wrong(name: str, value: object, wanted: str) -> SecondhandError:

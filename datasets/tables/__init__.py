@@ -1,11 +1,10 @@
 """A folder, CSV, Parquet file, ``demo:NAME`` or public set -> one item table; its splits and folds."""
 
-from datasets.tables.checks import MAX_LABEL, check_labels
+from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_labels, clean_label
 from datasets.tables.folds import assign_folds, fold_names
-from datasets.tables.labels import UNKNOWN, alike, clean_label
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers
-from datasets.tables.table import ItemTable, load_table, summary, visible
+from datasets.tables.table import ItemTable, load_table, summary
 
 __all__ = [
     "MAX_LABEL",
@@ -24,5 +23,4 @@ __all__ = [
     "load_table",
     "remarks",
     "summary",
-    "visible",
 ]

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pandas as pd
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.processes import CRASHED, in_parallel
-from datasets.tables.labels import UNKNOWN, alike
+from datasets.files import look_apart, look_at
 
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 MAX_LABEL = 200
-_CHUNK = 32  # files that a worker looks at before it reports
+UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
 
 
 def usable(
@@ -32,32 +31,16 @@ def usable(
     """Without the files that are missing, empty, of another kind or unreadable."""
     paths = [str(path) for path in frame["path"].unique()]
     named = [path for path in paths if path.lower().endswith(endings)]
-    reasons = dict.fromkeys(paths, f"not a {kind} by its ending")
-    if check is not None:
-        reasons |= zip(named, _reasons(check, named), strict=True)
-    elif kind not in _DECODED:
-        reasons |= zip(named, _reasons(_check_exists, named), strict=True)
-    else:
+    if check is None and kind in _DECODED:
         # A decoder is fed with whatever lies there: its death costs that file, not the run.
-        task = partial(_reasons, _DECODED[kind])
-        chunks = [named[first : first + _CHUNK] for first in range(0, len(named), _CHUNK)]
-        for number, answers in in_parallel(task, chunks, max(1, workers), CRASHED):
-            reasons |= zip(chunks[number], answers, strict=True)
-    found = frame["path"].map(reasons)
-    bad = [Rejected(path, why) for path, why in reasons.items() if why]
-    return frame.loc[found.eq("")].reset_index(drop=True), bad
-
-
-def _reasons(check: Callable[[str], None], paths: list[str]) -> list[str]:
-    """What is wrong with each file, "" where nothing is."""
-    found = []
-    for path in paths:
-        try:
-            check(path)
-            found.append("")
-        except BadFile as error:
-            found.append(error.reason)
-    return found
+        found = look_apart(_DECODED[kind], named, max(1, workers))
+    else:
+        found = look_at(check or _check_exists, named)
+    reasons = {path: Rejected(path, f"not a {kind} by its ending") for path in paths}
+    reasons |= zip(named, found, strict=True)
+    bad = [answer for answer in reasons.values() if answer]
+    left_out = frame["path"].isin([file.path for file in bad])
+    return frame.loc[~left_out].reset_index(drop=True), bad
 
 
 def _check_exists(path: str) -> None:
@@ -148,6 +131,22 @@ def _digest(path: str) -> str:
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError:
         return path
+
+
+def clean_label(label: str) -> str:
+    """The label that is meant by a folder's name or a cell: one rule for all that bring labels.
+
+    A label is text as it stands: "nan", "None" and "NA" are labels like others, only an empty cell is
+    none. It is normalised (Unicode NFC, so that an "é" of one sign or of two is the same) and has no
+    spaces at its ends.
+    """
+    label = unicodedata.normalize("NFC", label).strip()
+    return UNKNOWN if label.casefold() == UNKNOWN else label
+
+
+def alike(label: str) -> str:
+    """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
+    return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
 
 def check_labels(

@@ -85,12 +85,12 @@ def _numbered(labels: pd.Series, groups: pd.Series, k: int, seed: int) -> np.nda
     splitter = StratifiedGroupKFold if groups.duplicated().any() else StratifiedKFold
     chosen = splitter(k, shuffle=True, random_state=seed)
     found = np.full(len(labels), "", dtype=object)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault here
-        for number, (_, rows) in enumerate(chosen.split(strata, strata, groups), start=1):
-            found[rows] = str(number)
-    if len(set(found)) < k:
-        # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
-        for number, (_, rows) in enumerate(GroupKFold(k).split(strata, strata, groups), start=1):
-            found[rows] = str(number)
+    # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
+    for splits in (chosen, GroupKFold(k)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
+            for number, (_, rows) in enumerate(splits.split(strata, strata, groups), start=1):
+                found[rows] = str(number)
+        if len(set(found)) == k:
+            break
     return found

@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
+from datasets.files import files_below
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.tables.checks import TIME_COLUMNS, contents, usable
-from datasets.tables.labels import UNKNOWN
-from datasets.tables.table import files_below, read_rows, with_columns, with_times
+from datasets.tables.checks import TIME_COLUMNS, UNKNOWN, contents, usable
+from datasets.tables.table import read_rows, with_columns, with_times
 
 
 def load_strangers(

@@ -3,7 +3,7 @@
 The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
 known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
 ``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
-normalised (`datasets.tables.labels`); paths are left as they are, to the byte.
+normalised (`clean_label`); paths are left as they are, to the byte.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.files import files_below, visible
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.tables.checks import TIME_COLUMNS, check_labels, usable, without_copies
-from datasets.tables.labels import UNKNOWN, clean_label
-
-__all__ = ["UNKNOWN", "ItemTable", "load_table", "summary"]
+from datasets.tables.checks import (
+    TIME_COLUMNS,
+    UNKNOWN,
+    check_labels,
+    clean_label,
+    usable,
+    without_copies,
+)
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +139,7 @@ def load_table(
 
 def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
     """Lines that count what was left out by reason and name the first ``limit`` files."""
-    if not rejected:
-        return []
-    lines = [f"{len(rejected)} file(s) left out:"]
+    lines = [f"{len(rejected)} file(s) left out:"] if rejected else []
     lines += [f"  {item.path}: {item.reason}" for item in rejected[:limit]]
     if len(rejected) > limit:
         lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
@@ -163,19 +166,26 @@ def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
 
 
 def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
-    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and visible(entry))
-    splits = {_SPLIT_NAMES.get(folder.name.lower()) for folder in folders}
+    """The class folders in it, or in the folders of its splits."""
     rows: list[dict[str, str]] = []
     rejected: list[Rejected] = []
-    if {"train", "valid"} <= splits or {"train", "test"} <= splits:
-        for folder in folders:
-            split = _SPLIT_NAMES.get(folder.name.lower())
-            if split is None:
-                rejected.append(Rejected(str(folder), "a folder beside train and valid: not read"))
-                continue
-            _scan_classes(folder, split, rows, rejected)
+    splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
+    if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
+        others = [str(folder) for folder, split in splits.items() if not split]
+        rejected += [Rejected(o, "a folder beside train and valid: not read") for o in others]
+        splits = {folder: split for folder, split in splits.items() if split}
     else:
-        _scan_classes(root, "", rows, rejected)
+        splits = {root: ""}
+    for folder, split in splits.items():
+        for entry in _entries(folder):
+            if not entry.is_dir():
+                rejected.append(Rejected(str(entry), "not in a class folder"))
+            elif not entry.name.strip():
+                rejected.append(Rejected(str(entry), "a folder whose name is no label"))
+            else:
+                files, bad = files_below(entry)
+                rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+                rejected += bad
     if not rows:
         raise SecondhandError(
             f"--data {root}: no class folder with files in it; put the files of each class into a "
@@ -184,40 +194,8 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     return pd.DataFrame(rows), rejected
 
 
-def _scan_classes(
-    root: Path, split: str, rows: list[dict[str, str]], rejected: list[Rejected]
-) -> None:
-    for entry in sorted(root.iterdir()):
-        if not visible(entry):
-            continue
-        if not entry.is_dir():
-            rejected.append(Rejected(str(entry), "not in a class folder"))
-            continue
-        if not entry.name.strip():
-            rejected.append(Rejected(str(entry), "a folder whose name is no label"))
-            continue
-        files, bad = files_below(entry)
-        rows += [{"path": file, "label": entry.name, "split": split} for file in files]
-        rejected += bad
-
-
-def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
-    """The user's files in a folder, however deep; and those that no table can name."""
-    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
-    paths = sorted((path for path in below if visible(Path(path))), key=Path)
-    files, bad = [], []
-    for path in paths:
-        name = path.encode("utf-8", "replace").decode()
-        if name == path:
-            files.append(path)
-        else:
-            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
-    return files, bad
-
-
-def visible(path: Path) -> bool:
-    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
-    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
+def _entries(folder: Path) -> list[Path]:
+    return sorted(filter(visible, folder.iterdir()))
 
 
 def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Rejected]]:
@@ -294,15 +272,10 @@ def _named(base: Path, cell: str) -> str:
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """All columns of an item table, in their order, with labels as they are meant."""
-    frame = frame.copy()
-    for name in TEXT_COLUMNS:
-        if name not in frame:
-            frame[name] = ""
-    for name in TIME_COLUMNS:
-        if name not in frame:
-            frame[name] = float("nan")
+    empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
+    frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
     frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
-    return frame[[*TEXT_COLUMNS, *TIME_COLUMNS]].reset_index(drop=True)
+    return frame[[*empty]].reset_index(drop=True)
 
 
 def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
@@ -314,8 +287,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
     """
     own = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
     other = [name for name in TIME_COLUMNS if name in frame and name not in own]
-    said = [name for name in other if not frame[name].isin(["", np.nan]).all()]
-    if said:
+    if said := [name for name in other if not frame[name].isin(["", np.nan]).all()]:
         log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
     frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
     if {"start", "end"} <= {*own}:
