@@ -82,18 +82,19 @@ def config_action() -> type:
         def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
             file = Path(values)
             content = read_settings(file)
-            defaults = {
-                action.dest: action.default
+            known = {
+                action.dest: action
                 for action in parser._actions
-                if action.option_strings and action.dest not in ("help", "config", "print_config")
+                if action.option_strings
+                and action.default is not argparse.SUPPRESS
+                and action.dest not in ("help", "config", "print_config")
             }
-            known = {n: d for n, d in defaults.items() if d is not argparse.SUPPRESS}
-            hints = {action.dest: getattr(action, "_typehint", None) for action in parser._actions}
             check_names(file, content, known)
             for name, value in content.items():
-                if value is None and known[name] is not None:
+                if value is None and known[name].default is not None:
                     raise _wrong(file, f"{name!r} has no value")
-                if hints[name] in _TEXT and type(value) in (int, float, bool):
+                text = getattr(known[name], "_typehint", None) in _TEXT
+                if text and type(value) in (int, float, bool):
                     raise _wrong(
                         file, f"YAML reads {name}: {value} as no text; put it in quotes: '{value}'"
                     )

@@ -29,9 +29,9 @@ def recipe_from_dict(data: object) -> Recipe:
         )
     cls = RECIPES[kind]
     known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
-    unknown = sorted(str(key) for key in settings if key not in known)
-    missing = sorted(known - settings.keys())
-    if unknown or missing:
+    if settings.keys() != known:
+        unknown = sorted(str(key) for key in settings.keys() - known)
+        missing = sorted(known - settings.keys())
         raise SecondhandError(
             f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
         )

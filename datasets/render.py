@@ -66,7 +66,7 @@ def render(
     from datasets.drawings import PictureCache
     from datasets.recipes import RECIPES
 
-    listed, rejected = _by_kind(_listed(files), kind)
+    listed, rejected = _by_kind(files, kind)
     names = _names([path for paths in listed.values() for path in paths])
     target = Path(out)
     if target.exists() and not target.is_dir():
@@ -109,8 +109,10 @@ def render(
     return drawn, rejected
 
 
-def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The files, and what folders hold of sound and strain."""
+def _by_kind(
+    files: Iterable[str | os.PathLike[str]], kind: str
+) -> tuple[dict[str, list[str]], list[Rejected]]:
+    """The files, and what folders hold of sound and strain, by their kind; and those of none."""
     found = []
     for given in files:
         if os.path.isdir(given):
@@ -122,16 +124,11 @@ def _listed(files: Iterable[str | os.PathLike[str]]) -> list[str]:
             found.append(os.fspath(given))
     if not found:
         raise SecondhandError("no files given: name sound or strain files, or folders of them")
-    return list(dict.fromkeys(found))
-
-
-def _by_kind(paths: list[str], kind: str) -> tuple[dict[str, list[str]], list[Rejected]]:
     listed: dict[str, list[str]] = {}
     rejected = []
-    for path in paths:
-        found = signal_kind(path) if kind == "auto" else kind
-        if found:
-            listed.setdefault(found, []).append(path)
+    for path in dict.fromkeys(found):
+        if own := signal_kind(path) if kind == "auto" else kind:
+            listed.setdefault(own, []).append(path)
         else:
             rejected.append(Rejected(path, "not a sound or strain file by its name; see --kind"))
     return listed, rejected
@@ -139,16 +136,14 @@ def _by_kind(paths: list[str], kind: str) -> tuple[dict[str, list[str]], list[Re
 
 def _names(paths: list[str]) -> dict[str, Path]:
     """A name for each picture, below the folder that all files share; no two are the same."""
-    if not paths:
-        return {}
-    full = {path: os.path.abspath(path) for path in paths}
-    base = os.path.commonpath([os.path.dirname(path) for path in full.values()])
+    full = [os.path.abspath(path) for path in paths]
+    base = os.path.commonpath(map(os.path.dirname, full)) if paths else ""
     names: dict[str, Path] = {}
     taken: set[Path] = set()
-    for path in paths:
-        name = Path(os.path.relpath(full[path], base))
+    for path, whole in zip(paths, full, strict=True):
+        name = Path(os.path.relpath(whole, base))
         short = name.with_suffix(".png")
-        names[path] = short if short not in taken else name.with_name(f"{name.name}.png")
+        names[path] = name.with_name(f"{name.name}.png") if short in taken else short
         taken.add(names[path])
     return names
 

@@ -1,7 +1,7 @@
 """demo:glitches: SIMULATED strain, coloured Gaussian noise with one glitch, chirp or nothing in it.
 
 The classes are named `..._sim` because none of this was measured. Each waveform is a stated formula
-with stated ranges, in `_waveforms.py`; its loudness is set by the optimal signal-to-noise ratio
+with stated ranges, in `waveforms.py`; its loudness is set by the optimal signal-to-noise ratio
 rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014).
 """
 
@@ -153,16 +153,13 @@ def write_demo(
 
     Parameters
     ----------
-    per_class : files of each class.
-    seed : the same one writes the same files.
-    classes : some of `CLASSES`; one left out can serve as the unknown.
+    per_class, seed, classes : as `write_seeded` has them.
     noise : strain files of your own to put the events into, at random times; else simulated noise.
     duration : seconds a file, at least the context of the recipe that will draw it.
 
     Returns
     -------
-    One row a file: `path`, `label`, `group` (the GPS segment), `gps` of the trigger, and
-    `simulated`, which is True.
+    The rows of `write_seeded`, with `group` (the GPS segment) and `gps` of the trigger.
     """
 
     def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
@@ -184,7 +181,7 @@ def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float)
     """A stretch of a file of the user's own, around a random time."""
     path = files[int(rng.integers(len(files)))]
     with open_strain(path) as source:
-        total = source.samples / source.rate
+        total = source.duration
     edge = min(3.0, total / 2)
     at = source.start + rng.uniform(edge, total - edge)
     return read_strain(path, at=at, context=duration)

@@ -24,7 +24,7 @@ def check_class(label: str, known: Sequence[str]) -> None:
 
 def write_seeded(
     folder: str | os.PathLike[str],
-    name: str,
+    ending: str,
     write: Write,
     *,
     known: Sequence[str],
@@ -32,9 +32,10 @@ def write_seeded(
     per_class: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Write ``per_class`` files of each class, `folder/CLASS/CLASS-seed-number` and the ending ``name``.
+    """Write ``per_class`` files of each class, `folder/CLASS/CLASS-seed-number` and the ``ending``.
 
-    Leaving a class out changes no other file. One row a file: `path`, `label`, `simulated`, which is
+    Equal seeds write equal files. ``classes`` are some of the ``known`` ones: one left out can serve
+    as the unknown, and changes no other file. One row a file: `path`, `label`, `simulated`, which is
     True, and what ``write`` gave.
     """
     if per_class < 1:
@@ -46,7 +47,7 @@ def write_seeded(
         (Path(folder) / label).mkdir(parents=True, exist_ok=True)
         index = known.index(label)
         for number in range(per_class):
-            path = Path(folder, label, f"{label}-{seed}-{number:04d}{name}")
+            path = Path(folder, label, f"{label}-{seed}-{number:04d}{ending}")
             more = write(path, np.random.default_rng([seed, index, number]), index, number)
             rows.append({"path": str(path), "label": label, **more, "simulated": True})
     return rows

@@ -37,7 +37,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     Parameters
     ----------
     name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, or simulated strain.
-    noise : a strain file, a folder of them or a pattern: what the glitches are put into, instead of
+    noise : a strain file, a folder of them or a pattern: what glitches are put into, instead of
         simulated noise.
 
     Returns
@@ -54,10 +54,6 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     version, write, note = _WRITERS[name]
     folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
-        if name != "glitches":
-            raise SecondhandError(
-                f"--noise {noise}: only demo:glitches is made of noise; leave it out"
-            )
         own = _strain_files(noise)
         mark = hashlib.sha256(repr([(p, os.stat(p)[6:9]) for p in own]).encode()).hexdigest()[:12]
         note = f"SIMULATED glitches and chirps in the strain of {noise}; {STRANGER} is kept back as unknown"

@@ -184,16 +184,8 @@ def write_demo(
 ) -> list[dict[str, Any]]:
     """Write simulated sounds, `folder/CLASS/CLASS-seed-number.wav`, 16 bit.
 
-    Parameters
-    ----------
-    per_class : files of each class.
-    seed : the same one writes the same files.
-    classes : some of `CLASSES`; one left out can serve as the unknown.
-    rate, duration : samples a second and seconds of each file.
-
-    Returns
-    -------
-    One row a file: `path`, `label`, `group` (empty: each is on its own), and `simulated`, True.
+    `rate` and `duration` are samples a second and seconds of each file; for the others, and what is
+    returned, see `write_seeded`. `group` is empty: each file is on its own.
     """
     import soundfile
 

@@ -1,25 +1,67 @@
-"""Augmentation for spectrograms, as fastai batch transforms on [batch, 3, height, width] in 0 to 1.
+"""What training varies, as fastai transforms: of a picture one by one, of spectrograms the batch.
 
-What is varied here varies between recordings of one sound: when it starts, how fast it goes, how
-loud it is and through which throat, room or microphone it came, what else is heard, and which parts
-are missing. Flips, rotation, warp, zoom along frequency and hue
-are not here: they turn a rising call into a falling one, or a pitch into another.
-
-Each draw comes from torch's global generator on the CPU, so that one seed gives the same batches
-on every device.
+Spectrograms are [batch, 3, height, width] in 0 to 1. What is varied there varies between recordings
+of one sound: when it starts, how fast it goes, how loud it is and through which throat, room or
+microphone it came, what else is heard, and which parts are missing. Flips, rotation, warp, zoom along
+frequency and hue are not there: they turn a rising call into a falling one, or a pitch into another.
+Each draw for them comes from torch's global generator on the CPU, so that one seed gives the same
+batches on every device.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
+import numpy as np
 import torch
-from fastai.vision.augment import RandTransform
-from fastai.vision.core import TensorImage
+from fastai.vision.augment import RandomResizedCrop, RandTransform
+from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
 from datasets.errors import SecondhandError
+
+LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
+
+
+class TrainCrop(RandomResizedCrop):
+    """fastai's random crop, cut and scaled in one step; validation sees what prediction sees."""
+
+    split_idx = 0
+
+    def encodes(self, picture: PILImage) -> PILImage:
+        (left, top), (width, height) = self.tl, self.cp_size
+        box = (left, top, left + width, top + height)
+        return PILImage(picture.resize(self.final_size, self.mode, box=box))
+
+
+class Lighting(RandTransform):
+    """Brightness and contrast, each by a factor drawn from [1 - change, 1 + change].
+
+    What Pillow's ImageEnhance does, one after the other, by one look into a table. On uint8 pictures
+    in the workers: fastai's own runs on the float batch in the training process, where on a CPU it
+    takes time from the network.
+    """
+
+    split_idx, order = 0, 4
+
+    def __init__(self, change: float) -> None:
+        super().__init__(p=1.0 if change else 0.0)
+        self.change = change
+
+    def before_call(self, b: Any, split_idx: int) -> None:
+        super().before_call(b, split_idx)
+        low, high = 1 - self.change, 1 + self.change
+        self.brightness, self.contrast = random.uniform(low, high), random.uniform(low, high)
+
+    def encodes(self, picture: PILImage) -> PILImage:
+        lit = (np.arange(256) * self.brightness).clip(0, 255)
+        counts = np.reshape(picture.histogram(), (3, 256))
+        # The mean brightness after the first step, about which the second one stretches.
+        grey = round(float(LUMA @ counts @ lit / (picture.width * picture.height)))
+        table = (grey + (lit - grey) * self.contrast).clip(0, 255).astype(np.uint8)
+        return PILImage(picture.point(3 * table.tolist()))
 
 
 class _Augmentation(RandTransform):

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from fastai.data.block import CategoryBlock, DataBlock, TransformBlock
 from fastai.data.core import DataLoaders
 from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
 from fastai.vision.augment import FlipItem
-from fastai.vision.core import PILImage
+from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 from PIL import Image
 
 from datasets.drawings import DecodedPictures, Item, Prepared, items
 from datasets.errors import SecondhandError
-from datasets.loaders.augment import spectrogram_tfms
-from datasets.loaders.transforms import Lighting, Normalised, TrainCrop
+from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.pictures import Preprocessing
 
 if TYPE_CHECKING:
@@ -51,6 +51,27 @@ class Augmentation:
             raise SecondhandError(f"min_scale {self.min_scale} is not in (0, 1]")
         if not 0 <= self.lighting <= 1:
             raise SecondhandError(f"lighting {self.lighting} is not in [0, 1]")
+
+
+class Normalised(Transform):
+    """uint8 batch -> float32, (x / 255 - mean) / std: the predictor's arithmetic, to the last bit.
+
+    In place, where fastai's two transforms make four batches.
+    """
+
+    order = 10
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.mean, self.std = (
+            torch.tensor(values).view(1, 3, 1, 1)
+            for values in (preprocessing.mean, preprocessing.std)
+        )
+
+    def encodes(self, x: TensorImage) -> torch.Tensor:
+        # Not a TensorImage any more: each operation of the network would pay for its being one.
+        mean, std = self.mean.to(x.device), self.std.to(x.device)
+        return x.as_subclass(torch.Tensor).float().div_(255).sub_(mean).div_(std)
 
 
 class Finished(PILImage):

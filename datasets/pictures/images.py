@@ -67,31 +67,24 @@ class Preprocessing:
     squish: bool = False
 
     def __post_init__(self) -> None:
-        right = {
-            "size": (
-                type(self.size) is int and 8 <= self.size <= 4096,
-                "a whole number from 8 to 4096",
-            ),
-            "interpolation": (
-                type(self.interpolation) is str and self.interpolation in _RESAMPLING,
-                f"one of {[*_RESAMPLING]}",
-            ),
-            "crop": (type(self.crop) in (int, float) and 0.01 <= self.crop <= 1, "in [0.01, 1]"),
-            "squish": (type(self.squish) is bool, "true or false"),
-        }
+        problems = []
+        if not (type(self.size) is int and 8 <= self.size <= 4096):
+            problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
+        if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
+            problems.append(
+                f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
+            )
+        if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
+            problems.append(f"crop {shown(self.crop)} is not in [0.01, 1]")
         for name, (low, high) in _RANGES.items():
             values = getattr(self, name)
-            three = (
-                isinstance(values, tuple)
-                and len(values) == 3
-                and all(type(value) in (int, float) and low <= value <= high for value in values)
-            )
-            right[name] = (three, f"three numbers, {low:g} to {high:g}")
-        problems = [
-            f"{name} {shown(getattr(self, name))} is not {what}"
-            for name, (fine, what) in right.items()
-            if not fine
-        ]
+            if not (isinstance(values, tuple) and len(values) == 3) or not all(
+                type(value) in (int, float) and low <= value <= high for value in values
+            ):
+                problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
+        squish: object = self.squish
+        if type(squish) is not bool:
+            problems.append(f"squish {shown(squish)} is neither true nor false")
         if problems:
             raise SecondhandError("preprocessing: " + "; ".join(problems))
 

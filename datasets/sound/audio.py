@@ -34,7 +34,7 @@ MAX_CHANNELS = 64
 MIN_SAMPLES = 16  # fewer hold no sound
 # No encoder of these formats puts more samples into a byte: PCM and ADPCM at least 2 bits a sample,
 # FLAC at least 8 bytes a frame of at most 65 535 samples, Opus at least one byte in 120 ms.
-_FRAMES_PER_BYTE = {"WAV": 8, "WAVEX": 8, "RF64": 8, "W64": 8, "AIFF": 8}
+_FRAMES_PER_BYTE = dict.fromkeys(("WAV", "WAVEX", "RF64", "W64", "AIFF"), 8)
 _COMPRESSED_FRAMES_PER_BYTE = 8192
 
 _VIDEO = (  # (offset, bytes, name)
@@ -60,9 +60,7 @@ class AudioInfo(NamedTuple):
 def probe(path: str | os.PathLike[str]) -> AudioInfo:
     """The rate, channels and length of an audio file, from its header alone.
 
-    Raises
-    ------
-    BadFile : not audio, a header beyond belief, or no samples.
+    BadFile where it is not audio, has a header beyond belief, or no samples.
     """
     with _open(path) as file:
         return AudioInfo(file.samplerate, file.channels, file.frames, file.frames / file.samplerate)
@@ -126,28 +124,21 @@ def read_audio(
     return signal, rate or own
 
 
-def windows(
-    duration: float, window: float, overlap: float = 0.0, *, slack: float = 0.1
-) -> list[tuple[float, float]]:
-    """Cut a recording into windows that overlap.
+def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
+    """Cut a recording into windows that overlap: [(start, end), ...].
 
     Parameters
     ----------
-    duration, window : seconds, above 0.
+    duration, window : seconds, above 0. All windows are `window` long, the last is moved back to end
+        with the recording. One that is longer by a tenth at most is left whole.
     overlap : the part of a window that the next one shares, from 0 to below 1.
-    slack : a recording longer than the window by no more than this part of it is left whole.
-
-    Returns
-    -------
-    [(start, end), ...] in seconds. All are `window` long; the last is moved back to end with the
-    recording. A recording that fits into one is one span of its own length.
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
         raise SecondhandError(
             f"duration={duration}, window={window}, overlap={overlap}: "
             "needs duration > 0, window > 0, 0 <= overlap < 1"
         )
-    if duration <= window * (1 + slack):
+    if duration <= window * 1.1:
         return [(0.0, duration)]
     step = window * (1 - overlap)
     count = math.ceil((duration - window) / step - 1e-9)
@@ -158,16 +149,8 @@ def windows(
 def loudness(signal: NDArray[np.floating], rate: int) -> float:
     """Level of the loudest tenth of a second, in dB below full scale (RMS, without its offset).
 
-    A short call in a quiet recording is a signal; a constant offset of the microphone is none.
-
-    Parameters
-    ----------
-    signal : [samples] in [-1, 1].
-    rate : Hz.
-
-    Returns
-    -------
-    dBFS, at most 0; -inf for digital silence. A full-scale sine has -3.
+    A short call in a quiet recording is a signal; a constant offset of the microphone is none. Of
+    samples in [-1, 1]: dBFS, at most 0; -inf for digital silence. A full-scale sine has -3.
     """
     size = min(max(rate // 10, 1), len(signal))
     if size == 0:
@@ -277,13 +260,10 @@ def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> ND
             power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
             parts.append(block.mean(axis=1))
     signal = np.concatenate(parts) if len(parts) != 1 else parts[0]
-    if channels > 1:
-        left = float(np.dot(signal, signal))
-        if left < 0.01 * power.sum() / channels**2:
-            loudest = int(power.argmax())
-            log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
-            chosen = [block[:, loudest] for block in _blocks(file, path, first, count)]
-            signal = np.concatenate(chosen)
+    if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
+        loudest = int(power.argmax())
+        log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
+        return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
     return signal
 
 

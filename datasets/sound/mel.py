@@ -154,13 +154,14 @@ def pcen(
 ) -> NDArray[np.float64]:
     """Per-channel energy normalisation (Wang et al., arXiv 1607.05666), librosa's settings.
 
-    The running average begins with each band's mean over the first 0.1 s (librosa's `zi`). Begun with
-    1, librosa's default, it is far too low for 0.3 s, and all that sounds then looks like an onset.
+    The running average, over 0.4 s, begins with each band's mean over the first 0.1 s (librosa's
+    `zi`). Begun with 1, librosa's default, it is far too low for 0.3 s, and all that sounds then
+    looks like an onset.
 
     Parameters
     ----------
     magnitude : [n_mels, frames], of samples scaled to ±2³¹.
-    rate, hop : Hz and samples; the smoothing takes 0.4 s.
+    rate, hop : Hz and samples.
     from_one : begin with 1, as models of before were trained.
 
     Returns

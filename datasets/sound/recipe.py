@@ -1,4 +1,4 @@
-"""Sound as a picture: the recipe for mel spectrograms, and the way back from a stored recipe."""
+"""Sound as a picture: the recipe for mel spectrograms."""
 
 from __future__ import annotations
 
@@ -120,12 +120,7 @@ class AudioRecipe(Recipe):
         is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
         files that cannot be opened are passed over.
 
-        Parameters
-        ----------
-        paths : audio files.
-        given : settings that are not to be inferred.
-
-        Raises SecondhandError where no file can be opened.
+        SecondhandError, with the first reason, where none can.
         """
         given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
@@ -154,9 +149,7 @@ class AudioRecipe(Recipe):
     ) -> list[tuple[float | None, float | None]]:
         """A long recording's windows, as `datasets.sound.audio.windows` cuts them.
 
-        Raises
-        ------
-        BadFile : the file cannot be opened, or ends before `start`.
+        BadFile where the file cannot be opened, or ends before `start`.
         """
         first = start or 0.0
         if end is not None and 0 < end - first <= self.window:
@@ -171,7 +164,6 @@ class AudioRecipe(Recipe):
         return [*cut] if len(cut) > 1 else [(start, end)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, ready for JSON."""
         values = super().to_dict()
         return {**values, "renderer": self.renderer} if self.level == "pcen" else values
 
@@ -190,9 +182,7 @@ class AudioRecipe(Recipe):
     ) -> NDArray[np.float32]:
         """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds.
 
-        Raises
-        ------
-        OutsideFile : it does not hold ``at``, or ``start``. BadFile : see `read_audio`.
+        OutsideFile where it does not hold ``at``, or ``start``; BadFile as `read_audio` says.
         """
         if at is not None:
             lasts = audio.probe(path).duration
@@ -221,13 +211,8 @@ class AudioRecipe(Recipe):
     def mel_db(self, signal: NDArray[np.floating]) -> NDArray[np.float64]:
         """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
 
-        Parameters
-        ----------
-        signal : [samples] at the recipe's rate; any length.
-
-        Returns
-        -------
-        float64 [n_mels, 1 + samples // hop], at least -100 dB.
+        Of [samples] at the recipe's rate, of any length: float64 [n_mels, 1 + samples // hop], at
+        least -100 dB.
         """
         return mel.decibels(mel.mel_spectrogram(signal, self._bands(self.n_fft), self.hop))
 

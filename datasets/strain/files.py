@@ -57,7 +57,7 @@ def read_strain(
     at: float | None = None,
     context: float = 32.0,
     reach: float = 3.0,
-    within: Span | None = None,
+    within: Span = (0.0, inf),
     qrange: Span = (4.0, 64.0),
     frange: Span = (10.0, inf),
     rate: float | None = None,
@@ -100,11 +100,9 @@ def _around(
 ) -> Strain:
     rate = source.rate
     trigger = (at - source.start) * rate  # in samples from here on
+    start, end = source.start, source.start + source.duration
     if not 0 <= trigger <= source.samples:
-        end = source.start + source.samples / rate
-        raise OutsideFile(
-            path, f"GPS {at:.3f} is outside, it covers {source.start:.3f} to {end:.3f}"
-        )
+        raise OutsideFile(path, f"GPS {at:.3f} is outside, it covers {start:.3f} to {end:.3f}")
     size = round(context * rate)
     low = max(0, floor(trigger) - size)
     high = min(source.samples, ceil(trigger) + size)
@@ -112,16 +110,14 @@ def _around(
     good = _finite_runs(values, rate)
     here = [(a, b) for a, b in good if a <= trigger - low <= b]
     gaps = tuple(
-        (source.start + (low + a) / rate, source.start + (low + b) / rate)
-        for a, b in _between(good, len(values))
+        (start + (low + a) / rate, start + (low + b) / rate) for a, b in _between(good, len(values))
     )
     first, last = here[0] if here else (0, 0)
     room = min(trigger - low - first, last - (trigger - low)) / rate
     if not here or last - first < size or room < reach - 1 / rate:
         spans = [f"{a:.3f}-{b:.3f}" for a, b in gaps]
         if low == 0 or high == source.samples:
-            end = source.start + source.samples / rate
-            spans.append(f"all outside {source.start:.3f}-{end:.3f}, where the file ends")
+            spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
         raise BadFile(
             path,
             f"{context:g} s without gaps are needed around GPS {at:.3f}, {reach:g} s on either "
@@ -129,17 +125,10 @@ def _around(
             f"Missing: GPS {', '.join(spans)}",
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
-    start = source.start + (low + begin) / rate
-    return Strain(
-        values[begin : begin + size],
-        rate,
-        start,
-        at,
-        str(path),
-        source.detector,
-        gaps,
-        source.quality(start, start + context),
-    )
+    start += (low + begin) / rate
+    quality = source.quality(start, start + context)
+    held = values[begin : begin + size]
+    return Strain(held, rate, start, at, str(path), source.detector, gaps, quality)
 
 
 def _loudest(
@@ -147,7 +136,7 @@ def _loudest(
     source: Source,
     context: float,
     reach: float,
-    within: Span | None,
+    within: Span,
     qrange: Span,
     frange: Span,
 ) -> float:
@@ -155,7 +144,7 @@ def _loudest(
     rate, size = source.rate, round(context * source.rate)
     edge = max(reach, settling(rate))
     band = (frange[0], min(frange[1], highest_frequency(rate, *qrange)))
-    wanted = within or (0.0, source.samples / rate)
+    wanted = (within[0], min(within[1], source.duration))
     runs = _all_runs(source)
     # Neighbouring contexts overlap by the edges that neither of them can be searched in.
     lost = ceil(2 * edge * rate)
@@ -184,7 +173,7 @@ def _loudest(
             path,
             f"{context:g} s without gaps are needed, {edge:g} s of them on either side of a "
             f"trigger between {wanted[0]:g} and {wanted[1]:g} s; the longest stretch has "
-            f"{longest:.3f} s of the file's {source.samples / rate:.3f} s",
+            f"{longest:.3f} s of the file's {source.duration:.3f} s",
         )
     return source.start + time
 

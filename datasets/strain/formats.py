@@ -48,6 +48,11 @@ class Source:
     read: Callable[[int, int], Floats]
     quality: Callable[[float, float], dict[str, float]]
 
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.samples / self.rate
+
 
 def _checked(path: Path, rate: float, start: float, samples: int) -> float:
     """The rate, whole where it nearly is; BadFile for numbers that no detector produced."""

@@ -71,11 +71,7 @@ def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
     return tuple(qlow * exp(sqrt(2) * length / count * (i + 0.5)) for i in range(count))
 
 
-@lru_cache(maxsize=8)
-def _planes(samples: int, rate: float, qrange: Span, frange: Span) -> tuple[_Plane, ...]:
-    return tuple(_plane(q, samples, rate, frange) for q in _qs(*qrange))
-
-
+@lru_cache(maxsize=64)
 def _plane(q: float, samples: int, rate: float, frange: Span) -> _Plane:
     """Rows evenly spaced in log frequency, ds² = (2 + Q²) df² / 4f², then down to a whole bin."""
     duration = samples / rate
@@ -216,7 +212,7 @@ def qtransform(
     spectrum = scipy.fft.rfft(x) * (2 / x.size)
     duration = x.size / rate
     span = search or (0.0, duration)
-    planes = _planes(x.size, float(rate), tuple(qrange), tuple(frange))
+    planes = [_plane(q, x.size, float(rate), (frange[0], frange[1])) for q in _qs(*qrange)]
     longest = max(group.tiles for plane in planes for group in plane.groups)
     work = np.empty(max(_BLOCK, longest), dtype=np.complex128)
     best = None

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -61,9 +61,7 @@ class StrainRecipe(Recipe):
     size : height and width of the whole picture, in pixels; one number makes it square.
     colour : table for `row` and `one`: viridis, grey, magma, inferno, plasma or cividis.
 
-    Raises
-    ------
-    SecondhandError : a value out of range, named.
+    A SecondhandError names a value out of range.
     """
 
     kind: ClassVar[str] = "strain"
@@ -108,18 +106,9 @@ class StrainRecipe(Recipe):
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
         """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
 
-        The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s at least.
-        Of more than 50 files, 50 spread evenly over the list are looked at; files that cannot be
-        opened are passed over.
-
-        Parameters
-        ----------
-        paths : strain files.
-        given : settings that are not to be inferred.
-
-        Raises
-        ------
-        SecondhandError : no file can be opened (the first reason is given).
+        The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s
+        at least. Of more than 50 files, 50 spread evenly over the list are looked at; those that
+        cannot be opened are passed over. SecondhandError, with the first reason, where none can.
         """
         recipe = cls(**given)
         if recipe.fmax and "context" in given:
@@ -153,33 +142,22 @@ class StrainRecipe(Recipe):
         end: float | None = None,
         at: float | None = None,
     ) -> Strain:
-        """The strain that a picture needs.
+        """The strain that a picture needs: see `read_strain`, also for what is a BadFile.
 
-        Parameters
-        ----------
-        path : a strain file.
-        start, end : seconds in the file between which the loudest tile is looked for.
-        at : GPS time of the trigger, instead of the loudest tile.
-
-        Raises
-        ------
-        BadFile : see `read_strain`.
+        It is centred on ``at``, a GPS time, or on the loudest tile between the seconds ``start`` and
+        ``end`` of the file.
         """
-        within = None
-        if start is not None or end is not None:
-            within = (start or 0.0, float("inf") if end is None else end)
         return read_strain(
             path,
             at=at,
             context=self.context,
             reach=self.reach,
-            within=within,
+            within=(start or 0.0, inf if end is None else end),
             qrange=(self.qlow, self.qhigh),
             frange=(self.fmin, self.fmax or 2048.0),
         )
 
     def moment(self, signal: Strain) -> float:
-        """GPS time in seconds of the trigger."""
         return signal.trigger
 
     def image(self, signal: Strain) -> Image.Image:
@@ -196,9 +174,7 @@ class StrainRecipe(Recipe):
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
 
-        Raises
-        ------
-        BadFile : no noise to whiten, or the strain does not cover the views.
+        BadFile where there is no noise to whiten, or the strain does not cover the views.
         """
         height, width = self.size
         bottom, top = self._band(signal.rate)
@@ -243,17 +219,14 @@ def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
     """Once a file, however many pictures are drawn of it."""
     log.warning(
         "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",
-        path,
-        rate,
-        limit,
-        top,
+        *(path, rate, limit, top),
     )
 
 
 def _probe(path: str) -> tuple[float, float]:
     """Samples a second and seconds of a file."""
     with open_strain(path) as source:
-        return source.rate, source.samples / source.rate
+        return source.rate, source.duration
 
 
 def _wrong(name: str, value: object, wanted: str) -> SecondhandError:

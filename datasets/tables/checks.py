@@ -79,30 +79,37 @@ def _check_sound(path: str) -> None:
 _DECODED = {"picture": _check_picture, "sound": _check_sound}
 
 
-def without_copies(frame: pd.DataFrame, workers: int) -> tuple[pd.DataFrame, list[Rejected]]:
-    """One row for each content. Copies are told by their bytes; training keeps its own first."""
-    content = contents(frame["path"], workers)
-    order = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
-    ranked = frame.assign(content=content).loc[order.sort_values(kind="stable").index]
+def without_copies(
+    frame: pd.DataFrame, workers: int, strangers_to: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One row for each content. Copies are told by their bytes; training keeps its own first.
+
+    No copy of an item that the rows are ``strangers_to`` is left, either.
+    """
+    rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
+    parts = [frame.assign(row=range(len(frame)), rank=rank)]
+    if strangers_to is not None:
+        parts.insert(0, strangers_to.assign(row=-1, rank=-1))
+    both = pd.concat(parts, ignore_index=True)
+    both["content"] = contents(both["path"], workers)
+    both = both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *TIME_COLUMNS]
-    again = ranked.loc[ranked.duplicated(key, keep=False)]
     drop: dict[int, Rejected] = {}
-    for _, rows in again.groupby(key, sort=False, dropna=False):
-        labels = sorted(set(rows["label"]))
-        first = rows.index[0]
-        first_path, first_split = str(rows["path"].iloc[0]), str(rows["split"].iloc[0])
-        for index, path, split in zip(rows.index, rows["path"], rows["split"], strict=True):
+    for _, rows in both.loc[both.duplicated(key, keep=False)].groupby(
+        key, sort=False, dropna=False
+    ):
+        labels = sorted(set(rows["label"])) if strangers_to is None else []
+        first = rows.iloc[0]
+        for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
                 other = next((p for p in rows["path"] if p != path), path)
                 named = " and ".join(map(repr, labels))
-                drop[index] = Rejected(path, f"the same content is labelled {named} (also {other})")
-            elif index != first:
-                kept = f"a copy of {first_path}"
-                if split != first_split:
-                    kept += f", which is in {first_split}"
-                drop[index] = Rejected(path, kept)
-    return frame.drop(index=list(drop)).reset_index(drop=True), list(drop.values())
+                drop[row] = Rejected(path, f"the same content is labelled {named} (also {other})")
+            elif row not in (-1, first["row"]):
+                where = f", which is in {first['split']}" if split != first["split"] else ""
+                drop[row] = Rejected(path, f"a copy of {first['path']}{where}")
+    return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
 def contents(paths: pd.Series, workers: int) -> pd.Series:

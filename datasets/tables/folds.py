@@ -60,7 +60,7 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
             f"--cv {name!r} is neither a number of folds nor a column of them: use the column fold, "
             "the column group, or a number such as 5"
         )
-    folds = frame[name].astype(str) if name in frame else pd.Series("", index=frame.index)
+    folds = frame.get(name, pd.Series("", index=frame.index)).astype(str)
     empty = folds.eq("")
     if empty.all():
         more = " and no --group-by" if name == "group" else ""

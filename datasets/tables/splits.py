@@ -26,15 +26,8 @@ SPLITS = ("train", "valid", "calibration", "test")
 def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
     """The group of each file by a regular expression on its name.
 
-    Parameters
-    ----------
-    paths : str [files].
-    pattern : searched for in the file's name. Its group named ``group`` counts, else its first
-        group, else all that it matched.
-
-    Raises
-    ------
-    SecondhandError : the expression is wrong, or does not match some of the names.
+    ``pattern`` is searched for in the file's name. Its group named ``group`` counts, else its first
+    group, else all that it matched. SecondhandError where it is wrong, or does not match some names.
     """
     try:
         compiled = re.compile(pattern)
@@ -42,9 +35,7 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
         raise SecondhandError(
             f"--group-by {pattern!r} is not a regular expression: {error}"
         ) from None
-    key: int | str = 0
-    if compiled.groups:
-        key = "group" if "group" in compiled.groupindex else 1
+    key = "group" if "group" in compiled.groupindex else min(compiled.groups, 1)
     names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
     found = [compiled.search(name) for name in names]
     # An empty group would make the file one of its own, and the split would leak unseen.
@@ -193,7 +184,7 @@ def _tested(
 
 
 def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
-    folds = frame["fold"].astype(str) if "fold" in frame else pd.Series("", index=frame.index)
+    folds = frame.get("fold", pd.Series("", index=frame.index)).astype(str)
     if not folds.eq(str(fold)).any():
         there = fold_names(folds[folds.ne("")])
         hint = f"the folds are {', '.join(there)}" if there else "the table has no column 'fold'"

@@ -15,7 +15,7 @@ import pandas as pd
 from datasets.errors import Rejected, SecondhandError
 from datasets.files import files_below
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.tables.checks import TIME_COLUMNS, UNKNOWN, contents, usable
+from datasets.tables.checks import UNKNOWN, usable, without_copies
 from datasets.tables.table import read_rows, with_columns, with_times
 
 
@@ -61,7 +61,7 @@ def load_strangers(
         raise SecondhandError(f"--unknown {name}: there is no such folder or file")
     frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
-    frame, copies = _without_copies(frame, known, workers)
+    frame, copies = without_copies(frame, workers, strangers_to=known)
     rejected += bad + copies
     if frame.empty:
         left = (
@@ -71,23 +71,4 @@ def load_strangers(
             f"--unknown {name}: no usable {kind} file in it{left}. Put files of what the model is "
             "not to know there, or leave --unknown out"
         )
-    return frame.reset_index(drop=True), rejected
-
-
-def _without_copies(
-    frame: pd.DataFrame, known: pd.DataFrame, workers: int
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without the copies of known items, and one of each among themselves."""
-    both = pd.concat([known.assign(stranger=False), frame.assign(stranger=True)], ignore_index=True)
-    both["content"] = contents(both["path"], workers)
-    key = ["content", *TIME_COLUMNS]
-    origin = both.groupby(key, sort=False, dropna=False)[["path", "split"]].transform("first")
-    again = both["stranger"] & both.duplicated(key)
-    rejected = [
-        Rejected(path, f"a copy of {first}" + (f", which is in {split}" if split else ""))
-        for path, first, split in zip(
-            both["path"][again], origin["path"][again], origin["split"][again], strict=True
-        )
-    ]
-    kept = both.loc[both["stranger"] & ~again, frame.columns]
-    return kept.reset_index(drop=True), rejected
+    return frame, rejected

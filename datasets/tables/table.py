@@ -104,16 +104,9 @@ def load_table(
         of one file, labels that differ only in case or spaces, or times that are none.
     """
     source = os.fspath(data)
-    note = ""
-    if source.startswith("demo:"):
-        from datasets.demos import write_demo
-
-        frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
-        rejected: list[Rejected] = []
-    elif noise is not None:
+    if noise is not None and source != "demo:glitches":
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
-    else:
-        frame, rejected, note = _read_source(source)
+    frame, rejected, note = _read_source(source, noise)
     if kind == "auto":
         kind = _most_common_kind(frame["path"], source)
     elif kind not in SUFFIXES:
@@ -146,17 +139,22 @@ def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
     return lines
 
 
-def _read_source(source: str) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """The rows of a folder, a file or a public set; a folder wins over a set of its name."""
+def _read_source(source: str, noise: str | None) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """The rows of a demo, folder, file or public set; a folder wins over a set of its name."""
     from datasets import catalog
 
-    path, note = Path(source), ""
+    if source.startswith("demo:"):
+        from datasets.demos import write_demo
+
+        frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
+        return frame, [], note
+    public, path = catalog.is_name(source), Path(source)
     if path.exists():
-        if catalog.is_name(source):
-            note = f"the folder {source} that is here, not the public set of that name"
-        frame, rejected = _scan_folder(path) if path.is_dir() else read_rows(path)
-        return frame, rejected, note
-    if catalog.is_name(source):
+        note = (
+            f"the folder {source} that is here, not the public set of that name" if public else ""
+        )
+        return *(_scan_folder(path) if path.is_dir() else read_rows(path)), note
+    if public:
         frame, note = catalog.load(source)
         return frame, [], note
     raise SecondhandError(

@@ -20,8 +20,8 @@ from datasets.drawings import decoded
 from datasets.drawings import stamps as _sources
 from datasets.drawings.decoded import DecodedPictures, Prepared, keep
 from datasets.errors import BadFile, SecondhandError
-from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.loaders.transforms import Lighting, Normalised
+from datasets.loaders.augment import Lighting
+from datasets.loaders.blocks import Augmentation, Normalised, PictureBlock, dataloaders
 from datasets.pictures.images import Preprocessing, open_picture
 
 LOOK = Preprocessing(size=32, interpolation="bicubic", crop=0.9)
@@ -92,7 +92,7 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
 
 def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
     """Against the draws themselves: a thousand crops of what is kept, none smaller than the input."""
-    from datasets.loaders.transforms import TrainCrop
+    from datasets.loaders.augment import TrainCrop
 
     file = tmp_path / "large.png"
     noise(900, 900).save(file)
