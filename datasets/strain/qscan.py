@@ -71,7 +71,7 @@ def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
     return tuple(qlow * exp(sqrt(2) * length / count * (i + 0.5)) for i in range(count))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _plane(q: float, samples: int, rate: float, frange: Span) -> _Plane:
     """Rows evenly spaced in log frequency, ds² = (2 + Q²) df² / 4f², then down to a whole bin."""
     duration = samples / rate
