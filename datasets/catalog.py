@@ -12,16 +12,14 @@ With ``SECONDHAND_MIRROR=BASE`` the file of ``https://HOST/PATH`` is fetched fro
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import pandas as pd
 
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
+from datasets.files import folder_beside
 from datasets.public import (
     MIRROR,
     NOTE,
@@ -76,17 +74,13 @@ def fetch(name: str) -> Path:
     public = SETS[name]
     log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
     found = [fetch_file(file, folder.parent) for file in public.files]
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".files-"))
     ours = [path for path, downloaded in found if downloaded]
     try:
-        public.unpack([path for path, _ in found], beside)
-        os.replace(beside, folder)
-    except BaseException as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        if isinstance(error, BadFile):
-            _remove(ours)  # else it would be found, and fail, again and again
-        if not (isinstance(error, OSError) and folder.is_dir()):  # else another was first
-            raise
+        with folder_beside(folder, replace=False) as beside:
+            public.unpack([path for path, _ in found], beside)
+    except BadFile:
+        _remove(ours)  # else it would be found, and fail, again and again
+        raise
     _remove(ours)
     return folder
 

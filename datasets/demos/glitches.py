@@ -19,6 +19,7 @@ from scipy import fft
 
 from datasets.demos import waveforms
 from datasets.errors import SecondhandError
+from datasets.files import file_beside
 from datasets.strain import Strain, open_strain, read_strain, spectral_density
 
 Floats = NDArray[np.float64]
@@ -218,13 +219,11 @@ def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float)
 
 
 def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -> None:
-    """Write strain in the HDF5 layout of GWOSC, as float32, beside and then renamed."""
+    """Write strain in the HDF5 layout of GWOSC, as float32: whole or not at all."""
     import h5py
 
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     seconds = max(1, int(strain.duration))
-    with h5py.File(beside, "w") as file:
+    with file_beside(Path(path), durable=False) as beside, h5py.File(beside, "w") as file:
         data = file.create_dataset("strain/Strain", data=strain.values.astype(np.float32))
         data.attrs.update(
             Npoints=len(strain.values), Xlabel="GPS time", Xspacing=1 / strain.rate,
@@ -244,4 +243,3 @@ def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -
             bits.attrs.update(Xspacing=1.0, Xstart=strain.start, Npoints=seconds, Bits=1)
             file[f"quality/{part}/{mask}Shortnames"] = np.array([name], dtype="S")
             file[f"quality/{part}/{mask}Descriptions"] = np.array([description], dtype="S")
-    os.replace(beside, path)

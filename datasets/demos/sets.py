@@ -6,7 +6,6 @@ import glob
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import pandas as pd
 
 from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
+from datasets.files import folder_beside
 from datasets.kinds import kind_of
 
 DEMOS = ("digits", "sounds", "glitches")
@@ -66,22 +66,13 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
 
 def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
-    """The table of a demo folder. It is written beside and renamed: whole, or not there."""
+    """The table of a demo folder. Whole, or not there."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-        try:
+        with folder_beside(folder, replace=False) as beside:
             frame = pd.DataFrame(write(beside))
             frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
             frame.to_csv(beside / "items.csv", index=False)
-            os.replace(beside, folder)
-        except BaseException as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            if not (
-                isinstance(error, OSError) and (folder / "items.csv").is_file()
-            ):  # else another was first
-                raise
     text = {"path": str, "label": str, "group": str}
     frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)
     frame["path"] = [str(folder / path) for path in frame["path"]]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.errors import SecondhandError
+from datasets.files import file_beside
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
@@ -216,9 +217,8 @@ def write_demo(
             # A seed of its own for each file: leaving a class out changes no other file.
             rng = np.random.default_rng([seed, CLASSES.index(label), number])
             path = place / f"{label}-{seed}-{number:04d}.wav"
-            beside = path.with_name(f".{path.name}.{os.getpid()}")
             values = simulate(label, rng=rng, rate=rate, duration=duration)
-            soundfile.write(beside, values, rate, subtype="PCM_16", format="WAV")
-            os.replace(beside, path)
+            with file_beside(path, durable=False) as beside:
+                soundfile.write(beside, values, rate, subtype="PCM_16")
             rows.append({"path": str(path), "label": label, "group": "", "simulated": True})
     return rows

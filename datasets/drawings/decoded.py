@@ -26,7 +26,7 @@ import PIL
 from PIL import Image
 
 from datasets.drawings.stamps import stamp_of
-from datasets.drawings.store import CacheError, sweep, write_beside
+from datasets.drawings.store import CacheError, add_file, sweep
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import Preprocessing, open_picture
 from datasets.processes import in_parallel
@@ -142,8 +142,8 @@ class DecodedPictures:
     def _write(self, file: Path, picture: Image.Image) -> None:
         data = _head(picture.width, picture.height) + picture.tobytes()
         try:
-            write_beside(self.root, file, data)
-        except (OSError, CacheError) as error:  # a full disk, too: training can do without
+            add_file(self.root, file, data)
+        except CacheError as error:  # a full disk, too: training can do without
             log.warning("decoded pictures are not kept any more: %s", error)
             self._bytes[0] = self.max_bytes
             return

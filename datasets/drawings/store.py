@@ -7,15 +7,14 @@ import hashlib
 import io
 import json
 import logging
-import os
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.drawings.stamps import Stamp, digest_of, stamp_of
 from datasets.errors import BadFile, SecondhandError
+from datasets.files import write_beside
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -70,36 +69,21 @@ def encode(image: Image.Image, texts: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def write_beside(root: Path, target: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    beside = root / "tmp" / f"{uuid.uuid4().hex}.part"
-    try:
-        _write(beside, data)
-        os.replace(beside, target)
-    except FileNotFoundError:  # the first of its folder
-        try:
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CacheError(
-                f"the cache {root} cannot be written ({error.strerror}): choose another by "
-                "--cache-dir or $SECONDHAND_CACHE"
-            ) from None
-        _write(beside, data)
-        os.replace(beside, target)
+def add_file(root: Path, target: Path, data: bytes) -> None:
+    """Write a file of the cache, through its folder ``tmp``, which `sweep` clears.
 
-
-def _write(path: Path, data: bytes) -> None:
+    Raises
+    ------
+    CacheError : there is no room, or it may not be written.
+    """
+    beside = root / "tmp"
     try:
-        with open(path, "wb") as stream:
-            stream.write(data)
-    except FileNotFoundError:
-        raise
+        for folder in (beside, target.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_beside(target, data, place=beside, durable=False)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            path.unlink()  # half a file takes room that is wanted
         raise CacheError(
-            f"the cache {path.parents[1]} cannot be written ({error.strerror}): free some room there, "
+            f"the cache {root} cannot be written ({error.strerror}): free some room there, "
             "or choose another by --cache-dir or $SECONDHAND_CACHE"
         ) from None
 
@@ -137,7 +121,7 @@ def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, i
         signal = recipe.read(item.path, start=start, end=end, at=at)
         image = recipe.image(signal)
     except BadFile as error:
-        write_beside(root, failure_path(root, key), error.reason.encode())
+        add_file(root, failure_path(root, key), error.reason.encode())
         raise
     texts = {
         "recipe": text,
@@ -146,7 +130,7 @@ def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, i
         "no signal": str(int(recipe.no_signal(signal))),
     }
     data = encode(image, texts)
-    write_beside(root, target, data)
+    add_file(root, target, data)
     return target, len(data)
 
 
