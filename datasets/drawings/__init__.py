@@ -21,7 +21,7 @@ from datasets.drawings.recipe import (
     colour_table,
 )
 from datasets.drawings.store import Source
-from datasets.drawings.windows import Item, cut, items, render_all
+from datasets.drawings.windows import Item, cut, draw_rows, items
 
 __all__ = [
     "COLOUR_MAPS",
@@ -43,10 +43,10 @@ __all__ = [
     "connect",
     "correlation",
     "cut",
+    "draw_rows",
     "find_clusters",
     "items",
     "keep",
-    "render_all",
     "source_of",
     "thumbnails_of",
 ]

@@ -75,7 +75,7 @@ def cut(
     return rows, rejected
 
 
-def render_all(
+def draw_rows(
     frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Draw the pictures of all rows beforehand, in parallel; standard error counts them.

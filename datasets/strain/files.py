@@ -13,7 +13,7 @@ import numpy as np
 
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.source import Floats, Source
+from datasets.strain.source import Floats, StrainFile
 from datasets.strain.whitening import settling, whiten
 
 #: Whitening needs this many seconds to know the noise: tile energies depend on it.
@@ -57,7 +57,7 @@ class Strain:
 @contextmanager
 def open_strain(
     path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
-) -> Iterator[Source]:
+) -> Iterator[StrainFile]:
     """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
 
     Parameters
@@ -137,7 +137,7 @@ def read_strain(
 
 
 def _around(
-    path: str | PathLike[str], source: Source, at: float, context: float, reach: float
+    path: str | PathLike[str], source: StrainFile, at: float, context: float, reach: float
 ) -> Strain:
     rate = source.rate
     trigger = (at - source.start) * rate  # in samples from here on
@@ -185,7 +185,7 @@ def _around(
 
 def _loudest(
     path: str | PathLike[str],
-    source: Source,
+    source: StrainFile,
     context: float,
     reach: float,
     within: Span | None,
@@ -226,7 +226,7 @@ def _loudest(
     return source.start + time
 
 
-def _all_runs(source: Source) -> list[tuple[int, int]]:
+def _all_runs(source: StrainFile) -> list[tuple[int, int]]:
     """`_finite_runs` of a whole file, a block at a time."""
     runs: list[tuple[int, int]] = []
     for top in range(0, source.samples, 1 << 20):

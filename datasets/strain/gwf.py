@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from datasets.errors import BadFile, SecondhandError
-from datasets.strain.source import Source, checked
+from datasets.strain.source import StrainFile, checked
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
-def read_gwf(path: Path) -> Source:
+def read_gwf(path: Path) -> StrainFile:
     """The strain channel of a frame file, all of it.
 
     Raises
@@ -58,7 +58,7 @@ def read_gwf(path: Path) -> Source:
     start = float(series.t0.value)
     rate = checked(path, float(series.sample_rate.value), start, values.size)
     detector = channel.split(":")[0]
-    return Source(rate, start, values.size, detector, lambda i, j: values[i:j], lambda *_: {})
+    return StrainFile(rate, start, values.size, detector, lambda i, j: values[i:j], lambda *_: {})
 
 
 def _strain_channel(path: Path, names: list[str]) -> str:

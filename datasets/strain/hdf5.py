@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from datasets.errors import BadFile
-from datasets.strain.source import MAX_SAMPLES, Floats, Source, checked
+from datasets.strain.source import MAX_SAMPLES, Floats, StrainFile, checked
 
 _MAX_CHUNK = 1 << 27  # bytes of one chunk, unpacked
 # Filters that are run: gzip, shuffle, checksum. Others load plug-ins, or grow without a limit.
@@ -24,7 +24,7 @@ _GZIP, _GZIP_RATIO = 1, 1032  # the most that deflate can unpack a byte to
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Source]:
+def open_hdf5(path: Path) -> Iterator[StrainFile]:
     """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart, quality masks if there."""
     import h5py
 
@@ -49,7 +49,7 @@ def _broken(path: Path) -> Iterator[None]:
         raise BadFile(path, f"broken HDF5: a piece cannot be unpacked: {error}") from error
 
 
-def _gwosc(path: Path, file: Any) -> Source:
+def _gwosc(path: Path, file: Any) -> StrainFile:
     strain = _dataset(path, file, "strain/Strain")
     if strain.ndim != 1 or strain.dtype.kind not in "fiu":
         raise BadFile(path, f"strain/Strain is {strain.dtype} {strain.shape}, not a row of numbers")
@@ -74,7 +74,7 @@ def _gwosc(path: Path, file: Any) -> Source:
 
     detector = _dataset(path, file, "meta/Detector", optional=True)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    return Source(rate, start, samples, _text(name)[:16], read, quality)
+    return StrainFile(rate, start, samples, _text(name)[:16], read, quality)
 
 
 def _text(value: Any) -> str:

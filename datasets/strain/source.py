@@ -20,7 +20,7 @@ RATES = (64.0, 131072.0)
 
 
 @dataclass(frozen=True)
-class Source:
+class StrainFile:
     """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none.
 
     `quality(t0, t1)` gives, for each data-quality bit, the fraction of the seconds between two GPS

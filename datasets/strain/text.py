@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.errors import BadFile
-from datasets.strain.source import MAX_SAMPLES, Floats, Source, checked
+from datasets.strain.source import MAX_SAMPLES, Floats, StrainFile, checked
 
 # Real strain packs to a third; what unpacks to more than this was made to fill a memory.
 _MAX_RATIO = 20
@@ -20,7 +20,7 @@ _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
 _BLOCK = 1 << 20  # bytes of text at a time
 
 
-def read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> Source:
+def read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> StrainFile:
     """Read a text file whole. GWOSC's header gives the rate and the GPS start unless given here.
 
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
@@ -59,7 +59,7 @@ def read_text(path: Path, packed: bool, rate: float | None, gps_start: float | N
     values = np.concatenate(blocks)
     rate = checked(path, rate, gps_start, total)
     found = re.search(r"\b([A-Z]\d)\b", header)
-    return Source(
+    return StrainFile(
         rate, gps_start, total, found[1] if found else "", lambda i, j: values[i:j], lambda *_: {}
     )
 

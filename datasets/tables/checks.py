@@ -150,7 +150,7 @@ def _digest(path: str) -> str:
         return path
 
 
-def check_labels(
+def check_classes(
     frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, learned: bool = True
 ) -> None:
     """Raise SecondhandError for labels that cannot be meant.

@@ -21,7 +21,7 @@ import pandas as pd
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.tables.checks import TIME_COLUMNS, check_labels, usable, without_copies
+from datasets.tables.checks import TIME_COLUMNS, check_classes, usable, without_copies
 from datasets.tables.labels import UNKNOWN, clean_label
 
 __all__ = ["UNKNOWN", "ItemTable", "load_table", "summary"]
@@ -121,7 +121,7 @@ def load_table(
         rejected += copies
     strangers = frame["label"].eq(UNKNOWN)
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_labels(frame.loc[~strangers], source, rejected, learned=learned)
+        check_classes(frame.loc[~strangers], source, rejected, learned=learned)
     return ItemTable(
         frame=frame.loc[~strangers].reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),
