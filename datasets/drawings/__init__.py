@@ -10,7 +10,7 @@ from datasets.drawings.duplicates import (
     source_of,
     thumbnails_of,
 )
-from datasets.drawings.pictures import PictureCache, cache_root
+from datasets.drawings.pictures import PictureCache, Source, cache_root
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,
@@ -20,7 +20,6 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
-from datasets.drawings.store import Source
 from datasets.drawings.windows import Item, cut, draw_rows, items
 
 __all__ = [
