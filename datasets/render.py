@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.config_file import config_action
 from datasets.errors import BadFile, Rejected, SecondhandError
+from datasets.files import write_beside
 from datasets.processes import CRASHED, in_parallel
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def render(
                 name = names[item.path]
                 copy = target / name.with_name(f"{name.stem}{moment}.png")
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(picture, copy)
+                write_beside(copy, picture.read_bytes(), durable=False)
                 drawn.append((Path(item.path), copy))
     return drawn, rejected
 
