@@ -7,10 +7,9 @@ from datasets.drawings.duplicates import (
     alike_enough,
     correlation,
     find_clusters,
-    source_of,
     thumbnails_of,
 )
-from datasets.drawings.pictures import PictureCache, Source, cache_root
+from datasets.drawings.pictures import PictureCache, Source, cache_root, source_of
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.drawings.store import (
     MAX_BYTES,
@@ -55,6 +55,12 @@ class Source(NamedTuple):
         """The span as it enters the picture's name; NaN, a table's empty cell, is no limit."""
         limits = (self.start, self.end, self.at)
         return json.dumps([None if x is None or x != x else float(x) for x in limits])
+
+
+def source_of(row: Any) -> Source:
+    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
+    times = (row[name] for name in ("start", "end", "gps"))
+    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
 
 
 def key_of(digest: str, fingerprint: str, span: str) -> str:
@@ -100,7 +106,7 @@ def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, i
     key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
     pictures, failures = Store(root, ".png"), Store(root, ".bad")
     target = pictures.path_of(key)
-    if target.exists():
+    if pictures.touch(target):
         return target, 0
     failed(failures, item.path, key)
     start, end, at = json.loads(span)
@@ -217,7 +223,6 @@ class PictureCache:
         digest = digest or digest_of(item.path)
         self._sources.add(item.path, stamp, digest)
         picture, added = draw(self.root, item, recipe, digest)
-        self._pictures.touch(picture)
         self._grow(added)
         return picture
 

@@ -381,6 +381,14 @@ class TestLimit:
         assert all(picture.exists() for picture in pictures)
         assert caplog.text.count("more than the cache's limit of 5000 bytes") == 1
 
+    def test_pictures_found_again_by_their_content_are_in_use(self, tmp_path):
+        paths, pictures = self.fill(PictureCache(tmp_path / "c"), tmp_path)
+        new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
+        store = PictureCache(tmp_path / "c", max_bytes=5000, trust_mtime=False)
+        found, _ = store.render_all([*paths, *new], RECIPE, workers=1)
+        assert found[: len(paths)] == pictures
+        assert all(picture.exists() for picture in found)
+
     def test_limit_must_be_some(self, tmp_path):
         with pytest.raises(SecondhandError, match="max_bytes=0"):
             PictureCache(tmp_path, max_bytes=0)
