@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+from datasets.files import file_beside, write_beside
 from datasets.kinds import SUFFIXES
-from learners.files import put, write_beside
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.
@@ -76,10 +76,9 @@ class Feedback:
             kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
             fields, rows = self._rows()
             if not kept.exists():
-                beside = kept.with_name(f".{kept.name}.part")
-                shutil.copyfile(source, beside)
-                beside.chmod(0o644)
-                put(beside, kept)
+                with file_beside(kept) as beside:
+                    shutil.copyfile(source, beside)
+                    beside.chmod(0o644)
                 self._bytes += size
             row = {
                 "path": kept.relative_to(self.folder).as_posix(),

@@ -86,7 +86,7 @@ def small_model(folder: Path, recipe: Any) -> Any:
 
 def files(count: int, folder: Path, stages: Stages) -> None:
     from datasets.drawings.pictures import PictureCache
-    from datasets.drawings.stamps import SETTLED
+    from datasets.drawings.store import SETTLED
     from datasets.sound.recipe import AudioRecipe
     from datasets.tables.splits import assign_splits
     from datasets.tables.table import load_table

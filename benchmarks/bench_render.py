@@ -40,7 +40,7 @@ from PIL.Image import Image
 
 from benchmarks._record import parse, record, spread
 from datasets.drawings.pictures import PictureCache
-from datasets.drawings.stamps import SETTLED
+from datasets.drawings.store import SETTLED
 from datasets.sound.recipe import AudioRecipe
 
 RATE, SECONDS = 44_100, 5

@@ -36,13 +36,13 @@ def main(argv: list[str] | None = None) -> int:
         sizes = {
             "size": int(known.pop("bytes")),
             "limit": int(known.pop("limit")),
-            "decoded pictures": decoded.total(store.root),
+            "decoded pictures": sum(decoded.kept_in(store.root).sizes()),
         }
         known |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")
-        decoded.clear(store.root)
+        decoded.kept_in(store.root).clear()
     else:
         right, wrong = store.verify()
         for path in wrong:

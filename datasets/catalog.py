@@ -19,7 +19,8 @@ import pandas as pd
 
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
-from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file, whole_folder
+from datasets.files import folder_beside
+from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def fetch(name: str) -> Path:
     found = [fetch_file(file, folder.parent) for file in public.files]
     ours = [path for path, downloaded in found if downloaded]
     try:
-        with whole_folder(folder) as beside:
+        with folder_beside(folder, replace=False) as beside:
             public.unpack([path for path, _ in found], beside)
     except BadFile:
         _remove(ours)  # else it would be found, and fail, again and again

@@ -1,58 +1,111 @@
-"""Many files looked at, of which some are bad: each gives an answer, or the reason why it gives none."""
+"""Files and folders that are written beside their place and then put there: whole or not at all.
+
+The one way in which this application writes, but for a download, which is continued under its other
+name (`datasets.public.download`), and a run, which grows in its place (`learners.runs.folder`).
+What a killed process leaves ends in ``.part``, or is a folder ``.NAME-…``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
-
-from datasets.errors import BadFile, Rejected
-from datasets.processes import CRASHED, in_parallel
-
-A = TypeVar("A")
-_CHUNK = 32  # files that a worker looks at before it reports
 
 
-def look_at(look: Callable[[str], A], paths: Sequence[str]) -> list[A | Rejected]:
-    """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
-    found: list[A | Rejected] = []
-    for path in paths:
+def write_beside(
+    file: Path, content: bytes, *, place: Path | None = None, durable: bool = True
+) -> None:
+    """Write bytes as a whole file or not at all. Several processes may write the same one.
+
+    Parameters
+    ----------
+    place : the folder for what is half written, on the same disk; by default the file's own.
+    durable : have the content safely on the disk before it gets its name, as power may fail. That
+        takes milliseconds; what can be made again does without.
+
+    Raises
+    ------
+    OSError : it cannot be written; it names ``file``.
+    """
+    beside = (place or file.parent) / f".{file.name}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        with _named(file):
+            beside.write_bytes(content)
+            _put(beside, file, durable)
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+@contextmanager
+def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A name for a library to write to, which becomes ``file`` when the block ends well.
+
+    It is the same name in a new folder beside: libraries judge a file by its suffix.
+
+    Parameters
+    ----------
+    durable : as for `write_beside`.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        _named(file),
+        tempfile.TemporaryDirectory(
+            dir=file.parent, prefix=f".{file.name}.", suffix=".part", ignore_cleanup_errors=True
+        ) as folder,
+    ):
+        beside = Path(folder) / file.name
+        yield beside
+        _put(beside, file, durable)
+
+
+@contextmanager
+def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
+    """A new folder to write into, which becomes ``folder`` when the block ends well.
+
+    Parameters
+    ----------
+    replace : take the place of one that is there. Else that one stays, and what was written goes:
+        another process was first with the same.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    old = beside.with_name(f"{beside.name}-old")
+    try:
+        beside.chmod(0o755)
+        yield beside
         try:
-            found.append(look(path))
-        except BadFile as error:
-            found.append(Rejected(path, error.reason))
-    return found
+            if replace and folder.exists():
+                os.replace(folder, old)
+            os.replace(beside, folder)
+        except BaseException as error:
+            if old.exists() and not folder.exists():
+                os.replace(old, folder)
+            if replace or not (isinstance(error, OSError) and folder.is_dir()):
+                raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
-def look_apart(
-    look: Callable[[str], A], paths: Sequence[str], workers: int | None = None
-) -> list[A | Rejected]:
-    """`look_at` in processes, one a core unless given: one that dies costs the file that it read."""
-    chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
-    died: A | Rejected = Rejected("", CRASHED)
-    answers = dict(in_parallel(partial(look_at, look), chunks, workers, died))
-    found = [answer for number in range(len(chunks)) for answer in answers[number]]
-    return [
-        Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
-        for path, answer in zip(paths, found, strict=True)
-    ]
+def _put(beside: Path, file: Path, durable: bool) -> None:
+    if durable:
+        with open(beside, "rb") as written:
+            os.fsync(written.fileno())
+    os.replace(beside, file)
 
 
-def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
-    """The user's files in a folder, however deep; and those that no table can name."""
-    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
-    files, bad = [], []
-    for path in sorted((path for path in below if visible(Path(path))), key=Path):
-        name = path.encode("utf-8", "replace").decode()
-        if name == path:
-            files.append(path)
-        else:
-            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
-    return files, bad
-
-
-def visible(path: Path) -> bool:
-    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
-    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Name ``file`` in what the system says of it under its other name, or under none."""
+    try:
+        yield
+    except OSError as error:
+        beside = f"{os.sep}.{file.name}."
+        if error.errno and (error.filename is None or beside in str(error.filename)):
+            error.filename, error.filename2 = str(file), None
+        raise

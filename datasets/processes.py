@@ -21,6 +21,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -85,7 +86,7 @@ def in_parallel(
         finally:
             pool.shutdown(cancel_futures=True)
         for number in suspects:
-            yield number, [_alone(_One(task), item, crashed) for item in chunks[number]]
+            yield number, [_alone(partial(_one, task), item, crashed) for item in chunks[number]]
 
 
 class Pending(NamedTuple, Generic[T, R]):
@@ -151,13 +152,13 @@ class Apart(Generic[T, R]):
         with self._lock:
             if self._pool is None:
                 self._pool = self._start()
-            each = _Each(self.task)
             try:
-                return Pending(items, self._pool.submit(each, items), self._pool)
+                future = self._pool.submit(_each, self.task, items)
             except BrokenProcessPool:  # it died while nothing was waited for
                 _end(self._pool)
                 self._pool = self._start()
-                return Pending(items, self._pool.submit(each, items), self._pool)
+                future = self._pool.submit(_each, self.task, items)
+            return Pending(items, future, self._pool)
 
     def _start(self) -> Executor:
         if not _may_fork():
@@ -208,24 +209,12 @@ def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
     return _alone(task, item, crashed) if _may_fork() else task(item)
 
 
-class _Each(Generic[T, R]):
-    """A task for one item, for lists; a class, so that it can be pickled."""
-
-    def __init__(self, task: Callable[[T], R]) -> None:
-        self.task = task
-
-    def __call__(self, items: list[T]) -> list[R]:
-        return [self.task(item) for item in items]
+def _each(task: Callable[[T], R], items: list[T]) -> list[R]:
+    return [task(item) for item in items]
 
 
-class _One(Generic[T, R]):
-    """A task for lists, for one item."""
-
-    def __init__(self, task: Callable[[list[T]], list[R]]) -> None:
-        self.task = task
-
-    def __call__(self, item: T) -> R:
-        return self.task([item])[0]
+def _one(task: Callable[[list[T]], list[R]], item: T) -> R:
+    return task([item])[0]
 
 
 def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:

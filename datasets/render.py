@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.config_file import config_action
 from datasets.errors import Rejected, SecondhandError
-from datasets.files import look_apart
+from datasets.files import write_beside
 from datasets.kinds import signal_kind
+from datasets.scanning import look_apart
 
 if TYPE_CHECKING:
     from datasets.drawings import PictureCache, Source
@@ -104,7 +104,7 @@ def render(
                 name = names[item.path]
                 copy = target / name.with_name(f"{name.stem}{moment}.png")
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(picture, copy)
+                write_beside(copy, picture.read_bytes(), durable=False)
                 drawn.append((Path(item.path), copy))
     return drawn, rejected
 

@@ -158,8 +158,8 @@ def find_files(
     kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
     skipped : counts, by the endings of their names, what a folder holds besides.
     """
-    from datasets.files import visible
     from datasets.kinds import kind_of
+    from datasets.scanning import visible
 
     for name in names:
         if os.path.isdir(name):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datasets.errors import SecondhandError
+from datasets.files import file_beside
 
 #: What is written to a path with a file's own generator, by the class's number and the file's:
 #: what a table says of it besides.
@@ -48,6 +49,7 @@ def write_seeded(
         index = known.index(label)
         for number in range(per_class):
             path = Path(folder, label, f"{label}-{seed}-{number:04d}{ending}")
-            more = write(path, np.random.default_rng([seed, index, number]), index, number)
+            with file_beside(path, durable=False) as beside:
+                more = write(beside, np.random.default_rng([seed, index, number]), index, number)
             rows.append({"path": str(path), "label": label, **more, "simulated": True})
     return rows

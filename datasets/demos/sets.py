@@ -16,8 +16,8 @@ import pandas as pd
 
 from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
+from datasets.files import folder_beside
 from datasets.kinds import kind_of
-from datasets.public import whole_folder
 
 DEMOS = ("digits", "sounds", "glitches")
 
@@ -62,10 +62,10 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
 
 def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
-    """The table of a demo folder. It is written beside and renamed: whole, or not there."""
+    """The table of a demo folder. Whole, or not there."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
-        with whole_folder(folder) as beside:
+        with folder_beside(folder, replace=False) as beside:
             frame = pd.DataFrame(write(beside)).drop(columns="simulated", errors="ignore")
             frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
             frame["label"] = frame["label"].replace(STRANGER, "unknown")

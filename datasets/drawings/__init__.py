@@ -7,10 +7,9 @@ from datasets.drawings.duplicates import (
     alike_enough,
     correlation,
     find_clusters,
-    source_of,
     thumbnails_of,
 )
-from datasets.drawings.pictures import PictureCache, cache_root
+from datasets.drawings.pictures import PictureCache, Source, cache_root, source_of
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
     PCEN_VERSION,
@@ -20,8 +19,7 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
-from datasets.drawings.store import Source
-from datasets.drawings.windows import Item, cut, items, render_all
+from datasets.drawings.windows import Item, cut, draw_rows, items
 
 __all__ = [
     "COLOUR_MAPS",
@@ -43,10 +41,10 @@ __all__ = [
     "connect",
     "correlation",
     "cut",
+    "draw_rows",
     "find_clusters",
     "items",
     "keep",
-    "render_all",
     "source_of",
     "thumbnails_of",
 ]

@@ -4,8 +4,8 @@
     dask worker tcp://10.0.0.1:8786 --nworkers 8 --nthreads 1       # on each that shall work
     python -m datasets.render calls/ --out pictures/ --cache-dir /shared/cache --cluster tcp://10.0.0.1:8786
 
-`--cluster local` starts worker processes on this machine, that listen on loopback alone and let
-nobody in without this run's own TLS certificate.
+`--cluster local` is Dask's own `LocalCluster` of processes on this machine, that listen on loopback
+alone and let nobody in without this run's own TLS certificate.
 
 - All of them need this program at the same version, and see the files under the same paths.
 - A chunk is a pure task named by its content. If its worker dies, another one does it again, and
@@ -23,6 +23,7 @@ its workers. Connect to schedulers that you trust, let them listen on trusted ne
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import logging
@@ -34,19 +35,25 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from functools import partial
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from os.path import exists
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from datasets.drawings.local_cluster import greet, local_cluster, quiet
-from datasets.drawings.store import Outcome, Source, draw_all
+from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION
 from datasets.errors import SecondhandError
-from datasets.processes import CRASHED, cores
+from datasets.processes import cores
 
-if TYPE_CHECKING:
-    from datasets.drawings.recipe import Recipe
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CONNECT = 10.0  # seconds for a scheduler to answer
+PATIENCE = 60.0  # seconds without any worker
+POLL = 2.0  # seconds between looks at whether there are workers
+AHEAD = 3  # chunks handed out for each thread of the cluster
+DEATHS = 1  # of a local cluster's workers that a chunk outlives
 
 
 class Report(NamedTuple):
@@ -111,13 +118,7 @@ def run_chunk(payload: bytes) -> Report:
 
 
 def renderer() -> tuple[int, int]:
-    from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION
-
     return RENDERER_VERSION, PCEN_VERSION
-
-
-def path_of_work(work: tuple[Source, str | None]) -> str:
-    return work[0].path
 
 
 @contextlib.contextmanager
@@ -138,43 +139,12 @@ def marked(folder: Path | None) -> Iterator[Path | None]:
         marker.unlink(missing_ok=True)
 
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-CONNECT = 10.0  # seconds for a scheduler to answer
-PATIENCE = 60.0  # seconds without any worker
-POLL = 2.0  # seconds between looks at whether there are workers
-AHEAD = 3  # chunks handed out for each thread of the cluster
-
-
 class Cluster:
     """A scheduler that answers. Made by `connect`."""
 
     def __init__(self, client: Any, address: str, patience: float = PATIENCE) -> None:
-        self._client = client
-        self._patience = patience
-        self._counted = 0.0
-        self._threads = 0
-        self.address = address
-
-    def draw(
-        self, root: Path, recipe: Recipe, work: Sequence[list[tuple[Source, str | None]]]
-    ) -> Iterator[tuple[int, list[Outcome]]]:
-        """`draw_all` of chunks by the workers, into the cache folder `root`.
-
-        Parameters
-        ----------
-        work : chunks of items, each with its file's hash where that is known.
-        """
-        root = Path(os.path.abspath(root))
-        chunks = [
-            [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
-            for chunk in work
-        ]
-        task = partial(draw_all, root, recipe)
-        return self.spread(task, chunks, Outcome(reason=CRASHED), path_of=path_of_work, folder=root)
+        self._client, self._patience, self.address = client, patience, address
+        self._counted, self._threads = 0.0, 0
 
     def spread(
         self,
@@ -293,6 +263,7 @@ class Cluster:
             raise SecondhandError(
                 f"--cluster {self.address}: worker {report.worker} {report.wrong}"
             )
+        future.release()  # or it is done again when the worker that holds it dies
         return list(report.answers)
 
     def _lost(self) -> SecondhandError:
@@ -336,13 +307,13 @@ def connect(
         ) from None
     with contextlib.ExitStack() as stack:
         where: Any = address
-        stack.enter_context(quiet("distributed"))
-        stack.enter_context(quiet("distributed.client"))
+        for name in ("distributed", "distributed.client"):
+            stack.enter_context(_quiet(name))
         if address == "local":
-            where = stack.enter_context(local_cluster(cores() if workers is None else workers))
+            where = stack.enter_context(_local(cores() if workers is None else workers))
         try:
             if address != "local":
-                greet(address, timeout)
+                _greet(address, timeout)
             client = stack.enter_context(Client(where, timeout=timeout, set_as_default=False))
             client.wait_for_workers(1, timeout=patience)
         except TimeoutError as error:
@@ -362,3 +333,71 @@ def _absent(address: str, timeout: float) -> SecondhandError:
         f"--cluster {address}: no scheduler answers there within {timeout:.0f} s; start one with "
         "`dask scheduler`, mend the address, or use --cluster local"
     )
+
+
+@contextlib.contextmanager
+def _local(workers: int) -> Iterator[Any]:
+    """Single-threaded workers behind loopback and certificates of their own."""
+    import dask
+    from distributed import LocalCluster
+
+    # No pages: they need no certificate.
+    settings: dict[str, Any] = {f"distributed.{x}.http.routes": [] for x in ("scheduler", "worker")}
+    # A worker that died is missed for longer than a busy machine takes to start the next one.
+    settings["distributed.deploy.lost-worker-timeout"] = "1h"
+    with (
+        _environment_kept(),
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            security=True,  # else every user of this machine could run programs as this one
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit=None,  # Dask would stop a worker that keeps much, as torch does
+            scheduler_kwargs={"allowed_failures": DEATHS, "dashboard": False},
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Dask writes what its workers are to have, a thread each, into the environment of this process:
+    every program started later would compute with one thread."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Dask tells of each lost worker; here what becomes of the files is told."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _greet(address: str, timeout: float) -> None:
+    """Raise an OSError unless a scheduler answers: Dask's client waits for ever for its first word."""
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    async def exchange() -> None:
+        security = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, timeout=timeout, **security), timeout)
+        comm.abort()
+
+    with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own in this one
+        thread.submit(asyncio.run, exchange()).result()

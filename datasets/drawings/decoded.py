@@ -2,9 +2,8 @@
 
 Each lies in a file of its own, uint8 RGB behind a line that gives its size, and is mapped into
 memory when it is wanted. The file's name is a hash of the source (path and stamp) and of
-what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. Files
-are written beside and renamed, so that workers may share the store and a killed one leaves no half of
-a picture; one whose length is not what its first line says is decoded and written again.
+what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. One
+whose length is not what its first line says is decoded and written again.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import math
 import mmap
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,8 @@ from typing import Any
 import PIL
 from PIL import Image
 
-from datasets.drawings.stamps import stamp_of
-from datasets.drawings.store import CacheError, sweep, write_beside
-from datasets.errors import BadFile, SecondhandError
+from datasets.drawings.store import MAX_BYTES, CacheError, Store, stamp_of
+from datasets.errors import BadFile
 from datasets.pictures import Preprocessing, open_picture
 from datasets.processes import in_parallel
 
@@ -35,8 +32,6 @@ log = logging.getLogger(__name__)
 
 MAGIC = b"secondhand pixels 1"
 HEAD = 64  # bytes before the pixels
-SUFFIX = ".rgb"
-STALE = 600.0  # seconds; a temporary file older than this was left by a killed process
 #: Largest ratio of the sides of a random crop, fastai's.
 RATIO = 4 / 3
 CHUNK = 16  # pictures handed to a process at a time
@@ -60,21 +55,15 @@ class DecodedPictures:
     """
 
     def __init__(self, root: Path, *, max_bytes: int, expected: int = 0) -> None:
-        if max_bytes <= 0:
-            raise SecondhandError(f"max_bytes={max_bytes}: must be above 0")
         import torch
 
-        self.root = root / "decoded"
-        self._started = time.time()
-        sweep(self.root, STALE)
-        kept = sorted(_entries(self.root))
-        total = sum(size for _, size, _ in kept)
+        self._kept = kept_in(root, max_bytes)
+        self.root = self._kept.root
+        self._kept.sweep()
+        total = sum(self._kept.sizes())
         self.max_bytes = min(max_bytes, total + _free(self.root) // 2)
-        for _, size, file in kept:
-            if total + expected <= self.max_bytes or total <= 0:
-                break
-            file.unlink(missing_ok=True)
-            total -= size
+        if total + expected > self.max_bytes:
+            total = self._kept.make_room(self.max_bytes - expected)
         #: Whether all that the run will want to add has room.
         self.fits = total + expected <= self.max_bytes
         # Shared with the loaders' workers. A count lost to two at once is one picture's.
@@ -106,18 +95,17 @@ class DecodedPictures:
         self, source: str, how: str, make: Callable[[], Image.Image], *, keep: bool
     ) -> Image.Image:
         key = hashlib.sha256(f"{source}\n{how}\nPillow {PIL.__version__}".encode()).hexdigest()
-        file = self.root / key[:2] / f"{key}{SUFFIX}"
-        found = self._read(file)
+        found = self._read(self._kept.path_of(key))
         if found is not None:
             return found
         picture = make()
         if keep and self._bytes[0] + 3 * picture.width * picture.height <= self.max_bytes:
-            self._write(file, picture)
+            self._write(key, picture)
         return picture
 
     def recount(self) -> None:
         """Take up what processes other than the loaders' have written."""
-        self._bytes[0] = total(self.root.parent)
+        self._bytes[0] = sum(self._kept.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
         # A tensor in shared memory travels by a file descriptor; the number will do.
@@ -132,18 +120,17 @@ class DecodedPictures:
                 width, height = _size(content[:HEAD])
                 if len(content) != HEAD + 3 * width * height:
                     return None
-                if os.fstat(opened.fileno()).st_mtime < self._started:
-                    os.utime(file)
+                self._kept.touch(file)
                 with memoryview(content) as pixels, pixels[HEAD:] as only:
                     return Image.frombytes("RGB", (width, height), only)
         except (OSError, ValueError):  # not there, or cut short
             return None
 
-    def _write(self, file: Path, picture: Image.Image) -> None:
+    def _write(self, key: str, picture: Image.Image) -> None:
         data = _head(picture.width, picture.height) + picture.tobytes()
         try:
-            write_beside(self.root, file, data)
-        except (OSError, CacheError) as error:  # a full disk, too: training can do without
+            self._kept.add(key, data)
+        except CacheError as error:  # a full disk, too: training can do without
             log.warning("decoded pictures are not kept any more: %s", error)
             self._bytes[0] = self.max_bytes
             return
@@ -226,26 +213,9 @@ def _open_all(prepared: Prepared, wanted: list[tuple[str, bool]]) -> list[None]:
     return [None] * len(wanted)
 
 
-def clear(root: Path) -> int:
-    """Remove what is kept of decoded pictures in a cache folder; their number."""
-    entries = list(_entries(root / "decoded"))
-    for _, _, file in entries:
-        file.unlink(missing_ok=True)
-    sweep(root / "decoded", 0.0)
-    return len(entries)
-
-
-def total(root: Path) -> int:
-    """Bytes of decoded pictures in a cache folder."""
-    return sum(size for _, size, _ in _entries(root / "decoded"))
-
-
-def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """What is kept, as (time of last use, bytes, file)."""
-    for file in root.glob(f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
-        with contextlib.suppress(FileNotFoundError):  # another process removed it
-            status = file.stat()
-            yield status.st_mtime, status.st_size, file
+def kept_in(root: Path, max_bytes: int = MAX_BYTES) -> Store:
+    """The files of decoded pictures in a cache folder."""
+    return Store(root / "decoded", ".rgb", max_bytes)
 
 
 def _free(folder: Path) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -129,12 +129,6 @@ def alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
         spread = 1.4826 * np.median(np.abs(z - np.median(z)))
         enough.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
     return max(enough)
-
-
-def source_of(row: Any) -> Source:
-    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
-    times = (row[name] for name in ("start", "end", "gps"))
-    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
 
 
 def _thumbnail(draw: Callable[[Source], Image.Image], source: Source) -> NDArray[np.float64]:

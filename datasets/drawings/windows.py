@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import pandas as pd
 from datasets.drawings.pictures import PictureCache, Source, no_signal
 from datasets.drawings.recipe import Recipe
 from datasets.errors import BadFile, Rejected
+from datasets.processes import cores
 
 Spans = list[tuple[float | None, float | None]]
 _LOT = 256  # rows that a thread takes at once: handing one over costs more than most rows do
@@ -59,7 +59,7 @@ def cut(
     listed: list[Spans | BadFile] = []
     wanted = items(frame)
     lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for found in pool.map(partial(_spans, recipe, overlap), lots):
             listed += found
     rejected = [
@@ -75,7 +75,7 @@ def cut(
     return rows, rejected
 
 
-def render_all(
+def draw_rows(
     frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Draw the pictures of all rows beforehand, in parallel; standard error counts them.

@@ -168,7 +168,7 @@ class SpectrogramBlock(TransformBlock):
     recipe : how a signal is drawn.
     preprocessing : with `squish`, for the edges of a spectrogram are data.
     augmentation : how much training pictures are varied, on the batch.
-    cache : where pictures lie; `render_all` fills it beforehand, in parallel.
+    cache : where pictures lie; `draw_rows` fills it beforehand, in parallel.
     store : where their pixels lie at the network's size, so that each is decoded once.
 
     Raises

@@ -3,7 +3,6 @@
 from datasets.public.download import MIRROR, RemoteFile, fetch_file
 from datasets.public.gwosc import NOTE, PREFIX, fetch_event
 from datasets.public.sets import SETS, PublicSet
-from datasets.public.unpack import whole_folder
 
 __all__ = [
     "MIRROR",
@@ -14,5 +13,4 @@ __all__ = [
     "RemoteFile",
     "fetch_event",
     "fetch_file",
-    "whole_folder",
 ]

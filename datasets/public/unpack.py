@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import lzma
-import os
-import shutil
 import tarfile
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from datasets.errors import BadFile
@@ -88,20 +83,3 @@ class _Tally:
             wrong = f"{name} is a link or a device"
         if wrong:
             raise BadFile(self.archive, f"{wrong}: not unpacked")
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name when all is written; of a failure nothing is left.
-
-    Where another process was first, its folder stays.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
-        yield beside
-        os.replace(beside, folder)
-    except BaseException as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        if not (isinstance(error, OSError) and folder.is_dir()):
-            raise

@@ -9,7 +9,7 @@ from os import PathLike
 import numpy as np
 
 from datasets.errors import BadFile, OutsideFile, SecondhandError
-from datasets.strain.formats import Floats, Source, open_strain
+from datasets.strain.formats import Floats, StrainFile, open_strain
 from datasets.strain.qscan import highest_frequency, qtransform
 from datasets.strain.whitening import settling, whiten
 
@@ -96,7 +96,7 @@ def read_strain(
 
 
 def _around(
-    path: str | PathLike[str], source: Source, at: float, context: float, reach: float
+    path: str | PathLike[str], source: StrainFile, at: float, context: float, reach: float
 ) -> Strain:
     rate = source.rate
     trigger = (at - source.start) * rate  # in samples from here on
@@ -133,7 +133,7 @@ def _around(
 
 def _loudest(
     path: str | PathLike[str],
-    source: Source,
+    source: StrainFile,
     context: float,
     reach: float,
     within: Span,
@@ -178,7 +178,7 @@ def _loudest(
     return source.start + time
 
 
-def _all_runs(source: Source) -> list[tuple[int, int]]:
+def _all_runs(source: StrainFile) -> list[tuple[int, int]]:
     """`_finite_runs` of a whole file, a block at a time."""
     runs: list[tuple[int, int]] = []
     for top in range(0, source.samples, 1 << 20):

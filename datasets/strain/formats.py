@@ -1,4 +1,4 @@
-"""A strain file of any format -> a `Source`: HDF5, GWF frames, or text, one number a line.
+"""A strain file of any format -> a `StrainFile`: HDF5, GWF frames, or text, one number a line.
 
 Files come from strangers: what a header claims is held against limits before anything is read.
 """
@@ -34,7 +34,7 @@ _BLOCK = 1 << 20  # bytes read at a time
 
 
 @dataclass(frozen=True)
-class Source:
+class StrainFile:
     """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none.
 
     `quality(t0, t1)` gives, for each data-quality bit, the fraction of the seconds between two GPS
@@ -65,16 +65,16 @@ def _checked(path: Path, rate: float, start: float, samples: int) -> float:
     return float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
 
 
-def _held(path: Path, values: Floats, rate: float, start: float, detector: str) -> Source:
+def _held(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
     """A source whose samples are in memory already."""
     rate = _checked(path, rate, start, len(values))
-    return Source(rate, start, len(values), detector, lambda i, j: values[i:j], lambda *_: {})
+    return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j], lambda *_: {})
 
 
 @contextmanager
 def open_strain(
     path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
-) -> Iterator[Source]:
+) -> Iterator[StrainFile]:
     """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
 
     Parameters
@@ -110,7 +110,7 @@ _MAX_RATIO = 20
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
 
 
-def _read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> Source:
+def _read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> StrainFile:
     """Read a text file whole. GWOSC's header gives the rate and the GPS start unless given here.
 
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
@@ -207,7 +207,7 @@ _COMMON = 14  # of each structure: length, checksum type, class, instance
 _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
-def _read_gwf(path: Path) -> Source:
+def _read_gwf(path: Path) -> StrainFile:
     """The strain channel of a frame file, all of it, through gwpy and the frame library it finds."""
     check_frame(path)
     remedy = "pip install secondhand[gw]"
@@ -309,7 +309,7 @@ def _cksum(file: BinaryIO, size: int) -> int:
 
 
 @contextmanager
-def _open_hdf5(path: Path) -> Iterator[Source]:
+def _open_hdf5(path: Path) -> Iterator[StrainFile]:
     """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart, quality masks if there."""
     import h5py
 
@@ -321,7 +321,7 @@ def _open_hdf5(path: Path) -> Iterator[Source]:
         yield source
 
 
-def _gwosc(path: Path, file: Any) -> Source:
+def _gwosc(path: Path, file: Any) -> StrainFile:
     strain = numbers(path, file, "strain/Strain")
     if strain.ndim != 1 or strain.dtype.kind not in "fiu":
         raise BadFile(path, f"strain/Strain is {strain.dtype} {strain.shape}, not a row of numbers")
@@ -346,7 +346,7 @@ def _gwosc(path: Path, file: Any) -> Source:
 
     detector = numbers(path, file, "meta/Detector", optional=True)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    return Source(rate, start, samples, _text(name)[:16], read, quality)
+    return StrainFile(rate, start, samples, _text(name)[:16], read, quality)
 
 
 def _text(value: Any) -> str:

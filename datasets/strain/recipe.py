@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from datasets.drawings import COLOUR_MAPS, Recipe, colour_table
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.files import look_apart
+from datasets.scanning import look_apart
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
 from datasets.strain.qscan import highest_frequency, qtransform

@@ -1,6 +1,6 @@
 """A folder, CSV, Parquet file, ``demo:NAME`` or public set -> one item table; its splits and folds."""
 
-from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_labels, clean_label
+from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
 from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers
@@ -14,7 +14,7 @@ __all__ = [
     "alike",
     "assign_folds",
     "assign_splits",
-    "check_labels",
+    "check_classes",
     "clean_label",
     "fold_names",
     "groups_from_names",

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.files import look_apart, look_at
+from datasets.scanning import look_apart, look_at
 
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
@@ -156,7 +156,7 @@ def alike(label: str) -> str:
     return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
 
-def check_labels(
+def check_classes(
     frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, learned: bool = True
 ) -> None:
     """Raise SecondhandError for labels that cannot be meant.

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
-from datasets.files import files_below
 from datasets.kinds import SUFFIXES, kind_of
+from datasets.scanning import files_below
 from datasets.tables.checks import UNKNOWN, usable, without_copies
 from datasets.tables.table import read_rows, with_columns, with_times
 

@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.files import files_below, visible
 from datasets.kinds import SUFFIXES, kind_of
+from datasets.scanning import files_below, visible
 from datasets.tables.checks import (
     TIME_COLUMNS,
     UNKNOWN,
-    check_labels,
+    check_classes,
     clean_label,
     usable,
     without_copies,
@@ -119,7 +119,7 @@ def load_table(
         rejected += copies
     strangers = frame["label"].eq(UNKNOWN)
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_labels(frame.loc[~strangers], source, rejected, learned=learned)
+        check_classes(frame.loc[~strangers], source, rejected, learned=learned)
     return ItemTable(
         frame=frame.loc[~strangers].reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),

@@ -131,7 +131,7 @@ def _sets(values: object, classes: int) -> PredictionSets | None:
 
 AMBIGUOUS = "ambiguous"
 UNLIKE = "unlike training data"
-UNKNOWN = -1
+NO_CLASS = -1
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class Confidence:
         enough = enough >= self.threshold.value
         unlike = p < self.alpha  # nan: never
         reason = np.where(unlike, UNLIKE, np.where(enough, "", AMBIGUOUS)).tolist()
-        label = np.where(enough & ~unlike, best, UNKNOWN)
+        label = np.where(enough & ~unlike, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 
     def to_dict(self) -> dict[str, object]:

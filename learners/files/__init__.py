@@ -1,8 +1,8 @@
-"""Files written whole or not at all, JSON read back with every value checked, names fit to be shared."""
+"""What may be replaced, JSON read back with every value checked, names fit to be shared."""
 
 from learners.files.checked import Checked, jsonable
 from learners.files.names import Names, last_part, shared_command, shared_provenance
-from learners.files.replace import check_replaceable, disk_error, put, write_beside, written_beside
+from learners.files.replace import check_replaceable, disk_error
 
 __all__ = [
     "Checked",
@@ -11,9 +11,6 @@ __all__ = [
     "disk_error",
     "jsonable",
     "last_part",
-    "put",
     "shared_command",
     "shared_provenance",
-    "write_beside",
-    "written_beside",
 ]

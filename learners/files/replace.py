@@ -1,37 +1,13 @@
-"""Files and folders that are written beside their place and then put there: whole or not at all."""
+"""May a folder be replaced, and what does a library mean that could not write."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from datasets.errors import SecondhandError
-
-
-def write_beside(file: Path, content: bytes) -> None:
-    """Write a whole file or nothing: beside it, then renamed."""
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        beside.write_bytes(content)
-        put(beside, file)
-    except OSError as error:
-        error.filename = error.filename or str(file)
-        raise
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def put(beside: Path, file: Path) -> None:
-    """Give a written file its name, its content safely on the disk first: power may fail."""
-    with open(beside, "rb") as written:
-        os.fsync(written.fileno())
-    os.replace(beside, file)
 
 
 def disk_error(file: Path, error: Exception) -> OSError:
@@ -39,38 +15,6 @@ def disk_error(file: Path, error: Exception) -> OSError:
     number = re.search(r"(?:os error|code:) (\d+)", str(error))
     code = int(number[1]) if number else errno.EIO
     return OSError(code, os.strerror(code), str(file))
-
-
-@contextmanager
-def written_beside(folder: Path, *, overwrite: bool, mark: str) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of ``folder`` when the block ends well.
-
-    Parameters
-    ----------
-    overwrite : replace what is there, if it holds the file ``mark`` and so is one of its kind.
-
-    Raises
-    ------
-    SecondhandError : it is there and may not be replaced.
-    """
-    check_replaceable(folder, overwrite=overwrite, mark=mark)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
-        beside.chmod(0o755)
-        yield beside
-        old = beside.with_name(f"{beside.name}-old")
-        if folder.exists():
-            os.replace(folder, old)
-        try:
-            os.replace(beside, folder)
-        except BaseException:
-            if old.exists():
-                os.replace(old, folder)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:

@@ -17,8 +17,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.files import folder_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
 from datasets.tables import MAX_LABEL
@@ -103,54 +102,37 @@ class Bundle:
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder beside ``folder``, then put it in its place: whole or not at all."""
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        beside.chmod(0o755)
-        save_file(storable(bundle.network.state_dict()), beside / WEIGHTS)
-        arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
-        reference = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
-        save_file(reference, beside / REFERENCE)
-        config = {
-            "format": FORMAT,
-            "network": dataclasses.asdict(bundle.spec),
-            "classes": bundle.classes,
-            "preprocessing": dataclasses.asdict(bundle.preprocessing),
-            "recipe": bundle.recipe,
-            "overlap": bundle.overlap,
-            "views": [dataclasses.asdict(view) for view in bundle.views],
-            "confidence": {} if bundle.confidence is None else bundle.confidence.to_dict(),
-            "provenance": bundle.provenance,
-            "metrics": bundle.metrics,
-            "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
-        }
-        text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
-        (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
-        card = model_card(
-            bundle.spec.backbone,
-            bundle.classes,
-            bundle.preprocessing.size,
-            bundle.metrics,
-            bundle.provenance,
-        )
-        (beside / CARD).write_text(card, encoding="utf-8")
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-old-"))
-            try:
-                os.replace(folder, old / "it")
-                os.replace(beside, folder)
-            except BaseException:
-                if (old / "it").exists():
-                    os.replace(old / "it", folder)
-                old.rmdir()
-                raise
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(beside, folder)
+        with folder_beside(folder, replace=True) as beside:
+            save_file(storable(bundle.network.state_dict()), beside / WEIGHTS)
+            arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
+            tensors = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
+            save_file(tensors, beside / REFERENCE)
+            config = {
+                "format": FORMAT,
+                "network": dataclasses.asdict(bundle.spec),
+                "classes": bundle.classes,
+                "preprocessing": dataclasses.asdict(bundle.preprocessing),
+                "recipe": bundle.recipe,
+                "overlap": bundle.overlap,
+                "views": [dataclasses.asdict(view) for view in bundle.views],
+                "confidence": {} if bundle.confidence is None else bundle.confidence.to_dict(),
+                "provenance": bundle.provenance,
+                "metrics": bundle.metrics,
+                "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
+            }
+            text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
+            (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
+            card = model_card(
+                bundle.spec.backbone,
+                bundle.classes,
+                bundle.preprocessing.size,
+                bundle.metrics,
+                bundle.provenance,
+            )
+            (beside / CARD).write_text(card, encoding="utf-8")
     except SafetensorError as error:
         raise disk_error(folder, error) from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return folder
 
 

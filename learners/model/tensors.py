@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from datasets.errors import BadFile, SecondhandError
-from learners.files import disk_error, put
+from datasets.files import file_beside
+from learners.files import disk_error
 from learners.networks import NetworkSpec
 
 _SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
@@ -29,19 +30,15 @@ def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = None) -> None:
-    """Write a state dict as safetensors, beside and renamed. Shared tensors are stored apart.
+    """Write a state dict as safetensors, whole or not at all. Shared tensors are stored apart.
 
     ``facts`` stand in the file itself, so that they are never those of other weights.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.part")
     try:
-        save_file(storable(model.state_dict()), beside, metadata=facts)
-        put(beside, file)
+        with file_beside(file) as beside:
+            save_file(storable(model.state_dict()), beside, metadata=facts)
     except SafetensorError as error:
         raise disk_error(file, error) from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

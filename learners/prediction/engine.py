@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 
 from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
+from datasets.files import file_beside
 from learners.networks import Network, NetworkSpec, logits_and_features
 from learners.prediction.onnx import TOLERANCE, distance, need_onnx, open_onnx, write_onnx
 
@@ -115,12 +114,9 @@ def pick_device(wanted: str, engine: str = "torch") -> str:
 
 
 def write(network: Network, example: Tensor, file: Path) -> None:
-    """Write the network as ONNX, beside and renamed; several processes may."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".writing-") as folder:
-        beside = Path(folder) / file.name
+    """Write the network as ONNX, whole or not at all; several processes may."""
+    with file_beside(file) as beside:
         write_onnx(_Answers(network), example.numpy(), beside, (_INPUT,), _OUTPUTS)
-        os.replace(beside, file)
 
 
 def fingerprint(network: Network, spec: NetworkSpec) -> str:

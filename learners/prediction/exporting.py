@@ -13,9 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
+from datasets.files import file_beside
 from datasets.pictures import standalone
 from learners.model import PLAIN, Bundle
 from learners.networks import Network, logits_and_features
@@ -84,7 +83,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be written in
         ONNX, or what was written answers differently from the predictor. Nothing is left then.
     """
-    with _beside(Path(file)) as beside:
+    with file_beside(Path(file)) as beside:
         pictures = _pictures(bundle, 2)
         write_onnx(Portable(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
         session = open_onnx(beside)
@@ -98,7 +97,7 @@ def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     Input and outputs are those of `Portable`, in the order of `OUTPUTS`; the metadata is the extra
     file ``secondhand.json``. Raises as `export_onnx` does.
     """
-    with _beside(Path(file)) as beside:
+    with file_beside(Path(file)) as beside:
         program = traced(Portable(bundle), _pictures(bundle, 2))
         program._example_inputs = None  # pictures that nobody needs
         extra = {"secondhand.json": json.dumps(metadata(bundle), ensure_ascii=False)}
@@ -181,16 +180,6 @@ def check(bundle: Bundle, run: Run, what: str) -> None:
                     f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
                     "onnxscript and onnxruntime may do better"
                 )
-
-
-@contextmanager
-def _beside(file: Path) -> Iterator[Path]:
-    """A name in the same folder, for what becomes ``file`` if all goes well."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
-        beside = Path(folder) / file.name
-        yield beside
-        os.replace(beside, file)
 
 
 def _pictures(bundle: Bundle, n: int) -> Pixels:

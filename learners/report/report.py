@@ -12,16 +12,10 @@ import numpy as np
 import pandas as pd
 
 from datasets.errors import Rejected
+from datasets.files import write_beside
 from datasets.tables import UNKNOWN, ItemTable
 from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects
-from learners.files import (
-    Names,
-    jsonable,
-    last_part,
-    shared_command,
-    shared_provenance,
-    write_beside,
-)
+from learners.files import Names, jsonable, last_part, shared_command, shared_provenance
 from learners.machine import surroundings
 from learners.model import Bundle
 from learners.report import page as _page

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
+from datasets.files import folder_beside
 from datasets.kinds import kind_of
 from datasets.tables import (
     UNKNOWN,
@@ -35,7 +36,7 @@ from learners.evaluation import (
     recheck,
     score_tables,
 )
-from learners.files import check_replaceable, jsonable, written_beside
+from learners.files import check_replaceable, jsonable
 from learners.model import Bundle, load_bundle
 from learners.prediction import UNANSWERED
 from learners.report import write_report
@@ -93,7 +94,8 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     tables = {"Does its confidence hold here?": checked.table, **ranked}
     for line in summary(table.rejected):
         log.warning("%s", line)
-    with written_beside(out, overwrite=asked.overwrite, mark=MARK) as folder:
+    check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
+    with folder_beside(out, replace=True) as folder:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
         write_report(

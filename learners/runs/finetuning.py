@@ -19,6 +19,7 @@ import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import Rejected
+from datasets.files import write_beside
 from learners import distributed
 from learners.confidence import Items
 from learners.evaluation import (
@@ -31,7 +32,7 @@ from learners.evaluation import (
 )
 from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
-from learners.files import jsonable, write_beside
+from learners.files import jsonable
 from learners.machine import keep_memory, threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import pick_device

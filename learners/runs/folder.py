@@ -18,10 +18,11 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import SecondhandError
+from datasets.files import write_beside
 from datasets.tables import ItemTable
 from learners import distributed
 from learners.console import command_line
-from learners.files import shared_provenance, write_beside
+from learners.files import shared_provenance
 from learners.machine import surroundings
 from learners.prediction import cell
 from learners.runs.lock import NAME as LOCK

@@ -20,8 +20,9 @@ import pandas as pd
 import yaml
 
 from datasets.errors import SecondhandError
+from datasets.files import write_beside
 from datasets.tables import assign_folds, fold_names
-from learners.files import jsonable, write_beside
+from learners.files import jsonable
 from learners.flags import dump
 from learners.model import load_bundle
 from learners.report import folds_page

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from datasets.errors import SecondhandError
+from datasets.files import write_beside
 from learners import distributed
-from learners.files import write_beside
 from learners.flags import dump, given, parse
 from learners.settings import FREE, Settings, flag
 

@@ -26,8 +26,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.files import write_beside
 from learners import distributed
-from learners.files import write_beside
 from learners.model import save_weights
 from learners.networks import batch_norms
 

@@ -11,8 +11,8 @@ from fastai.callback.core import Callback, CancelEpochException
 from fastai.learner import Learner
 from torch import Tensor
 
+from datasets.files import write_beside
 from learners import distributed
-from learners.files import write_beside
 from learners.training import state as _state
 from learners.training.callbacks import KeepBest
 

@@ -16,8 +16,8 @@ from datasets.drawings import (
     Recipe,
     Source,
     cut,
+    draw_rows,
     find_clusters,
-    render_all,
     source_of,
     thumbnails_of,
 )
@@ -29,7 +29,7 @@ from datasets.tables import (
     SPLITS,
     ItemTable,
     assign_splits,
-    check_labels,
+    check_classes,
     groups_from_names,
     lacking,
     load_strangers,
@@ -174,7 +174,7 @@ def _thumbnails(
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
     recipe, cache = _infer(kind, frame, signal), picture_cache(signal)
     rows, _ = cut(frame, recipe, overlap=signal.overlap)
-    rows, _ = render_all(rows, recipe, cache)
+    rows, _ = draw_rows(rows, recipe, cache)
     drawn = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
         drawn,
@@ -200,12 +200,12 @@ def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFr
     for name in ("frame", "unknowns"):
         frame = getattr(table, name)
         rows, bad = cut(frame, recipe, overlap=signal.overlap)
-        rows, failed = render_all(rows, recipe, cache)
+        rows, failed = draw_rows(rows, recipe, cache)
         setattr(table, name, frame.iloc[sorted(rows["item"].unique())])
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknowns = table.unknowns.reset_index(drop=True)
-    check_labels(table.frame, table.source, table.rejected)
+    check_classes(table.frame, table.source, table.rejected)
     return windows["frame"]
 
 

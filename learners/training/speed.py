@@ -16,7 +16,7 @@ import yaml
 from torch import nn
 
 from datasets.errors import SecondhandError
-from learners.files import write_beside
+from datasets.files import write_beside
 from learners.settings import SpeedSettings
 
 

@@ -20,8 +20,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile
+from datasets.files import file_beside, write_beside
 from learners import distributed
-from learners.files import disk_error, put, write_beside
+from learners.files import disk_error
 from learners.model import read_tensors, sha256, storable
 
 log = logging.getLogger(__name__)
@@ -156,18 +157,14 @@ def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> N
     ------
     OSError : the disk is full, or may not be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     there = numbers_of(folder)
     file = folder / f"state-{max(there, default=0) + 1:06}.safetensors"
-    beside = file.with_name(f".{file.name}.part")
     try:
-        save_file(tensors, beside)
-        body = {"format": FORMAT, "tensors": sha256(beside), **record}
-        put(beside, file)
+        with file_beside(file) as beside:
+            save_file(tensors, beside)
+            body = {"format": FORMAT, "tensors": sha256(beside), **record}
     except SafetensorError as error:
         raise disk_error(file, error) from None
-    finally:
-        beside.unlink(missing_ok=True)
     text = json.dumps(body)
     whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": body}
     write_beside(file.with_suffix(".json"), json.dumps(whole).encode())

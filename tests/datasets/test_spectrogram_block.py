@@ -13,7 +13,7 @@ from PIL import Image
 
 from datasets.demos import glitches, sounds
 from datasets.drawings.pictures import PictureCache
-from datasets.drawings.windows import items, render_all
+from datasets.drawings.windows import draw_rows, items
 from datasets.errors import SecondhandError
 from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
 from datasets.pictures.images import Preprocessing, pixels
@@ -91,11 +91,11 @@ def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
         assert found == 1 or strength
 
 
-def test_render_all_leaves_out_what_cannot_be_drawn(case: Any) -> None:
+def test_rows_that_cannot_be_drawn_are_left_out(case: Any) -> None:
     frame, recipe, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")
-    kept, rejected = render_all(frame, recipe, cache, workers=1)
+    kept, rejected = draw_rows(frame, recipe, cache, workers=1)
     assert kept["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
     assert cache.info()["pictures"] == 5

@@ -17,7 +17,7 @@ from fastai.torch_core import set_seed
 from PIL import Image, ImageEnhance
 
 from datasets.drawings import decoded
-from datasets.drawings import stamps as _sources
+from datasets.drawings import store as _sources
 from datasets.drawings.decoded import DecodedPictures, Prepared, keep
 from datasets.errors import BadFile, SecondhandError
 from datasets.loaders.augment import Lighting
@@ -267,7 +267,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     keep(prepared, [*photos[:30], bad], [bad, *photos[30:]])
     assert opened == [], "not in this process"
     assert len(files(store)) == 40
-    assert store._bytes[0] == decoded.total(tmp_path / "cache") > 0
+    assert store._bytes[0] == sum(decoded.kept_in(tmp_path / "cache").sizes()) > 0
     plain = Prepared(LOOK, 0.5, None)
     for number, file in enumerate(photos):
         ways = [one.open_for_training if number < 30 else one.open_for_validation

@@ -19,9 +19,9 @@ from PIL import Image
 
 from datasets.cache import main, readable
 from datasets.drawings import pictures as cache_module
-from datasets.drawings import stamps as _sources
+from datasets.drawings import store as _sources
 from datasets.drawings.pictures import PictureCache, Source, cache_root, no_signal
-from datasets.drawings.store import files
+from datasets.drawings.store import Store
 from datasets.errors import BadFile, SecondhandError
 from datasets.recipes import recipe_from_dict
 from datasets.sound.recipe import AudioRecipe
@@ -318,7 +318,7 @@ class TestProcesses:
             stdout=subprocess.PIPE,
         )
         assert run.stdout.readline() == b"ready\n"
-        while len(list(files(root, ".png"))) < 20:
+        while len(list(Store(root, ".png").files())) < 20:
             assert run.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
@@ -330,7 +330,7 @@ class TestProcesses:
         while any(is_running(child) for child in children):
             assert time.monotonic() < deadline, "its workers outlived it"
             time.sleep(0.02)
-        there = list(files(root, ".png"))
+        there = list(Store(root, ".png").files())
         assert 20 <= len(there) < 400
         for path in there:
             with Image.open(path) as image:
@@ -380,6 +380,14 @@ class TestLimit:
             pictures, _ = store.render_all(paths, RECIPE)
         assert all(picture.exists() for picture in pictures)
         assert caplog.text.count("more than the cache's limit of 5000 bytes") == 1
+
+    def test_pictures_found_again_by_their_content_are_in_use(self, tmp_path):
+        paths, pictures = self.fill(PictureCache(tmp_path / "c"), tmp_path)
+        new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
+        store = PictureCache(tmp_path / "c", max_bytes=5000, trust_mtime=False)
+        found, _ = store.render_all([*paths, *new], RECIPE, workers=1)
+        assert found[: len(paths)] == pictures
+        assert all(picture.exists() for picture in found)
 
     def test_limit_must_be_some(self, tmp_path):
         with pytest.raises(SecondhandError, match="max_bytes=0"):

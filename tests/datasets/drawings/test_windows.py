@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from datasets.drawings.pictures import PictureCache
-from datasets.drawings.windows import cut, render_all
+from datasets.drawings.windows import cut, draw_rows
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 
@@ -69,7 +69,7 @@ def test_silent_windows_are_left_out_and_said_to_be(tmp_path: Path) -> None:
     nan = float("nan")
     path = recording(tmp_path / "long.wav", 4, silent=(1, 3))
     rows, _ = cut(table((path, "a", nan, nan)), RECIPE)
-    drawn, rejected = render_all(rows, RECIPE, PictureCache(tmp_path / "cache"), workers=1)
+    drawn, rejected = draw_rows(rows, RECIPE, PictureCache(tmp_path / "cache"), workers=1)
     assert drawn["start"].tolist() == [0, 3]
     assert [item.reason for item in rejected] == [
         "no signal in 2 of its 4 windows: all below -60 dBFS"

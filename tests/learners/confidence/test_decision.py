@@ -9,7 +9,7 @@ import pytest
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
-from learners.confidence.decision import AMBIGUOUS, UNKNOWN, UNLIKE, Confidence
+from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, Confidence
 from learners.confidence.detectors import SCORES, Items
 from learners.settings import ConfidenceSettings
 
@@ -43,7 +43,7 @@ def test_known_items_are_accepted_and_strangers_are_not():
     model = fitted()
     logits, labels, features = world(1000, seed=3)
     found = model.decide(logits, features)
-    accepted = found.label != UNKNOWN
+    accepted = found.label != NO_CLASS
     assert accepted.mean() > 0.7
     assert (found.label == labels)[accepted].mean() > 0.97
     np.testing.assert_array_equal(found.label[accepted], found.best[accepted])
@@ -52,7 +52,7 @@ def test_known_items_are_accepted_and_strangers_are_not():
     np.testing.assert_allclose(found.probabilities, p)
     far = model.decide(*strange(100))
     assert set(far.reason) == {UNLIKE}
-    assert (far.label == UNKNOWN).all()
+    assert (far.label == NO_CLASS).all()
     assert (far.distance_p < 0.05).all()
     assert far.known.max() < np.median(found.known)
 
@@ -66,7 +66,7 @@ def test_reasons_are_as_defined():
     ):
         expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else ""
         assert reason == expected
-        assert (label == UNKNOWN) == (reason != "")
+        assert (label == NO_CLASS) == (reason != "")
     assert {"", AMBIGUOUS, UNLIKE} == set(found.reason)
 
 
@@ -103,7 +103,7 @@ def test_distance_p_is_the_rank_among_calibration_items():
 def test_a_target_coverage_is_met_on_new_items(score):
     model = fitted(2000, target_coverage=0.5, score=score)
     logits, _, features = world(4000, seed=5)
-    accepted = model.decide(logits, features).label != UNKNOWN
+    accepted = model.decide(logits, features).label != NO_CLASS
     assert accepted.mean() == pytest.approx(0.5, abs=0.04)
     assert model.threshold.coverage == pytest.approx(0.5, abs=0.001)
     assert model.threshold_on == ("probability" if score == "msp" else score)
@@ -117,7 +117,7 @@ def test_a_target_accuracy_is_met_on_new_items():
     assert model.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
     found = model.decide(new_logits, new)
-    accepted = found.label != UNKNOWN
+    accepted = found.label != NO_CLASS
     assert accepted.mean() > 0.3
     assert (found.label == new_labels)[accepted].mean() >= 0.97
     assert (found.best == new_labels).mean() < 0.97  # it had something to do
@@ -133,7 +133,7 @@ def test_thresholds_at_the_ends(threshold):
     model = fitted(threshold=threshold, alpha=0.0)
     logits, _, features = world(300, seed=6)
     found = model.decide(logits, features)
-    accepted = found.label != UNKNOWN
+    accepted = found.label != NO_CLASS
     np.testing.assert_array_equal(accepted, found.probability >= threshold)
     assert accepted.all() if threshold == 0 else not accepted.all()
 
@@ -182,7 +182,7 @@ def test_without_reference_features_it_works_and_says_what_is_off():
         found = model.decide(logits)
         assert np.isnan(found.distance_p).all()
         assert UNLIKE not in found.reason
-        assert (found.label != UNKNOWN).any()
+        assert (found.label != NO_CLASS).any()
         assert model.arrays() == {}
     again = Confidence.from_dict(made.to_dict())
     assert again.to_dict() == made.to_dict()

@@ -1,0 +1,58 @@
+"""Many files looked at, of which some are bad: each gives an answer, or the reason why it gives none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from datasets.errors import BadFile, Rejected
+from datasets.processes import CRASHED, in_parallel
+
+A = TypeVar("A")
+_CHUNK = 32  # files that a worker looks at before it reports
+
+
+def look_at(look: Callable[[str], A], paths: Sequence[str]) -> list[A | Rejected]:
+    """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
+    found: list[A | Rejected] = []
+    for path in paths:
+        try:
+            found.append(look(path))
+        except BadFile as error:
+            found.append(Rejected(path, error.reason))
+    return found
+
+
+def look_apart(
+    look: Callable[[str], A], paths: Sequence[str], workers: int | None = None
+) -> list[A | Rejected]:
+    """`look_at` in processes, one a core unless given: one that dies costs the file that it read."""
+    chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
+    died: A | Rejected = Rejected("", CRASHED)
+    answers = dict(in_parallel(partial(look_at, look), chunks, workers, died))
+    found = [answer for number in range(len(chunks)) for answer in answers[number]]
+    return [
+        Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
+        for path, answer in zip(paths, found, strict=True)
+    ]
+
+
+def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
+    """The user's files in a folder, however deep; and those that no table can name."""
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    files, bad = [], []
+    for path in sorted((path for path in below if visible(Path(path))), key=Path):
+        name = path.encode("utf-8", "replace").decode()
+        if name == path:
+            files.append(path)
+        else:
+            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
+    return files, bad
+
+
+def visible(path: Path) -> bool:
+    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
+    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
