@@ -1,6 +1,6 @@
 """Files written whole or not at all, JSON read back with every value checked, names fit to be shared."""
 
-from learners.files.checked import Checked, jsonable
+from learners.files.checked import Checked, jsonable, ranged, read_as
 from learners.files.names import Names, last_part, shared_command, shared_provenance
 from learners.files.replace import check_replaceable, disk_error, put, write_beside, written_beside
 
@@ -12,6 +12,8 @@ __all__ = [
     "jsonable",
     "last_part",
     "put",
+    "ranged",
+    "read_as",
     "shared_command",
     "shared_provenance",
     "write_beside",

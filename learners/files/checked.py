@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from dataclasses import asdict, field, fields, is_dataclass
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from datasets.errors import SecondhandError
+
+T = TypeVar("T")
 
 
 class Checked:
@@ -75,6 +77,32 @@ class Checked:
     def _wrong(self, key: str, expected: str) -> SecondhandError:
         found = _short(self.values[key])
         return SecondhandError(f"{self.name}.{key} is {found}: expected {expected}")
+
+
+def ranged(low: float, high: float, *, none: bool = False, **default: Any) -> Any:
+    """A dataclass's number, as `read_as` holds it to its range; null is nan where ``none`` allows it."""
+    return field(metadata={"range": (low, high), "none": none}, **default)
+
+
+def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, float]) -> T:
+    """A dataclass of numbers (`ranged`), texts and flags out of JSON called ``name``.
+
+    ``ranges`` are those of fields whose range depends on something else. Raises SecondhandError that
+    names the key which is missing, foreign, of another type or out of its range.
+    """
+    known = fields(cls)  # type: ignore[arg-type]
+    read, hints = Checked(values, name, [item.name for item in known]), get_type_hints(cls)
+    found: dict[str, Any] = {}
+    for item in known:
+        kind, key = hints[item.name], item.name
+        low, high = ranges.get(key) or item.metadata.get("range", (0, 0))
+        if kind is float:
+            found[key] = read.number(key, low, high, none=item.metadata.get("none", False))
+        elif kind is int:
+            found[key] = read.whole(key, int(low), int(high))
+        else:
+            found[key] = read.text(key) if kind is str else read.flag(key)
+    return cls(**found)
 
 
 def jsonable(value: Any) -> Any:

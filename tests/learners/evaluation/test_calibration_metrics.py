@@ -17,6 +17,7 @@ from learners.evaluation.calibration_metrics import (
     nll,
     reliability,
 )
+from learners.files import read_as
 
 
 def sample(n, classes, temperature, seed=0, spread=2.0):
@@ -113,12 +114,12 @@ def test_nothing_to_calibrate_on():
 
 def test_temperature_from_json_names_the_bad_key():
     good = vars(fit_temperature(*sample(100, 3, 1.0)))
-    assert vars(Temperature.from_dict(good, "t")) == good
+    assert vars(read_as(Temperature, good, "t")) == good
     for key, bad in [("value", 0), ("value", float("nan")), ("n", 1.5), ("message", 3)]:
         with pytest.raises(SecondhandError, match=rf"t\.{key}"):
-            Temperature.from_dict({**good, key: bad}, "t")
+            read_as(Temperature, {**good, key: bad}, "t")
     with pytest.raises(SecondhandError, match=r"t\.'spell'"):
-        Temperature.from_dict({**good, "spell": 1}, "t")
+        read_as(Temperature, {**good, "spell": 1}, "t")
 
 
 def test_nll_and_brier_are_those_of_the_libraries():
