@@ -42,18 +42,13 @@ def disk_error(file: Path, error: Exception) -> OSError:
 
 
 @contextmanager
-def written_beside(folder: Path, *, overwrite: bool, mark: str) -> Iterator[Path]:
+def written_beside(folder: Path, *, overwrite: bool = True, mark: str = "") -> Iterator[Path]:
     """A new folder to write into, which takes the place of ``folder`` when the block ends well.
 
-    Parameters
-    ----------
-    overwrite : replace what is there, if it holds the file ``mark`` and so is one of its kind.
-
-    Raises
-    ------
-    SecondhandError : it is there and may not be replaced.
+    With a ``mark``, `check_replaceable` is asked first.
     """
-    check_replaceable(folder, overwrite=overwrite, mark=mark)
+    if mark:
+        check_replaceable(folder, overwrite=overwrite, mark=mark)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
@@ -74,7 +69,10 @@ def written_beside(folder: Path, *, overwrite: bool, mark: str) -> Iterator[Path
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
-    """Raise SecondhandError where ``folder`` is there and may not be replaced."""
+    """Raise SecondhandError where ``folder`` is there and may not be replaced.
+
+    It may with ``overwrite``, if it holds the file ``mark`` and so is one of its kind.
+    """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
