@@ -145,13 +145,19 @@ class ScoreFigures:
     oscr: float
 
 
-def fit_score(name: str, train: Items, calibration: Items) -> Score:
-    """A score fitted on training items and, where it needs that, calibrated."""
-    score = make_score(name)
-    score.fit(train.features, train.logits, known_labels(train))
-    if isinstance(score, Combined):
-        score.calibrate(calibration.features, calibration.logits)
-    return score
+def fit_scores(train: Items, calibration: Items, names: Sequence[str] = SCORES) -> dict[str, Score]:
+    """Scores fitted on training items and, where they need that, calibrated.
+
+    Those that need features are left out without them.
+    """
+    made = {name: make_score(name) for name in names}
+    if train.features is None:
+        made = {name: score for name, score in made.items() if score.needs == "logits"}
+    for score in made.values():
+        score.fit(train.features, train.logits, known_labels(train))
+        if isinstance(score, Combined):
+            score.calibrate(calibration.features, calibration.logits)
+    return made
 
 
 def score_figures(
@@ -159,36 +165,20 @@ def score_figures(
 ) -> ScoreFigures:
     """The figures of one score: ``known [n]``, of which ``right [n]`` are, and ``unknown [m]``."""
     low, high = auroc_interval(known, unknown)
-    return ScoreFigures(
-        name,
-        auroc(known, unknown),
-        low,
-        high,
-        accepted_at_coverage(known, unknown, 0.95),
-        accepted_at_coverage(known, unknown, 0.5),
-        oscr(known, right, unknown),
-    )
+    strict, half = (accepted_at_coverage(known, unknown, part) for part in (0.95, 0.5))
+    area, rate = auroc(known, unknown), oscr(known, right, unknown)
+    return ScoreFigures(name, area, low, high, strict, half, rate)
 
 
-def rank_scores(
-    train: Items,
-    calibration: Items,
-    known: Items,
-    unknown: Items,
-    *,
-    names: Sequence[str] = SCORES,
-) -> list[ScoreFigures]:
-    """The scores from best to worst AUROC. Those that need features are left out without them.
+def rank_scores(scores: Mapping[str, Score], known: Items, unknown: Items) -> list[ScoreFigures]:
+    """Fitted scores from best to worst AUROC.
 
     ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
-    the figures are then nan, and the order is that of ``names``.
+    the figures are then nan, and the order is that of ``scores``.
     """
     right = known.logits.argmax(axis=1) == known_labels(known)
     out = []
-    for name in names:
-        if make_score(name).needs == "features" and train.features is None:
-            continue
-        score = fit_score(name, train, calibration)
+    for name, score in scores.items():
         a, b = (score.score(items.features, items.logits) for items in (known, unknown))
         out.append(score_figures(name, a, right, b))
     return sorted(out, key=lambda figures: -np.nan_to_num(figures.auroc))
@@ -219,7 +209,7 @@ def leave_one_class_out(
         strangers = Items(np.delete(strangers.logits, c, axis=1), None, strangers.features)
         if all(len(items) for items in (*kept, strangers)):
             fitted, calibrated, known = kept
-            out[c] = rank_scores(fitted, calibrated, known, strangers, names=names)
+            out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, strangers)
     return out
 
 
