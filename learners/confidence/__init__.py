@@ -1,7 +1,7 @@
 """Logits and features -> accept or "unknown", and why: calibration by temperature, thresholds with a
 promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets."""
 
-from learners.confidence.arrays import Floats, Ints, check_labels, softmax
+from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities, softmax
 from learners.confidence.decision import Confidence, Decisions
 from learners.confidence.detectors import (
     SCORES,
@@ -29,6 +29,7 @@ __all__ = [
     "Temperature",
     "aurc",
     "check_labels",
+    "check_probabilities",
     "fit_scores",
     "fit_temperature",
     "known_labels",

@@ -1,7 +1,4 @@
-"""Accept a prediction, or say "unknown", and why.
-
-A prediction is accepted where its calibrated probability reaches the threshold *and* its features
-are not unlike the training data:
+"""Accept a prediction, or say "unknown", and why:
 
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
@@ -17,10 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, check_logits, softmax
 from learners.confidence.detectors import (
-    SCORES,
     Combined,
     Items,
     check_sorted,
@@ -37,13 +33,9 @@ from learners.confidence.thresholds import (
     check_threshold,
     threshold_for_target,
 )
-from learners.files import Checked, jsonable, read_as
-from learners.settings import ConfidenceSettings
+from learners.files import jsonable, ranged, read_as
+from learners.settings import ConfidenceSettings, ScoreName
 
-KEYS = (
-    "classes", "temperature", "threshold", "threshold_on", "alpha", "score", "distance", "notes",
-    "sets",
-)  # fmt: skip
 #: The array of a score that is the distance's own reference, and stored once.
 SHARED = {"knn": "reference", "combined": "knn.reference"}
 AMBIGUOUS = "ambiguous"
@@ -302,21 +294,19 @@ class Confidence:
         arrays = arrays or {}
         if isinstance(settings, Mapping):
             settings = {"sets": None, **settings}  # models saved before there were any
-        read = Checked(settings, "confidence", KEYS)
-        values = read.values
-        classes = read.whole("classes", 2, 1_000_000)
-        temperature = read_as(Temperature, values["temperature"], "confidence.temperature")
-        score = read.text("score", choices=SCORES)
-        on = read.text("threshold_on", choices=("probability", score))
-        low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
-        cut = Threshold.from_dict(values["threshold"], "confidence.threshold", low=low, high=high)
-        alpha = read.number("alpha", 0, 1)
-        _check_alpha(alpha)
-        notes, sets = read.texts("notes"), None
-        if values["sets"] is not None:
-            sets = read_as(
-                PredictionSets, values["sets"], "confidence.sets", classes=(classes, classes)
+        read = read_as(_Stored, settings, "confidence")
+        classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
+        if on not in ("probability", score):
+            raise SecondhandError(
+                f"confidence.threshold_on is {shown(on)}: expected probability or {score}"
             )
+        temperature = read_as(Temperature, read.temperature, "confidence.temperature")
+        low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
+        cut = Threshold.from_dict(read.threshold, "confidence.threshold", low=low, high=high)
+        _check_alpha(read.alpha)
+        sets = None
+        if read.sets is not None:
+            sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         knn, distance = None, np.empty(0)
         if "distance.reference" in arrays:
             if "distance.calibration" not in arrays:
@@ -324,7 +314,7 @@ class Confidence:
             knn = KNN()
             knn.restore({"reference": arrays["distance.reference"]})
             distance = check_sorted(arrays["distance.calibration"], "distance")
-        if read.flag("distance") and knn is None:
+        if read.distance and knn is None:
             notes.append("distance off: no reference features beside the model")
         fitted = make_score(score)
         if knn is None and fitted.needs == "features":
@@ -342,7 +332,24 @@ class Confidence:
             fitted.restore(own)
         except KeyError as error:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
-        return cls(classes, temperature, cut, on, alpha, score, notes, sets, fitted, knn, distance)
+        return cls(
+            classes, temperature, cut, on, read.alpha, score, notes, sets, fitted, knn, distance
+        )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The confidence in a config.json."""
+
+    classes: int = ranged(2, 1_000_000)
+    temperature: object
+    threshold: object
+    threshold_on: str
+    alpha: float = ranged(0, 1)
+    score: ScoreName
+    distance: bool
+    notes: list[str]
+    sets: object
 
 
 def _check_alpha(alpha: float) -> None:

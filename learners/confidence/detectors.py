@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +13,9 @@ from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits
 from learners.confidence.scores import KNN, LOGIT_SCORES, LogitScore, Mahalanobis, Score, ViM
 from learners.confidence.thresholds import accepted_at_coverage, auroc, auroc_interval, oscr
+from learners.settings import ScoreName
 
-SCORES = ("combined", *LOGIT_SCORES, "vim", "mahalanobis", "knn")
+SCORES: tuple[str, ...] = get_args(ScoreName)
 PARTS = ("msp", "knn")
 
 
@@ -26,14 +28,12 @@ class Combined(Score):
     """Fisher's combination of conformal p-values: the sum of log p over `msp` and `knn`.
 
     A stranger between two classes has a low probability; one away from all of them has no near
-    neighbour, and may have a high one. The pair was chosen on ``pictures/known`` alone: embedded
-    backbone at 160 px, fine-tuned without the left-out classes, twice ten of them. Mean AUROC was
-    0.75 for msp, 0.74 for max-logit and energy, 0.86 for knn and 0.84 for the pair; with whole
-    bursts of photos kept in one split 0.81, 0.79, 0.89 and 0.89. Neighbours alone do as well with
-    strangers, but not with the model's own mistakes: AURC 0.032, where msp and the pair have 0.014.
-    On ``pictures/unknown`` (three seeds): AUROC 0.88 and 0.8 % accepted where half of the known
-    photos are; msp 0.80 and 4.4 %. Features were the backbone's average pool; from the hidden layer
-    of the head the pair reaches 0.84 and 2.5 %.
+    neighbour, and may have a high one. The pair was chosen on ``pictures/known`` alone, fine-tuned
+    without the left-out classes, twice ten of them: mean AUROC 0.75 for msp, 0.74 for max-logit and
+    energy, 0.86 for knn and 0.84 for the pair. Neighbours alone do as well with strangers, but not
+    with the model's own mistakes: AURC 0.032, where msp and the pair have 0.014. On
+    ``pictures/unknown``: AUROC 0.88 and 0.8 % accepted where half of the known photos are; msp 0.80
+    and 4.4 %.
 
     `calibrate` must follow `fit`.
     """

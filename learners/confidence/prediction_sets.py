@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, Ints, check_labels
+from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities
 from learners.files import ranged
 
 ALL = 1e9
@@ -44,7 +44,7 @@ class PredictionSets:
 
         ``seed`` is for the randomised rule alone.
         """
-        p = _probabilities(probabilities)
+        p = check_probabilities(probabilities)
         if p.shape[1] != self.classes:
             raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
         u = _draws(len(p), self.randomised, seed)
@@ -75,7 +75,7 @@ def fit_prediction_sets(
     _check_coverage(coverage)
     if not penalty >= 0 or rank < 0:
         raise SecondhandError(f"penalty {penalty!r}, rank {rank!r}: expected 0 or more")
-    p = _probabilities(probabilities)
+    p = check_probabilities(probabilities)
     y = check_labels(labels, *p.shape)
     n, classes = p.shape
     u = _draws(n, randomised, seed)
@@ -105,13 +105,6 @@ def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floa
 
 def _draws(n: int, randomised: bool, seed: int) -> Floats:
     return np.random.default_rng(seed).random(n) if randomised else np.zeros(n)
-
-
-def _probabilities(values: ArrayLike) -> Floats:
-    p = np.asarray(values, dtype=np.float64)
-    if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
-        raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
-    return p
 
 
 def _check_coverage(coverage: float) -> None:

@@ -57,11 +57,11 @@ class RiskCoverage:
     risk: Floats
 
 
-def check_threshold(value: object, name: str = "threshold") -> float:
+def check_threshold(value: object) -> float:
     """A number from 0 (accept all) to 1 (accept only certainty)."""
     number = float(value) if isinstance(value, int | float | np.number) else np.nan
     if isinstance(value, bool) or not 0 <= number <= 1:
-        raise SecondhandError(f"{name} {value!r}: expected a number from 0 to 1")
+        raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
     return number
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
-from learners.confidence import Floats, Ints, check_labels
+from learners.confidence import Floats, Ints, check_labels, check_probabilities
 
 #: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
 BINS = 15
@@ -166,11 +166,9 @@ def calibration_figures(
 
 
 def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:
-    p = np.asarray(probabilities, dtype=np.float64)
-    if p.ndim != 2 or p.shape[0] == 0 or p.shape[1] < 2:
-        raise SecondhandError(f"probabilities of shape {p.shape}: expected [1 or more, 2 or more]")
-    if not (p.min() >= 0 and p.max() <= 1 + 1e-6):
-        raise SecondhandError(f"probabilities from {p.min():g} to {p.max():g}: expected 0 to 1")
+    p = check_probabilities(probabilities)
+    if not len(p):
+        raise SecondhandError("probabilities of no items: nothing to judge")
     return p, check_labels(labels, *p.shape)
 
 

@@ -110,22 +110,21 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     (Clopper and Pearson) at 95 %.
     """
     metrics: dict[str, Any] = {}
-
-    def add(name: str, hits: pd.Series) -> None:
-        metrics[name], *metrics[f"{name}_interval"] = fraction(int(hits.sum()), len(hits))
-
     for split, rows in predictions.groupby("split"):
-        accepted = rows["label"].ne(UNKNOWN)
+        found = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
         if split == UNKNOWN:
-            add("unknown_accepted", accepted)
-        else:
-            right = rows["best"].eq(rows["truth"])
-            add(f"{split}_accuracy", right)
-            add(f"{split}_coverage", accepted)
-            if accepted.any():
-                add(f"{split}_accuracy_of_accepted", right[accepted])
+            found = {"unknown_accepted": rows["label"].ne(UNKNOWN)}
+        for name, hits in found.items():
+            if len(hits):
+                metrics[name], *metrics[f"{name}_interval"] = fraction(int(hits.sum()), len(hits))
         metrics[f"{split}_items"] = len(rows)
     return metrics
+
+
+def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """Whether each answer is right, whether it is accepted, and which of those are right."""
+    right, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
+    return {"accuracy": right, "coverage": accepted, "accuracy_of_accepted": right[accepted]}
 
 
 def figures(
@@ -182,23 +181,19 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     )
 
 
-def rate(hits: int, n: int) -> dict[str, float]:
-    """``hits`` out of ``n`` with exact 95 % limits; nan of nothing."""
-    return dict(zip(("value", "low", "high"), fraction(hits, n), strict=True))
+def _rate(hits: pd.Series) -> dict[str, float]:
+    """Of how many it holds, with exact 95 % limits; nan of nothing."""
+    return dict(zip(("value", "low", "high"), fraction(int(hits.sum()), len(hits)), strict=True))
 
 
 def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
-    right = rows["best"].eq(rows["truth"])
-    accepted = rows["label"].ne(UNKNOWN)
     here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
     labelled = here.where(here.labels >= 0)
     return {
         "items": len(rows),
         "judged": len(here.rows),
-        "accuracy": rate(int(right.sum()), len(rows)),
-        "coverage": rate(int(accepted.sum()), len(rows)),
-        "accuracy_of_accepted": rate(int(right[accepted].sum()), int(accepted.sum())),
+        **{name: _rate(hits) for name, hits in _outcomes(rows).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
             if len(labelled.rows)
@@ -257,7 +252,7 @@ def _strangers(
     return {
         "items": len(rows),
         "judged": len(strangers.rows),
-        "accepted": rate(int(rows["label"].ne(UNKNOWN).sum()), len(rows)),
+        "accepted": _rate(rows["label"].ne(UNKNOWN)),
         "score": strangers.score,
         "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
         "histogram": {

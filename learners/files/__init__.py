@@ -1,11 +1,10 @@
 """Files written whole or not at all, JSON read back with every value checked, names fit to be shared."""
 
-from learners.files.checked import Checked, jsonable, ranged, read_as
+from learners.files.checked import jsonable, ranged, read_as
 from learners.files.names import Names, last_part, shared_command, shared_provenance
 from learners.files.replace import check_replaceable, disk_error, put, write_beside, written_beside
 
 __all__ = [
-    "Checked",
     "Names",
     "check_replaceable",
     "disk_error",
