@@ -27,7 +27,7 @@ from sklearn.neighbors import NearestNeighbors
 from benchmarks._record import parse
 from learners.confidence.arrays import softmax
 from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items, rank_scores
+from learners.confidence.detectors import Items, fit_scores, rank_scores
 from learners.confidence.prediction_sets import fit_prediction_sets
 from learners.confidence.thresholds import aurc, risk_coverage
 from learners.evaluation.calibration_metrics import calibration_figures, reliability
@@ -84,7 +84,7 @@ def fitting(items: int, classes: int) -> None:
             timed("prediction sets", lambda: fit_prediction_sets(p, y)),
             timed(
                 "eight scores ranked",
-                lambda: rank_scores(train, calibration, calibration, strangers),
+                lambda: rank_scores(fit_scores(train, calibration), calibration, strangers),
             ),
         )
     )

@@ -1,12 +1,13 @@
 """Logits and features -> accept or "unknown", and why: calibration by temperature, thresholds with a
 promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets."""
 
-from learners.confidence.arrays import Floats, Ints, check_labels, softmax
+from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities, softmax
 from learners.confidence.decision import Confidence, Decisions
 from learners.confidence.detectors import (
     SCORES,
     Items,
     ScoreFigures,
+    fit_scores,
     known_labels,
     leave_one_class_out,
     make_score,
@@ -28,6 +29,8 @@ __all__ = [
     "Temperature",
     "aurc",
     "check_labels",
+    "check_probabilities",
+    "fit_scores",
     "fit_temperature",
     "known_labels",
     "leave_one_class_out",

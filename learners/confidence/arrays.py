@@ -46,6 +46,14 @@ def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
     return values
 
 
+def check_probabilities(probabilities: ArrayLike) -> Floats:
+    """``[n, classes]`` as float64, each from 0 to 1."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
+        raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
+    return p
+
+
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> Floats:
     """``softmax(logits / temperature)`` over the last axis, without overflow."""
     z = np.asarray(logits, dtype=np.float64) / temperature

@@ -1,7 +1,4 @@
-"""Accept a prediction, or say "unknown", and why.
-
-A prediction is accepted where its calibrated probability reaches the threshold *and* its features
-are not unlike the training data:
+"""Accept a prediction, or say "unknown", and why:
 
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
@@ -13,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, check_logits, softmax
 from learners.confidence.detectors import (
-    SCORES,
     Combined,
     Items,
     check_sorted,
@@ -38,97 +33,11 @@ from learners.confidence.thresholds import (
     check_threshold,
     threshold_for_target,
 )
-from learners.files import Checked, jsonable
-from learners.settings import ConfidenceSettings
+from learners.files import jsonable, ranged, read_as
+from learners.settings import ConfidenceSettings, ScoreName
 
-KEYS = (
-    "classes", "temperature", "threshold", "threshold_on", "alpha", "score", "distance", "notes",
-    "sets",
-)  # fmt: skip
-
-
-class Stored(NamedTuple):
-    """The fields of a `Confidence`, in their order."""
-
-    classes: int
-    temperature: Temperature
-    threshold: Threshold
-    threshold_on: str
-    alpha: float
-    score: str
-    notes: list[str]
-    sets: PredictionSets | None
-    fitted: Score
-    knn: KNN | None
-    distance: Floats
-
-
-def read_stored(settings: object, arrays: Mapping[str, ArrayLike]) -> Stored:
-    """Every value checked; see `Confidence.from_dict`."""
-    if isinstance(settings, Mapping):
-        settings = {"sets": None, **settings}  # models saved before there were any
-    read = Checked(settings, "confidence", KEYS)
-    classes = read.whole("classes", 2, 1_000_000)
-    temperature = Temperature.from_dict(read.values["temperature"], "confidence.temperature")
-    score = read.text("score", choices=SCORES)
-    on = read.text("threshold_on", choices=("probability", score))
-    low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
-    cut = read.values["threshold"]
-    threshold = Threshold.from_dict(cut, "confidence.threshold", low=low, high=high)
-    alpha = read.number("alpha", 0, 1)
-    check_alpha(alpha)
-    notes = read.texts("notes")
-    sets = _sets(read.values["sets"], classes)
-    wanted = read.flag("distance")
-    knn, distance = None, np.empty(0)
-    if "distance.reference" in arrays:
-        if "distance.calibration" not in arrays:
-            raise SecondhandError("distance.calibration: missing beside distance.reference")
-        knn = KNN()
-        knn.restore({"reference": arrays["distance.reference"]})
-        distance = check_sorted(arrays["distance.calibration"], "distance")
-    elif wanted:
-        notes.append("distance off: no reference features beside the model")
-    fitted = make_score(score)
-    if knn is None and fitted.needs == "features":
-        if on != "probability":
-            raise SecondhandError(
-                f"confidence.threshold_on is {on!r}, which needs reference.safetensors: "
-                "put it back beside the model, or export the model again"
-            )
-        notes.append(f"score {score} needs reference features: msp instead")
-        score, fitted = "msp", make_score("msp")
-    own = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
-    if knn is not None and score == "combined":
-        own["knn.reference"] = knn.reference
-    elif knn is not None and score == "knn":
-        own["reference"] = knn.reference
-    try:
-        fitted.restore(own)
-    except KeyError as error:
-        raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
-    return Stored(
-        classes, temperature, threshold, on, alpha, score, notes, sets, fitted, knn, distance
-    )
-
-
-def check_alpha(alpha: float) -> None:
-    """0 switches the distance's refusals off."""
-    if not 0 <= alpha < 1:
-        raise SecondhandError(f"alpha {alpha!r}: expected 0 (off) to below 1")
-
-
-def _sets(values: object, classes: int) -> PredictionSets | None:
-    if values is None:
-        return None
-    sets = PredictionSets.from_dict(values, "confidence.sets")
-    if sets.classes != classes:
-        raise SecondhandError(
-            f"confidence.sets.classes is {sets.classes}: expected {classes}; export the model again"
-        )
-    return sets
-
-
+#: The array of a score that is the distance's own reference, and stored once.
+SHARED = {"knn": "reference", "combined": "knn.reference"}
 AMBIGUOUS = "ambiguous"
 UNLIKE = "unlike training data"
 NO_CLASS = -1
@@ -181,7 +90,6 @@ class Confidence:
         settings: ConfidenceSettings | None = None,
         *,
         alpha: float = 0.05,
-        seed: int = 0,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
         """Fit on calibration items (used for nothing else) and training items.
@@ -189,9 +97,9 @@ class Confidence:
         Parameters
         ----------
         held : the calibration items, their logits as the network gives them.
-        reference : training items as prediction will see them (no augmentation), likewise; at most
-            5000 are kept. Without features of both the distance is off. vim and mahalanobis also
-            need their logits and labels.
+        reference : training items as prediction will see them (no augmentation), likewise; all are
+            kept. Without features of both the distance is off. vim and mahalanobis also need their
+            logits and labels.
         settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
             threshold is not used where a target is given. `threshold_for_accuracy` says what a
             target accuracy promises; a target coverage counts the distance's refusals. Both cut the
@@ -205,11 +113,10 @@ class Confidence:
         z = check_logits(held.logits, paths=paths)
         y = known_labels(held)
         check_threshold(threshold)
-        check_alpha(alpha)
+        _check_alpha(alpha)
         if target_accuracy is not None and target_coverage is not None:
             raise SecondhandError("target accuracy and target coverage: give one of the two")
-        if score not in SCORES:
-            raise SecondhandError(f"score {score!r}: expected one of {', '.join(SCORES)}")
+        needs = make_score(score).needs
         temperature = fit_temperature(z, y, paths=paths)
         notes = [temperature.message] if temperature.message else []
         z = z / temperature.value
@@ -218,12 +125,12 @@ class Confidence:
         passed = np.ones(len(z), dtype=bool)
         if reference is None or reference.features is None or held.features is None:
             notes.append("distance off: no reference features; strangers are told by logits")
-            if make_score(score).needs == "features":
+            if needs == "features":
                 notes.append(f"score {score} needs features: msp instead")
                 score = "msp"
         else:
             x = check_features(held.features, len(z), paths=paths)
-            knn = KNN(seed=seed)
+            knn = KNN()
             knn.fit(reference.features, z, y)
             own = knn.score(x, z) if len(x) else np.empty(0)
             distance = np.sort(own)
@@ -236,7 +143,7 @@ class Confidence:
         if reference is not None:
             scaled = check_logits(reference.logits) / temperature.value
             reference = replace(reference, logits=scaled)
-        chosen = score_beside(score, seed, knn, reference)
+        chosen = score_beside(score, knn, reference)
         known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
         right = z.argmax(axis=1) == y
         on = "probability"
@@ -357,7 +264,7 @@ class Confidence:
             "score": self.score,
             "distance": self._knn is not None,
             "notes": list(self.notes),
-            "sets": None if self.sets is None else self.sets.to_dict(),
+            "sets": jsonable(self.sets),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -368,8 +275,7 @@ class Confidence:
         """
         out = {f"score.{key}": value for key, value in self._score.arrays().items()}
         if self._knn is not None:
-            shared = "score.reference" if self.score == "knn" else "score.knn.reference"
-            out.pop(shared, None)  # the same neighbours, once
+            out.pop(f"score.{SHARED.get(self.score)}", None)
             out["distance.reference"] = self._knn.reference
             out["distance.calibration"] = self._distance
         return out
@@ -385,4 +291,67 @@ class Confidence:
         `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
         finite.
         """
-        return cls(*read_stored(settings, arrays or {}))
+        arrays = arrays or {}
+        if isinstance(settings, Mapping):
+            settings = {"sets": None, **settings}  # models saved before there were any
+        read = read_as(_Stored, settings, "confidence")
+        classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
+        if on not in ("probability", score):
+            raise SecondhandError(
+                f"confidence.threshold_on is {shown(on)}: expected probability or {score}"
+            )
+        temperature = read_as(Temperature, read.temperature, "confidence.temperature")
+        low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
+        cut = Threshold.from_dict(read.threshold, "confidence.threshold", low=low, high=high)
+        _check_alpha(read.alpha)
+        sets = None
+        if read.sets is not None:
+            sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
+        knn, distance = None, np.empty(0)
+        if "distance.reference" in arrays:
+            if "distance.calibration" not in arrays:
+                raise SecondhandError("distance.calibration: missing beside distance.reference")
+            knn = KNN()
+            knn.restore({"reference": arrays["distance.reference"]})
+            distance = check_sorted(arrays["distance.calibration"], "distance")
+        if read.distance and knn is None:
+            notes.append("distance off: no reference features beside the model")
+        fitted = make_score(score)
+        if knn is None and fitted.needs == "features":
+            if on != "probability":
+                raise SecondhandError(
+                    f"confidence.threshold_on is {on!r}, which needs reference.safetensors: "
+                    "put it back beside the model, or export the model again"
+                )
+            notes.append(f"score {score} needs reference features: msp instead")
+            score, fitted = "msp", make_score("msp")
+        own = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
+        if knn is not None and score in SHARED:
+            own[SHARED[score]] = knn.reference
+        try:
+            fitted.restore(own)
+        except KeyError as error:
+            raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
+        return cls(
+            classes, temperature, cut, on, read.alpha, score, notes, sets, fitted, knn, distance
+        )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The confidence in a config.json."""
+
+    classes: int = ranged(2, 1_000_000)
+    temperature: object
+    threshold: object
+    threshold_on: str
+    alpha: float = ranged(0, 1)
+    score: ScoreName
+    distance: bool
+    notes: list[str]
+    sets: object
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 <= alpha < 1:
+        raise SecondhandError(f"alpha {alpha!r}: expected 0 (off) to below 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits
 from learners.confidence.scores import KNN, LOGIT_SCORES, LogitScore, Mahalanobis, Score, ViM
-from learners.confidence.thresholds import accepted_at_coverage, auroc, auroc_interval, fpr95, oscr
+from learners.confidence.thresholds import accepted_at_coverage, auroc, auroc_interval, oscr
+from learners.settings import ScoreName
 
-SCORES = ("combined", *LOGIT_SCORES, "vim", "mahalanobis", "knn")
+SCORES: tuple[str, ...] = get_args(ScoreName)
 PARTS = ("msp", "knn")
 
 
@@ -22,26 +24,22 @@ def conformal_p(calibration: Floats, score: Floats) -> Floats:
     return (1 + np.searchsorted(calibration, score, side="right")) / (len(calibration) + 1)
 
 
-class Combined:
+class Combined(Score):
     """Fisher's combination of conformal p-values: the sum of log p over `msp` and `knn`.
 
     A stranger between two classes has a low probability; one away from all of them has no near
-    neighbour, and may have a high one. The pair was chosen on ``pictures/known`` alone: embedded
-    backbone at 160 px, fine-tuned without the left-out classes, twice ten of them. Mean AUROC was
-    0.75 for msp, 0.74 for max-logit and energy, 0.86 for knn and 0.84 for the pair; with whole
-    bursts of photos kept in one split 0.81, 0.79, 0.89 and 0.89. Neighbours alone do as well with
-    strangers, but not with the model's own mistakes: AURC 0.032, where msp and the pair have 0.014.
-    On ``pictures/unknown`` (three seeds): AUROC 0.88 and 0.8 % accepted where half of the known
-    photos are; msp 0.80 and 4.4 %. Features were the backbone's average pool; from the hidden layer
-    of the head the pair reaches 0.84 and 2.5 %.
+    neighbour, and may have a high one. The pair was chosen on ``pictures/known`` alone, fine-tuned
+    without the left-out classes, twice ten of them: mean AUROC 0.75 for msp, 0.74 for max-logit and
+    energy, 0.86 for knn and 0.84 for the pair. Neighbours alone do as well with strangers, but not
+    with the model's own mistakes: AURC 0.032, where msp and the pair have 0.014. On
+    ``pictures/unknown``: AUROC 0.88 and 0.8 % accepted where half of the known photos are; msp 0.80
+    and 4.4 %.
 
     `calibrate` must follow `fit`.
     """
 
-    needs = "features"
-
-    def __init__(self, parts: Mapping[str, Score] | None = None) -> None:
-        self.parts: dict[str, Score] = dict(parts or {name: make_score(name) for name in PARTS})
+    def __init__(self) -> None:
+        self.parts = {name: make_score(name) for name in PARTS}
         self.calibration: dict[str, Floats] = {}
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -89,24 +87,19 @@ def check_sorted(values: ArrayLike, name: str) -> Floats:
     return out
 
 
-def make_score(name: str, *, seed: int = 0) -> Score:
+def make_score(name: str) -> Score:
     """An unfitted score; ``name`` is one of `SCORES`."""
     if name in LOGIT_SCORES:
         return LogitScore(name)
-    if name == "vim":
-        return ViM()
-    if name == "mahalanobis":
-        return Mahalanobis()
-    if name == "knn":
-        return KNN(seed=seed)
-    if name == "combined":
-        return Combined({part: make_score(part, seed=seed) for part in PARTS})
-    raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
+    made = {"combined": Combined, "vim": ViM, "mahalanobis": Mahalanobis, "knn": KNN}
+    if name not in made:
+        raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
+    return made[name]()
 
 
-def score_beside(name: str, seed: int, knn: KNN | None, train: Items | None) -> Score:
+def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:
     """A score fitted on training items, sharing the distance's ``knn`` where it uses the same."""
-    score = make_score(name, seed=seed)
+    score = make_score(name)
     if isinstance(score, Combined) and knn is not None:
         score.parts["knn"] = knn
     elif isinstance(score, KNN) and knn is not None:
@@ -131,12 +124,8 @@ class Items:
         return len(self.logits)
 
     def take(self, rows: NDArray[np.generic]) -> Items:
-        labels = None if self.labels is None else self.labels[rows]
-        return Items(self.logits[rows], labels, _take(self.features, rows))
-
-
-def _take(features: NDArray[np.float32] | None, rows: NDArray[np.generic]) -> NDArray | None:
-    return None if features is None else features[rows]
+        parts = (self.logits, self.labels, self.features)
+        return Items(*(None if part is None else part[rows] for part in parts))
 
 
 @dataclass(frozen=True)
@@ -156,13 +145,19 @@ class ScoreFigures:
     oscr: float
 
 
-def fit_score(name: str, train: Items, calibration: Items, *, seed: int = 0) -> Score:
-    """A score fitted on training items and, where it needs that, calibrated."""
-    score = make_score(name, seed=seed)
-    score.fit(train.features, train.logits, known_labels(train))
-    if isinstance(score, Combined):
-        score.calibrate(calibration.features, calibration.logits)
-    return score
+def fit_scores(train: Items, calibration: Items, names: Sequence[str] = SCORES) -> dict[str, Score]:
+    """Scores fitted on training items and, where they need that, calibrated.
+
+    Those that need features are left out without them.
+    """
+    made = {name: make_score(name) for name in names}
+    if train.features is None:
+        made = {name: score for name, score in made.items() if score.needs == "logits"}
+    for score in made.values():
+        score.fit(train.features, train.logits, known_labels(train))
+        if isinstance(score, Combined):
+            score.calibrate(calibration.features, calibration.logits)
+    return made
 
 
 def score_figures(
@@ -170,37 +165,20 @@ def score_figures(
 ) -> ScoreFigures:
     """The figures of one score: ``known [n]``, of which ``right [n]`` are, and ``unknown [m]``."""
     low, high = auroc_interval(known, unknown)
-    return ScoreFigures(
-        name,
-        auroc(known, unknown),
-        low,
-        high,
-        fpr95(known, unknown),
-        accepted_at_coverage(known, unknown, 0.5),
-        oscr(known, right, unknown),
-    )
+    strict, half = (accepted_at_coverage(known, unknown, part) for part in (0.95, 0.5))
+    area, rate = auroc(known, unknown), oscr(known, right, unknown)
+    return ScoreFigures(name, area, low, high, strict, half, rate)
 
 
-def rank_scores(
-    train: Items,
-    calibration: Items,
-    known: Items,
-    unknown: Items,
-    *,
-    names: Sequence[str] = SCORES,
-    seed: int = 0,
-) -> list[ScoreFigures]:
-    """The scores from best to worst AUROC. Those that need features are left out without them.
+def rank_scores(scores: Mapping[str, Score], known: Items, unknown: Items) -> list[ScoreFigures]:
+    """Fitted scores from best to worst AUROC.
 
     ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
-    the figures are then nan, and the order is that of ``names``.
+    the figures are then nan, and the order is that of ``scores``.
     """
     right = known.logits.argmax(axis=1) == known_labels(known)
     out = []
-    for name in names:
-        if make_score(name).needs == "features" and train.features is None:
-            continue
-        score = fit_score(name, train, calibration, seed=seed)
+    for name, score in scores.items():
         a, b = (score.score(items.features, items.logits) for items in (known, unknown))
         out.append(score_figures(name, a, right, b))
     return sorted(out, key=lambda figures: -np.nan_to_num(figures.auroc))
@@ -212,7 +190,6 @@ def leave_one_class_out(
     test: Items,
     *,
     names: Sequence[str] = SCORES,
-    seed: int = 0,
     only: Sequence[int] | None = None,
 ) -> dict[int, list[ScoreFigures]]:
     """`rank_scores` with each class (or ``only`` these) in turn as the stranger; 3 classes or more.
@@ -232,7 +209,7 @@ def leave_one_class_out(
         strangers = Items(np.delete(strangers.logits, c, axis=1), None, strangers.features)
         if all(len(items) for items in (*kept, strangers)):
             fitted, calibrated, known = kept
-            out[c] = rank_scores(fitted, calibrated, known, strangers, names=names, seed=seed)
+            out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, strangers)
     return out
 
 

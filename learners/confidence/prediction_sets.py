@@ -6,16 +6,14 @@ calibration and new items are exchangeable, the set holds the label with the sta
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, Ints, check_labels
-from learners.files import Checked
+from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities
+from learners.files import ranged
 
 ALL = 1e9
 
@@ -29,21 +27,24 @@ class PredictionSets:
     small; else they are the same at every call, and hold the label more often than stated.
     """
 
-    classes: int
-    coverage: float
-    quantile: float
-    penalty: float
-    rank: int
+    classes: int = ranged(2, 1_000_000)
+    coverage: float = ranged(0, 1)
+    quantile: float = ranged(0, ALL)
+    penalty: float = ranged(0, 1e6)
+    rank: int = ranged(0, 1_000_000)
     randomised: bool
-    n: int
+    n: int = ranged(0, 2**53)
     message: str = ""
+
+    def __post_init__(self) -> None:
+        _check_coverage(self.coverage)
 
     def predict(self, probabilities: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
         """``[n, classes]``, true where a class is in the item's set; the best one always is.
 
         ``seed`` is for the randomised rule alone.
         """
-        p = _probabilities(probabilities)
+        p = check_probabilities(probabilities)
         if p.shape[1] != self.classes:
             raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
         u = _draws(len(p), self.randomised, seed)
@@ -54,46 +55,12 @@ class PredictionSets:
         np.put_along_axis(out, order, inside, axis=1)
         return out
 
-    def interval(self, *, level: float = 0.95) -> tuple[float, float]:
-        """Where the true coverage of this very rule lies: it varies with the calibration draw.
-
-        Limits of the Beta(n + 1 - l, l) law with l = floor((n + 1)(1 - coverage)) (2107.07511,
-        section 3.2), exact for the randomised rule and a lower limit for the other.
-        """
-        left_out = int(np.floor(round((self.n + 1) * (1 - self.coverage), 9)))
-        if left_out == 0:
-            return 1.0, 1.0
-        tails = np.array([(1 - level) / 2, (1 + level) / 2])
-        low, high = scipy.special.betaincinv(self.n + 1 - left_out, left_out, tails)
-        return float(low), float(high)
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: object, name: str = "prediction_sets") -> PredictionSets:
-        """From JSON called ``name``, each value checked; errors name the key."""
-        read = Checked(values, name, [f.name for f in fields(cls)])
-        coverage = read.number("coverage", 0, 1)
-        _check_coverage(coverage)
-        return cls(
-            classes=read.whole("classes", 2, 1_000_000),
-            coverage=coverage,
-            quantile=read.number("quantile", 0, ALL),
-            penalty=read.number("penalty", 0, 1e6),
-            rank=read.whole("rank", 0, 1_000_000),
-            randomised=read.flag("randomised"),
-            n=read.whole("n", 0, 2**53),
-            message=read.text("message"),
-        )
-
 
 def fit_prediction_sets(
     probabilities: ArrayLike,
     labels: ArrayLike,
     *,
     coverage: float = 0.9,
-    method: Literal["aps", "raps"] = "raps",
     penalty: float = 0.01,
     rank: int = 5,
     randomised: bool = False,
@@ -101,21 +68,18 @@ def fit_prediction_sets(
 ) -> PredictionSets:
     """The rule for ``coverage``, from calibration items ``[n, classes]`` and ``[n]``.
 
-    ``penalty`` and ``rank`` shape RAPS alone (2009.14193 calls them lambda and k_reg); they change
-    the sizes of the sets, not the coverage. Too few items (fewer than ``coverage / (1 -
+    ``penalty`` and ``rank`` (2009.14193 calls them lambda and k_reg) change the sizes of the sets,
+    not the coverage; a penalty of 0 is APS. Too few items (fewer than ``coverage / (1 -
     coverage)``) leave every class in every set, and ``message`` says so.
     """
     _check_coverage(coverage)
-    if method not in ("aps", "raps"):
-        raise SecondhandError(f"method {method!r}: expected aps or raps")
     if not penalty >= 0 or rank < 0:
         raise SecondhandError(f"penalty {penalty!r}, rank {rank!r}: expected 0 or more")
-    p = _probabilities(probabilities)
+    p = check_probabilities(probabilities)
     y = check_labels(labels, *p.shape)
     n, classes = p.shape
-    extra = penalty if method == "raps" else 0.0
     u = _draws(n, randomised, seed)
-    order, score = _scores(p, u, extra, rank)
+    order, score = _scores(p, u, penalty, rank)
     own = np.sort(score[order == y[:, None]])
     # Rounded, so that 0.9 x 10 is 9 and not a hair more.
     at = int(np.ceil(round((n + 1) * coverage, 9)))
@@ -128,7 +92,7 @@ def fit_prediction_sets(
             f"{n} calibration items cannot support a coverage of {coverage:g}: {needed} are "
             "needed, so every set holds every class"
         )
-    return PredictionSets(classes, coverage, quantile, extra, rank, randomised, n, message)
+    return PredictionSets(classes, coverage, quantile, penalty, rank, randomised, n, message)
 
 
 def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
@@ -141,13 +105,6 @@ def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floa
 
 def _draws(n: int, randomised: bool, seed: int) -> Floats:
     return np.random.default_rng(seed).random(n) if randomised else np.zeros(n)
-
-
-def _probabilities(values: ArrayLike) -> Floats:
-    p = np.asarray(values, dtype=np.float64)
-    if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
-        raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
-    return p
 
 
 def _check_coverage(coverage: float) -> None:

@@ -1,14 +1,9 @@
-"""Scores that tell known items from strangers. Higher is more known, for every one of them.
-
-Each has the same two methods: ``fit(features, logits, labels)`` on training items and
-``score(features, logits)`` on any. Features are the penultimate layer, ``[n, d]``; logits are
-``[n, classes]``. Scores of logits alone ignore the features, which may then be None.
-"""
+"""Scores that tell known items from strangers (out-of-distribution detectors). Higher is more known,
+for every one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,26 +12,30 @@ from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, check_labels, check_logits, softmax
 
 Floats32 = NDArray[np.float32]
-REFERENCE = 5000
-NEIGHBOURS = 1
 
 
-class Score(Protocol):
-    """``needs`` is "logits" or "features" (and logits)."""
+class Score:
+    """What every score has. Features are the network's, ``[n, d]``; logits ``[n, classes]``; labels
+    ``[n]``.
 
-    needs: str
+    ``needs`` is "features" (and logits), or "logits": the features may then be None.
+    """
 
-    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None: ...
+    needs = "features"
 
-    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats: ...
+    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
+        """On training items."""
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        """``[n]`` of any items."""
+        raise NotImplementedError
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """What was fitted, for `safetensors`."""
-        ...
+        return {}
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
         """The inverse of `arrays`; checks shapes and finiteness."""
-        ...
 
 
 def check_features(
@@ -113,7 +112,7 @@ LOGIT_SCORES: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
-class LogitScore:
+class LogitScore(Score):
     """A function of the logits alone; nothing to fit.
 
     ``msp`` is the log of the top probability (1610.02136), ``max-logit`` the top logit
@@ -126,42 +125,26 @@ class LogitScore:
     def __init__(self, name: str) -> None:
         self._function = LOGIT_SCORES[name]
 
-    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
-        check_logits(logits)
-
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         return self._function(check_logits(logits))
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {}
 
-    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
-        pass
-
-
-class KNN:
+class KNN(Score):
     """Minus the Euclidean distance to the k-th nearest training item (2204.06507, equation 3).
 
-    Features are scaled to length 1, so scores run from -2 to 0. At most 5000 training items are
-    kept, drawn with ``seed``. ``k`` is 1 by default: with a few dozen items a class, of several
-    kinds each, a later neighbour is already of another kind (leaving ten classes of photos out in
-    turn, mean AUROC was 0.86, 0.82 and 0.80 at k = 1, 2 and 3).
+    Features are scaled to length 1, so scores run from -2 to 0. ``k`` is 1 by default: with a few
+    dozen items a class, of several kinds each, a later neighbour is already of another kind (leaving
+    ten classes of photos out in turn, mean AUROC was 0.86, 0.82 and 0.80 at k = 1, 2 and 3).
     """
 
-    needs = "features"
-
-    def __init__(self, k: int = NEIGHBOURS, *, limit: int = REFERENCE, seed: int = 0) -> None:
-        if k < 1 or limit < 1:
-            raise SecondhandError(f"k {k}, limit {limit}: expected at least 1")
-        self.k, self.limit, self.seed = k, limit, seed
+    def __init__(self, k: int = 1) -> None:
+        if k < 1:
+            raise SecondhandError(f"k {k}: expected at least 1")
+        self.k = k
         self.reference: Floats32 = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
-        reference = normalise(check_features(features))
-        if len(reference) > self.limit:
-            rng = np.random.default_rng(self.seed)
-            reference = reference[np.sort(rng.choice(len(reference), self.limit, replace=False))]
-        self._set(reference)
+        self._set(normalise(check_features(features)))
 
     def _set(self, reference: Floats32) -> None:
         if len(reference) < 1:
@@ -190,15 +173,13 @@ class KNN:
         self._set(reference)
 
 
-class Mahalanobis:
+class Mahalanobis(Score):
     """Minus the squared Mahalanobis distance to the nearest class mean (1807.03888, equation 2).
 
     One covariance for all classes, shrunk (Ledoit and Wolf 2004) so that it exists with fewer items
     than features. Features are scaled to length 1 first, which makes classes of unequal norm
     comparable (2505.18032).
     """
-
-    needs = "features"
 
     def __init__(self) -> None:
         self.whiten: Floats32 = np.empty((0, 0), np.float32)
@@ -231,18 +212,15 @@ class Mahalanobis:
         self.means = stored(arrays, "means", (-1, self.whiten.shape[1]))
 
 
-class ViM:
+class ViM(Score):
     """Energy minus a scaled residual outside the principal space (2203.10807, equation 7).
 
     The origin is where the logits' best linear fit on the features vanishes, so a head that is not
-    linear in these features is served too. ``dimension`` of the principal space: given, or half
-    the features (at most 512), never more than a tenth of the training items or fewer than 1.
+    linear in these features is served too. The principal space has half as many dimensions as the
+    features (at most 512), never more than a tenth of the training items or fewer than 1.
     """
 
-    needs = "features"
-
-    def __init__(self, dimension: int | None = None) -> None:
-        self.dimension = dimension
+    def __init__(self) -> None:
         self.origin: Floats32 = np.empty(0, np.float32)
         self.principal: Floats32 = np.empty((0, 0), np.float32)
         self.scale = 0.0
@@ -252,7 +230,7 @@ class ViM:
         n, d = x.shape
         weight = np.linalg.lstsq(np.column_stack([x, np.ones(n)]), z, rcond=1e-6)[0]
         origin = -np.linalg.pinv(weight[:-1].T, rcond=1e-6) @ weight[-1]
-        size = self.dimension or max(1, min(d // 2, 512, n // 10))
+        size = max(1, min(d // 2, 512, n // 10))
         _, vectors = np.linalg.eigh((x - origin).T @ (x - origin))
         self.principal = vectors[:, ::-1][:, :size].astype(np.float32)
         self.origin = origin.astype(np.float32)

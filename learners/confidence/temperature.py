@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike
 
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, softmax
-from learners.files import Checked
+from learners.files import ranged
 
 ENOUGH = 100
 TEMPERATURES = (0.01, 100.0)
@@ -25,32 +25,18 @@ class Temperature:
     ``message`` is empty, or says why the value deserves less trust.
     """
 
-    value: float
-    low: float
-    high: float
-    n: int
-    nll_before: float
-    nll_after: float
+    value: float = ranged(*TEMPERATURES)
+    low: float = ranged(*TEMPERATURES)
+    high: float = ranged(*TEMPERATURES)
+    n: int = ranged(0, 2**53)
+    nll_before: float = ranged(0, 1e9)
+    nll_after: float = ranged(0, 1e9)
     message: str = ""
 
     @property
     def calibrated(self) -> bool:
         """Whether it was fitted on enough items for probabilities to be called calibrated."""
         return self.n >= ENOUGH
-
-    @classmethod
-    def from_dict(cls, values: object, name: str) -> Temperature:
-        """From JSON called ``name``, each value checked; errors name the key."""
-        read = Checked(values, name, [f.name for f in fields(cls)])
-        return cls(
-            value=read.number("value", *TEMPERATURES),
-            low=read.number("low", *TEMPERATURES),
-            high=read.number("high", *TEMPERATURES),
-            n=read.whole("n", 0, 2**53),
-            nll_before=read.number("nll_before", 0, 1e9),
-            nll_after=read.number("nll_after", 0, 1e9),
-            message=read.text("message"),
-        )
 
 
 def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:

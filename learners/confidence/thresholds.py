@@ -7,7 +7,7 @@ negative of a distance). An item is accepted where ``score >= threshold``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used: some take longer than a model
@@ -15,7 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats
-from learners.files import Checked
+from learners.files import ranged, read_as
+
+#: That a promised accuracy does not hold, over the draw of the calibration items.
+RISK = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,12 @@ class Threshold:
     """
 
     value: float
-    coverage: float
-    accuracy: float
-    accuracy_low: float = float("nan")
+    coverage: float = ranged(0, 1, none=True)
+    accuracy: float = ranged(0, 1, none=True)
+    accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
     message: str = ""
-    target: float = float("nan")
-    target_coverage: float = float("nan")
+    target: float = ranged(0, 1, none=True, default=float("nan"))
+    target_coverage: float = ranged(0, 1, none=True, default=float("nan"))
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
@@ -42,16 +45,7 @@ class Threshold:
         if isinstance(values, Mapping):
             # Models saved before there was one.
             values = {"target": None, "target_coverage": None, **values}
-        read = Checked(values, name, [f.name for f in fields(cls)])
-        return cls(
-            value=read.number("value", low, high),
-            coverage=read.number("coverage", 0, 1, none=True),
-            accuracy=read.number("accuracy", 0, 1, none=True),
-            accuracy_low=read.number("accuracy_low", 0, 1, none=True),
-            message=read.text("message"),
-            target=read.number("target", 0, 1, none=True),
-            target_coverage=read.number("target_coverage", 0, 1, none=True),
-        )
+        return read_as(cls, values, name, value=(low, high))
 
 
 @dataclass(frozen=True)
@@ -63,45 +57,46 @@ class RiskCoverage:
     risk: Floats
 
 
-def check_threshold(value: object, name: str = "threshold") -> float:
+def check_threshold(value: object) -> float:
     """A number from 0 (accept all) to 1 (accept only certainty)."""
     number = float(value) if isinstance(value, int | float | np.number) else np.nan
     if isinstance(value, bool) or not 0 <= number <= 1:
-        raise SecondhandError(f"{name} {value!r}: expected a number from 0 to 1")
+        raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
     return number
 
 
-def threshold_for_accuracy(
-    score: ArrayLike, correct: ArrayLike, target: float, *, confidence: float = 0.95
-) -> Threshold:
+def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
 
     The exact (Clopper-Pearson, one-sided) upper limit on the error of the accepted items must be
     at most ``1 - target`` (1705.08500). Looking at every threshold and keeping the luckiest would
-    break the promise, which that paper mends by dividing the risk ``1 - confidence`` among the
-    log2(n) steps of a binary search. Here all thresholds are looked at, each at one smaller risk,
-    found exactly: where the error is ``1 - target`` whatever the score, the chance that any of the
-    n limits passes is ``1 - confidence``. In simulations with a target of 0.95 that kept 0.42 and
-    0.54 of the items for n = 500 and 1000, the division 0.25 and 0.50. The promise is over the draw
-    of the calibration items: with ``confidence``, accepted items are right at least ``target``.
+    break the promise, which that paper mends by dividing the risk of 5 % among the log2(n) steps of
+    a binary search. Here all thresholds are looked at, each at one smaller risk, found exactly:
+    where the error is ``1 - target`` whatever the score, the chance that any of the n limits passes
+    is 5 %. In simulations with a target of 0.95 that kept 0.42 and 0.54 of the items for n = 500 and
+    1000, the division 0.25 and 0.50. The promise is over the draw of the calibration items: for 95 %
+    of draws, accepted items are right at least ``target``.
 
     Where no threshold qualifies, the one with the best limit is returned with a ``message``.
 
     Parameters
     ----------
-    score, correct : ``[n]``. target : accuracy, above 0 and below 1. confidence : the same.
+    score, correct : ``[n]``. target : accuracy, above 0 and below 1.
     """
-    for name, value in (("target accuracy", target), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise SecondhandError(
-                f"{name} {value!r}: expected a number between 0 and 1, not 0 or 1"
-            )
+    if not 0 < target < 1:
+        raise SecondhandError(
+            f"target accuracy {target!r}: expected a number between 0 and 1, not 0 or 1"
+        )
     s, right = _pair(score, correct)
     n = len(s)
-    share = _joint_risk(n, target, 1 - confidence)
+    share = _joint_risk(n, target, RISK)
     needed = int(np.ceil(np.log(share) / np.log(target)))
+    unsupported = (
+        f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "
+        f"{needed} accepted items, all right, would be needed; {{:.3g}} is the most they show"
+    )
     if n == 0:
-        return Threshold(1.0, 0.0, float("nan"), 0.0, _unsupported(target, n, needed, 0.0), target)
+        return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
     values, taken, errors = _accepted(s, right)
     low = np.zeros(len(values))
     some = errors < taken
@@ -114,7 +109,7 @@ def threshold_for_accuracy(
         float(taken[best] / n),
         float(1 - errors[best] / taken[best]),
         float(low[best]),
-        "" if len(holds) else _unsupported(target, n, needed, float(low[best])),
+        "" if len(holds) else unsupported.format(low[best]),
         target,
     )
 
@@ -148,13 +143,6 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if chance(np.exp(middle)) <= risk else (low, middle)
     return float(np.exp(low))
-
-
-def _unsupported(target: float, n: int, needed: int, low: float) -> str:
-    return (
-        f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "
-        f"{needed} accepted items, all right, would be needed; {low:.3g} is the most they show"
-    )
 
 
 def threshold_for_coverage(
@@ -227,15 +215,17 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
     """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
-    return _wins(*_both(known, unknown))
+    a, b = _scores(known), _scores(unknown)
+    if not (len(a) and len(b)):
+        return float("nan")
+    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
+    return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
-def auroc_interval(
-    known: ArrayLike, unknown: ArrayLike, *, level: float = 0.95
-) -> tuple[float, float]:
-    """Limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
-    a, b = _both(known, unknown)
-    value = _wins(a, b)
+def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
+    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
+    a, b = _scores(known), _scores(unknown)
+    value = auroc(a, b)
     if min(len(a), len(b)) < 2:
         return 0.0, 1.0
     pooled = scipy.stats.rankdata(np.r_[a, b])
@@ -243,21 +233,19 @@ def auroc_interval(
     below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
     error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
     if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
-        limit = float(((1 - level) / 2) ** (1 / min(len(a), len(b))))
+        limit = float(0.025 ** (1 / min(len(a), len(b))))
         return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
-    half = scipy.special.ndtri((1 + level) / 2) * error / (value * (1 - value))
+    half = scipy.special.ndtri(0.975) * error / (value * (1 - value))
     low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half, half]))
     return float(low), float(high)
 
 
-def fpr95(known: ArrayLike, unknown: ArrayLike) -> float:
-    """Fraction of unknown items accepted where 95 % of the known ones are; lower is better."""
-    return accepted_at_coverage(known, unknown, 0.95)
-
-
 def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
-    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is."""
-    a, b = _both(known, unknown)
+    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is.
+
+    Lower is better; at a coverage of 0.95 it is known as FPR95.
+    """
+    a, b = _scores(known), _scores(unknown)
     if not (len(a) and len(b)):
         return float("nan")
     return float((b >= threshold_for_coverage(a, coverage).value).mean())
@@ -266,18 +254,10 @@ def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) 
 def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
     """Open-set classification rate, 0 to 1 (1811.04110): area under the rate of known items that
     are accepted *and* right, against the rate of unknown items accepted. Never above `auroc`."""
-    a, right = _pair(known, correct)
-    a, b = _both(a, unknown)
-    if not (len(a) and len(b)):
-        return float("nan")
-    return _wins(a[right], b) * float(right.mean()) if right.any() else 0.0
-
-
-def _wins(a: Floats, b: Floats) -> float:
-    if not (len(a) and len(b)):
-        return float("nan")
-    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
-    return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
+    (a, right), b = _pair(known, correct), _scores(unknown)
+    if len(a) and len(b) and not right.any():
+        return 0.0
+    return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
 
 
 def _accepted(s: Floats, right: np.ndarray) -> tuple[Floats, Floats, Floats]:
@@ -293,10 +273,6 @@ def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:
     if s.shape != right.shape:
         raise SecondhandError(f"{s.shape} scores but {right.shape} outcomes: expected one for each")
     return s, right
-
-
-def _both(known: ArrayLike, unknown: ArrayLike) -> tuple[Floats, Floats]:
-    return _scores(known), _scores(unknown)
 
 
 def _scores(values: ArrayLike) -> Floats:

@@ -1,4 +1,5 @@
-"""Answers for labelled items -> figures: accuracy, calibration, risk and coverage, rankings, suspects."""
+"""Answers for labelled items -> figures: accuracy, calibration (ECE, reliability), risk and coverage,
+open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
 from learners.evaluation.calibration_metrics import clopper_pearson, reliability
 from learners.evaluation.figures import Judged, figures, judge, measure

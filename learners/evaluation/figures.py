@@ -7,7 +7,6 @@ only *test* has had no part in the model.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from learners.confidence import (
 )
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
-    clopper_pearson,
+    fraction,
     reliability,
 )
 from learners.evaluation.held_out import Evaluation
@@ -36,6 +35,7 @@ from learners.model import Bundle
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")
+WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
 BINS = 30  # of a histogram of scores
 
@@ -110,24 +110,21 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     (Clopper and Pearson) at 95 %.
     """
     metrics: dict[str, Any] = {}
-
-    def add(name: str, hits: pd.Series) -> None:
-        found = rate(int(hits.sum()), len(hits))
-        metrics[name] = found["value"]
-        metrics[f"{name}_interval"] = [found["low"], found["high"]]
-
     for split, rows in predictions.groupby("split"):
-        accepted = rows["label"].ne(UNKNOWN)
+        found = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
         if split == UNKNOWN:
-            add("unknown_accepted", accepted)
-        else:
-            right = rows["best"].eq(rows["truth"])
-            add(f"{split}_accuracy", right)
-            add(f"{split}_coverage", accepted)
-            if accepted.any():
-                add(f"{split}_accuracy_of_accepted", right[accepted])
+            found = {"unknown_accepted": rows["label"].ne(UNKNOWN)}
+        for name, hits in found.items():
+            if len(hits):
+                metrics[name], *metrics[f"{name}_interval"] = fraction(int(hits.sum()), len(hits))
         metrics[f"{split}_items"] = len(rows)
     return metrics
+
+
+def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """Whether each answer is right, whether it is accepted, and which of those are right."""
+    right, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
+    return {"accuracy": right, "coverage": accepted, "accuracy_of_accepted": right[accepted]}
 
 
 def figures(
@@ -184,29 +181,25 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     )
 
 
-def rate(hits: int, n: int) -> dict[str, float]:
-    """``hits`` out of ``n`` with exact 95 % limits; nan of nothing."""
-    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    return {"value": hits / n if n else math.nan, "low": float(low), "high": float(high)}
+def _rate(hits: pd.Series) -> dict[str, float]:
+    """Of how many it holds, with exact 95 % limits; nan of nothing."""
+    return dict(zip(("value", "low", "high"), fraction(int(hits.sum()), len(hits)), strict=True))
 
 
 def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
-    right = rows["best"].eq(rows["truth"])
-    accepted = rows["label"].ne(UNKNOWN)
     here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
     labelled = here.where(here.labels >= 0)
-    both: dict[str, Any] = {"before": None, "after": None}
-    if len(labelled.rows):
-        for when in both:
-            both[when] = calibration_figures(getattr(labelled, when), labelled.labels)
     return {
         "items": len(rows),
         "judged": len(here.rows),
-        "accuracy": rate(int(right.sum()), len(rows)),
-        "coverage": rate(int(accepted.sum()), len(rows)),
-        "accuracy_of_accepted": rate(int(right[accepted].sum()), int(accepted.sum())),
-        "calibration": both,
+        **{name: _rate(hits) for name, hits in _outcomes(rows).items()},
+        "calibration": {
+            when: calibration_figures(getattr(labelled, when), labelled.labels)
+            if len(labelled.rows)
+            else None
+            for when in WHEN
+        },
         "aurc": aurc(here.gate, here.best == here.labels),
     }
 
@@ -215,7 +208,7 @@ def _reliability(judged: Judged) -> dict[str, Any] | None:
     here = judged.where(judged.labels >= 0)
     if not len(here.rows):
         return None
-    return {when: reliability(getattr(here, when), here.labels) for when in ("before", "after")}
+    return {when: reliability(getattr(here, when), here.labels) for when in WHEN}
 
 
 def _risk_coverage(
@@ -235,7 +228,7 @@ def _risk_coverage(
         "aurc": aurc(judged.gate, right),
         "point": {
             "coverage": float(accepted.mean()),
-            "risk": float((~right[accepted]).mean()) if accepted.any() else math.nan,
+            "risk": float((~right[accepted]).mean()) if accepted.any() else None,
         },
     }
 
@@ -259,7 +252,7 @@ def _strangers(
     return {
         "items": len(rows),
         "judged": len(strangers.rows),
-        "accepted": rate(int(rows["label"].ne(UNKNOWN).sum()), len(rows)),
+        "accepted": _rate(rows["label"].ne(UNKNOWN)),
         "score": strangers.score,
         "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
         "histogram": {

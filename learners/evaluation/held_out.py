@@ -54,7 +54,7 @@ def calibrate(
     predictor = Predictor(bundle)
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
-    fitted = Confidence.fit(held, reference, settings, seed=train.seed, paths=paths)
+    fitted = Confidence.fit(held, reference, settings, paths=paths)
     bundle.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:

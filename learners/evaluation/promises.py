@@ -5,7 +5,6 @@ All intervals are 95 % and exact (Clopper and Pearson 1934) where they are of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +13,14 @@ import pandas as pd
 from learners.confidence import (
     Confidence,
     Decisions,
-    Floats,
-    Ints,
     Items,
-    Temperature,
     fit_temperature,
     known_labels,
     softmax,
 )
-from learners.evaluation.calibration_metrics import calibration_figures, clopper_pearson
+from learners.evaluation.calibration_metrics import calibration_figures, fraction
+
+COLUMNS = ("what", "promised", "here", "low", "high", "items")
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,10 @@ class Recheck:
     table: pd.DataFrame
 
 
+#: Lines to read, and rows of the table.
+Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
+
+
 def recheck(confidence: Confidence, items: Items) -> Recheck:
     """Judge known items by a model's confidence and compare with what it claims.
 
@@ -41,124 +43,93 @@ def recheck(confidence: Confidence, items: Items) -> Recheck:
     ----------
     items : of known classes, that could be judged; raw logits (not divided by the temperature).
     """
-    labels = known_labels(items)
-    rows: list[tuple[str, float, float, float, float, int]] = []
-    lines: list[str] = []
-    if not len(labels):
-        return Recheck(["no item of a known class was judged: nothing to check"], _table(rows))
+    if not len(known_labels(items)):
+        nothing = ["no item of a known class was judged: nothing to check"]
+        return Recheck(nothing, pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
-    right = decided.best == labels
-    accepted = decided.label >= 0
-    _threshold(confidence, decided, right, accepted, rows, lines)
-    _temperature(confidence.temperature, items.logits, labels, rows, lines)
-    _distance(confidence, decided, rows, lines)
+    found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.sets is not None:
-        inside = confidence.sets.predict(decided.probabilities)
-        held = inside[np.arange(len(labels)), labels]
-        value, low, high = fraction(int(held.sum()), len(held))
-        rows.append(("label in the set", confidence.sets.coverage, value, low, high, len(held)))
-        lines.append(
-            f"sets promised to hold the right class {_percent(confidence.sets.coverage)} of the "
-            f"time, here {_with_limits(value, low, high)}; {inside.sum(axis=1).mean():.2f} classes "
-            "in one on average"
-        )
-    return Recheck(lines, _table(rows))
-
-
-def fraction(hits: int, n: int) -> tuple[float, float, float]:
-    """``hits / n`` and its exact 95 % limits; nan, 0, 1 for n = 0."""
-    if n == 0:
-        return float("nan"), 0.0, 1.0
-    low, high = clopper_pearson(hits, n)
-    return hits / n, float(low), float(high)
-
-
-def _threshold(
-    confidence: Confidence,
-    decided: Decisions,
-    right: np.ndarray,
-    accepted: np.ndarray,
-    rows: list[tuple[str, float, float, float, float, int]],
-    lines: list[str],
-) -> None:
-    cut, n = confidence.threshold, int(accepted.sum())
-    value, low, high = fraction(int(right[accepted].sum()), n)
-    claimed = float(decided.probability[accepted].mean()) if n else float("nan")
-    has_promise = bool(np.isfinite(cut.target)) and not cut.message
-    promised = cut.target if has_promise else claimed
-    if not n:
-        lines.append("nothing is accepted at this threshold")
-    elif not has_promise:
-        lines.append(
-            f"accepted answers claim to be right {_percent(claimed)} of the time, here they are "
-            f"{_with_limits(value, low, high)} of {n}{_verdict(claimed, low, high)}"
-        )
-    else:
-        lines.append(
-            f"the threshold promised {_percent(promised)}, here it gives "
-            f"{_with_limits(value, low, high)} of {n}{_verdict(promised, low, high)}"
-        )
-    rows.append(("accuracy of accepted", promised, value, low, high, n))
-    value, low, high = fraction(n, len(accepted))
-    rows.append(("accepted", cut.coverage, value, low, high, len(accepted)))
-    before = (
-        f", {_percent(cut.coverage)} on calibration items" if cut.coverage == cut.coverage else ""
+        found.append(_sets(confidence, items, decided))
+    rows = [row for _, rows in found for row in rows]
+    return Recheck(
+        [line for lines, _ in found for line in lines], pd.DataFrame(rows, columns=COLUMNS)
     )
-    lines.append(f"accepted here: {_with_limits(value, low, high)}{before}")
 
 
-def _temperature(
-    fitted: Temperature,
-    logits: Floats,
-    labels: Ints,
-    rows: list[tuple[str, float, float, float, float, int]],
-    lines: list[str],
-) -> None:
-    n = len(labels)
-    best = fit_temperature(logits, labels)
-    rows.append(("temperature", fitted.value, best.value, best.low, best.high, n))
-    if fitted.n == 0:
-        lines.append("the model was never calibrated")
+def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+    cut, accepted = confidence.threshold, decided.label >= 0
+    n, right = int(accepted.sum()), (decided.best == items.labels)[accepted]
+    limits = fraction(int(right.sum()), n)
+    has_promise = bool(np.isfinite(cut.target)) and not cut.message
+    claimed = float(decided.probability[accepted].mean()) if n else float("nan")
+    promised = cut.target if has_promise else claimed
+    here = f"{_with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
+    first = f"the threshold promised {_percent(promised)}, here it gives {here}"
+    if not n:
+        first = "nothing is accepted at this threshold"
+    elif not has_promise:
+        claim = f"accepted answers claim to be right {_percent(claimed)} of the time"
+        first = f"{claim}, here they are {here}"
+    share = fraction(n, len(accepted))
+    before = f", {_percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
+    return [first, f"accepted here: {_with_limits(*share)}{before}"], [
+        ("accuracy of accepted", promised, *limits, n),
+        ("accepted", cut.coverage, *share, len(accepted)),
+    ]
+
+
+def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+    labels, fitted = known_labels(items), confidence.temperature
+    n, best = len(labels), fit_temperature(items.logits, labels)
     side = ""
     if best.low > fitted.value:
         side = ": overconfident here"
     elif best.high < fitted.value:
         side = ": not confident enough here"
+    lines = ["the model was never calibrated"] if fitted.n == 0 else []
     lines.append(
         f"temperature {fitted.value:.2f}; best here would be {best.value:.2f} "
         f"[{best.low:.2f}, {best.high:.2f}]{side}" + (f" ({best.message})" if best.message else "")
     )
-    before, after = (calibration_figures(softmax(logits, t), labels) for t in (1.0, fitted.value))
-    for what, old, new in (
-        ("ECE", before.ece, after.ece),
-        ("NLL", before.nll, after.nll),
-        ("Brier", before.brier, after.brier),
-    ):
-        rows.append((f"{what}, temperature 1", float("nan"), old.value, old.low, old.high, n))
-        rows.append((f"{what}, calibrated", float("nan"), new.value, new.low, new.high, n))
+    rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
+    before, after = (
+        calibration_figures(softmax(items.logits, t), labels) for t in (1.0, fitted.value)
+    )
+    for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
+        for when, figures in (("temperature 1", before), ("calibrated", after)):
+            found = getattr(figures, name)
+            figure = (found.value, found.low, found.high)
+            rows.append((f"{what}, {when}", float("nan"), *figure, n))
     lines.append(
         f"ECE {after.ece.value:.3f} [{after.ece.low:.3f}, {after.ece.high:.3f}] on {n} items "
         f"({before.ece.value:.3f} at temperature 1; {after.ece_by_chance:.3f} by chance alone)"
     )
+    return lines, rows
 
 
-def _distance(
-    confidence: Confidence,
-    decided: Decisions,
-    rows: list[tuple[str, float, float, float, float, int]],
-    lines: list[str],
-) -> None:
-    n = len(decided.distance_p)
+def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+    n, alpha = len(decided.distance_p), confidence.alpha
     if np.isnan(decided.distance_p).all():
-        lines.append("the distance is off: no file is refused for being unlike the training data")
-        return
-    refused = int((decided.distance_p < confidence.alpha).sum())
-    value, low, high = fraction(refused, n)
-    rows.append(("refused as unlike training data", confidence.alpha, value, low, high, n))
-    lines.append(
-        f"unlike training data: {_percent(confidence.alpha)} of known files are expected to be "
-        f"refused, here {_with_limits(value, low, high)}{_verdict(-confidence.alpha, -high, -low)}"
+        return ["the distance is off: no file is refused for being unlike the training data"], []
+    value, low, high = fraction(int((decided.distance_p < alpha).sum()), n)
+    line = (
+        f"unlike training data: {_percent(alpha)} of known files are expected to be "
+        f"refused, here {_with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
     )
+    return [line], [("refused as unlike training data", alpha, value, low, high, n)]
+
+
+def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+    assert confidence.sets is not None
+    labels, promised = known_labels(items), confidence.sets.coverage
+    inside = confidence.sets.predict(decided.probabilities)
+    limits = fraction(int(inside[np.arange(len(labels)), labels].sum()), len(labels))
+    line = (
+        f"sets promised to hold the right class {_percent(promised)} of the "
+        f"time, here {_with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
+        "in one on average"
+    )
+    return [line], [("label in the set", promised, *limits, len(labels))]
 
 
 def _verdict(promised: float, low: float, high: float) -> str:
@@ -173,8 +144,3 @@ def _percent(value: float) -> str:
 
 def _with_limits(value: float, low: float, high: float) -> str:
     return f"{100 * value:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
-
-
-def _table(rows: Sequence[tuple[str, float, float, float, float, int]]) -> pd.DataFrame:
-    columns = ["what", "promised", "here", "low", "high", "items"]
-    return pd.DataFrame(rows, columns=columns)

@@ -17,10 +17,10 @@ from learners.confidence import (
     Confidence,
     Items,
     ScoreFigures,
+    fit_scores,
     known_labels,
     leave_one_class_out,
     rank_scores,
-    score_figures,
 )
 from learners.evaluation.held_out import Evaluation
 
@@ -65,10 +65,10 @@ def score_tables(
     fitting = train is not None and len(calibration) > 0
     tables: dict[str, pd.DataFrame] = {}
     if len(strangers):
+        fitted = confidence.scores()
         if train is not None and fitting:
-            found = rank_scores(train, calibration, known, strangers)
-        else:
-            found = _held_scores(confidence, known, strangers)
+            fitted = fit_scores(train, calibration)
+        found = rank_scores(fitted, known, strangers)
         title = f"Scores: {len(strangers)} strangers beside {len(known)} known items ({held})"
         tables[title] = ranked_table(found, confidence.score)
     if train is not None and fitting and len(classes) >= 3:
@@ -79,16 +79,6 @@ def score_tables(
         )
         tables |= left_out_tables(left, classes, confidence.score) if left else {}
     return tables
-
-
-def _held_scores(confidence: Confidence, known: Items, strangers: Items) -> list[ScoreFigures]:
-    """Of the scores that the model holds, from best to worst."""
-    right = known.logits.argmax(axis=1) == known_labels(known)
-    found = []
-    for name, score in confidence.scores().items():
-        a, b = (score.score(items.features, items.logits) for items in (known, strangers))
-        found.append(score_figures(name, a, right, b))
-    return sorted(found, key=lambda figures: -figures.auroc)
 
 
 def judged_items(

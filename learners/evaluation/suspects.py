@@ -7,7 +7,7 @@ too. Nothing here is proof; a person decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -96,11 +96,8 @@ def near_duplicates(
 
     The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
     pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
-    too alike is learnt from the same pictures in other pairs: half-way from what pairs of different
-    labels reach to 1, and far outside of what is usual for a label (photos of one fruit hardly
-    correlate; eights, or recordings of one word, do so by 0.88), and no less than
-    `datasets.drawings.duplicates.ALIKE`. On
-    ``pictures/known`` this lists bursts, from 0.76 to 0.91, and nothing else.
+    too alike is learnt from the same pictures in other pairs (`alike_enough`). On ``pictures/known``
+    this lists bursts, from 0.76 to 0.91, and nothing else.
 
     Parameters
     ----------
@@ -120,7 +117,7 @@ def near_duplicates(
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
     held = evaluation.predictions.iloc[judged.rows[chosen]]
     nearest = trained.iloc[index[chosen]]
-    sources = [source_of(row) for row in (*_records(held), *_records(nearest))]
+    sources = [source_of(row) for rows in (held, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
     thumbnails = thumbnails_of(sources, draw)
     alike = correlation(thumbnails[:n], thumbnails[n:])
@@ -162,7 +159,3 @@ def _nearest(
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
     similar = normalise(evaluation.features[judged.rows]) @ reference.T
     return similar.max(axis=1), similar.argmax(axis=1)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

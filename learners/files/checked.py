@@ -4,77 +4,67 @@ key."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, field, fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
+
+T = TypeVar("T")
 
 
-class Checked:
-    """A mapping whose values are asked for by type and range.
+def ranged(low: float, high: float, *, none: bool = False, **default: Any) -> Any:
+    """A dataclass's number, as `read_as` holds it to its range; null is nan where ``none`` allows it."""
+    return field(metadata={"range": (low, high), "none": none}, **default)
 
-    Parameters
-    ----------
-    values : what was read. name : where, for the errors ("confidence", "confidence.threshold").
-    keys : exactly these are expected.
+
+def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, float]) -> T:
+    """A dataclass of numbers (`ranged`), texts and flags out of JSON called ``name``.
+
+    ``ranges`` are those of fields whose range depends on something else. A field of type `object` is
+    taken as it is. Raises SecondhandError that names the key which is missing, foreign, of another
+    type or out of its range.
     """
+    if not isinstance(values, Mapping):
+        raise SecondhandError(f"{name}: expected settings by name, not {shown(values)}")
+    known = {item.name: item.metadata for item in fields(cls)}  # type: ignore[arg-type]
+    if missing := [key for key in known if key not in values]:
+        raise SecondhandError(f"{name}.{missing[0]}: missing; export the model again")
+    if foreign := [key for key in values if key not in known]:
+        raise SecondhandError(
+            f"{name}.{shown(foreign[0])}: not a known key; expected {', '.join(known)}"
+        )
+    found, hints = dict(values), get_type_hints(cls)
+    for key, metadata in known.items():
+        value = values[key]
+        if value is None and metadata.get("none"):
+            found[key] = math.nan
+            continue
+        expected = _expected(value, hints[key], *(ranges.get(key) or metadata.get("range", (0, 0))))
+        if expected:
+            raise SecondhandError(f"{name}.{key} is {shown(value)}: expected {expected}")
+        if hints[key] is float:
+            found[key] = float(value)
+    return cls(**found)
 
-    def __init__(self, values: object, name: str, keys: Collection[str]) -> None:
-        if not isinstance(values, Mapping):
-            raise SecondhandError(f"{name}: expected settings by name, not {_short(values)}")
-        self.values, self.name = values, name
-        missing = [key for key in keys if key not in values]
-        if missing:
-            raise SecondhandError(f"{name}.{missing[0]}: missing; export the model again")
-        foreign = [key for key in values if key not in keys]
-        if foreign:
-            raise SecondhandError(
-                f"{name}.{_short(foreign[0])}: not a known key; expected {', '.join(keys)}"
-            )
 
-    def number(self, key: str, low: float, high: float, *, none: bool = False) -> float:
-        """A finite number from ``low`` to ``high``; nan for null where ``none`` allows it."""
-        value = self.values[key]
-        if none and value is None:
-            return math.nan
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not low <= value <= high
-        ):
-            raise self._wrong(key, f"a number from {low:g} to {high:g}")
-        return float(value)
-
-    def whole(self, key: str, low: int, high: int) -> int:
-        value = self.values[key]
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._wrong(key, f"a whole number from {low} to {high}")
-        return value
-
-    def text(self, key: str, *, choices: Collection[str] = ()) -> str:
-        value = self.values[key]
-        if not isinstance(value, str) or (choices and value not in choices):
-            raise self._wrong(key, f"one of {', '.join(choices)}" if choices else "text")
-        return value
-
-    def texts(self, key: str) -> list[str]:
-        value = self.values[key]
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._wrong(key, "a list of texts")
-        return list(value)
-
-    def flag(self, key: str) -> bool:
-        value = self.values[key]
-        if not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
-        return value
-
-    def _wrong(self, key: str, expected: str) -> SecondhandError:
-        found = _short(self.values[key])
-        return SecondhandError(f"{self.name}.{key} is {found}: expected {expected}")
+def _expected(value: Any, hint: Any, low: float, high: float) -> str:
+    """What a value ought to be; nothing where it is that."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if hint is float:
+        return "" if number else f"a number from {low:g} to {high:g}"
+    if hint is int:
+        whole = number and isinstance(value, int)
+        return "" if whole else f"a whole number from {low} to {high}"
+    if get_origin(hint) is Literal:
+        return "" if value in get_args(hint) else f"one of {', '.join(get_args(hint))}"
+    if hint == list[str]:
+        texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return "" if texts else "a list of texts"
+    words = {str: "text", bool: "true or false", object: "anything"}
+    return "" if isinstance(value, hint) else words[hint]
 
 
 def jsonable(value: Any) -> Any:
@@ -88,8 +78,3 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."

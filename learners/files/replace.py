@@ -18,7 +18,10 @@ def disk_error(file: Path, error: Exception) -> OSError:
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
-    """Raise SecondhandError where ``folder`` is there and may not be replaced."""
+    """Raise SecondhandError where ``folder`` is there and may not be replaced.
+
+    It may with ``overwrite``, if it holds the file ``mark`` and so is one of its kind.
+    """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
@@ -34,7 +33,6 @@ from datasets.recipes import recipe_from_dict
 from datasets.tables import MAX_LABEL
 from learners.confidence import Confidence
 from learners.files import disk_error
-from learners.model.card import model_card
 from learners.model.tensors import (
     check_file,
     check_head,
@@ -101,13 +99,13 @@ class Bundle:
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder beside ``folder``, then put it in its place: whole or not at all."""
-    folder = Path(folder)
+    folder, confidence = Path(folder), bundle.confidence
+    arrays = {} if confidence is None else confidence.arrays()
+    reference = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
     try:
         with folder_beside(folder, replace=True) as beside:
             save_file(storable(bundle.network.state_dict()), beside / WEIGHTS)
-            arrays = {} if bundle.confidence is None else bundle.confidence.arrays()
-            tensors = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
-            save_file(tensors, beside / REFERENCE)
+            save_file(reference, beside / REFERENCE)
             config = {
                 "format": FORMAT,
                 "network": dataclasses.asdict(bundle.spec),
@@ -116,24 +114,58 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "recipe": bundle.recipe,
                 "overlap": bundle.overlap,
                 "views": [dataclasses.asdict(view) for view in bundle.views],
-                "confidence": {} if bundle.confidence is None else bundle.confidence.to_dict(),
+                "confidence": {} if confidence is None else confidence.to_dict(),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
                 "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
             }
             text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
             (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
-            card = model_card(
-                bundle.spec.backbone,
-                bundle.classes,
-                bundle.preprocessing.size,
-                bundle.metrics,
-                bundle.provenance,
-            )
-            (beside / CARD).write_text(card, encoding="utf-8")
+            (beside / CARD).write_text(_card(bundle), encoding="utf-8")
     except SafetensorError as error:
         raise disk_error(folder, error) from None
     return folder
+
+
+def _card(bundle: Bundle) -> str:
+    """README.md with the metadata block of the Hugging Face hub."""
+    classes, provenance = bundle.classes, bundle.provenance
+    labels = [f"`{_one_line(name)}`" for name in classes[:50]]
+    more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
+    numbers = "\n".join(
+        f"| {key.replace('_', ' ')} | {value:.4f} |"
+        for key, value in bundle.metrics.items()
+        if isinstance(value, float)
+    )
+    note = _one_line(str(provenance.get("note") or ""))
+    return f"""---
+library_name: secondhand
+pipeline_tag: image-classification
+tags: [secondhand, transfer-learning, safetensors]
+---
+
+# {bundle.spec.backbone}, fine-tuned
+
+Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
+
+Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
+Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+
+| figure | value |
+|---|---|
+{numbers}
+
+```
+python -m learners.predict FOLDER FILE...
+```
+
+The folder holds tensors (safetensors) and JSON; opening it runs no code.
+"""
+
+
+def _one_line(text: str) -> str:
+    """User's text inside a card: no markup, no new line."""
+    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:200]
 
 
 def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
@@ -145,16 +177,33 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         backbone, or tensors that are not those of the network. One error, naming the file.
     """
     folder = Path(folder)
-    config = _read_config(folder)
-    hashes = _mapping(config, "hashes", folder)
+    if not folder.is_dir() or not (folder / CONFIG).exists():
+        raise SecondhandError(
+            f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
+        )
+    try:
+        return _load(folder)
+    except BadFile:
+        raise
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+
+
+def _load(folder: Path) -> Bundle:
+    """The model; what is wrong with its config.json is a SecondhandError, with other files a BadFile."""
+    config = _read_config(folder / CONFIG)
+    objects = ("hashes", "network", "preprocessing", "confidence", "provenance", "metrics")
+    for key in objects:
+        if not isinstance(config[key], dict):
+            raise SecondhandError(f"{key} is not an object")
     for name in (WEIGHTS, REFERENCE):
         check_file(folder / name)
-        if hashes.get(name) != sha256(folder / name):
+        if config["hashes"].get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
                 "its content is not what config.json says: damaged or changed; copy the folder anew",
             )
-    classes = config["classes"]
+    classes, recipe, overlap = config["classes"], config["recipe"], config["overlap"]
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
@@ -164,39 +213,32 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         )
         and len(set(classes)) == len(classes)
     ):
-        raise BadFile(folder / CONFIG, "classes are not two or more different names that print")
-    spec = _typed(NetworkSpec, config, "network", folder)
+        raise SecondhandError("classes are not two or more different names that print")
+    spec = _typed(NetworkSpec, config["network"], "network")
     if spec.n_classes != len(classes):
-        raise BadFile(folder / CONFIG, f"{len(classes)} classes but {spec.n_classes} outputs")
-    preprocessing = _typed(Preprocessing, config, "preprocessing", folder)
+        raise SecondhandError(f"{len(classes)} classes but {spec.n_classes} outputs")
+    preprocessing = _typed(Preprocessing, config["preprocessing"], "preprocessing")
     if preprocessing.size != spec.size:
-        raise BadFile(
-            folder / CONFIG,
-            f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}",
+        raise SecondhandError(
+            f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}"
         )
-    recipe = config["recipe"]
-    overlap = config["overlap"]
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
-        raise BadFile(folder / CONFIG, f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
-    try:
-        if recipe is not None:
-            recipe_from_dict(recipe)
-        views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
-    except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
-    settings = _mapping(config, "confidence", folder)
-    check_head(folder / WEIGHTS, spec)
+        raise SecondhandError(f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
+    if recipe is not None:
+        recipe_from_dict(recipe)
+    views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
     tensors = read_tensors(folder / WEIGHTS)
+    check_head(tensors, spec, folder / WEIGHTS)
     arrays = {name: value.numpy() for name, value in read_tensors(folder / REFERENCE).items()}
-    try:
-        confidence = _confidence(settings, arrays, len(classes))
-    except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
-    try:
-        with no_larger_than(tensors):
-            network, built, _ = build(spec, pretrained=False)
-    except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
+    confidence = None
+    if config["confidence"]:
+        confidence = Confidence.from_dict(config["confidence"], arrays)
+        if confidence.classes != len(classes):
+            raise SecondhandError(
+                f"confidence is for {confidence.classes} classes, the model has {len(classes)}"
+            )
+    with no_larger_than(tensors):
+        network, built, _ = build(spec, pretrained=False)
     fill(network, tensors, folder / WEIGHTS)
     return Bundle(
         network=network.eval(),
@@ -207,72 +249,43 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
         overlap=overlap,
         views=views,
         confidence=confidence,
-        provenance=_mapping(config, "provenance", folder),
-        metrics=_mapping(config, "metrics", folder),
+        provenance=config["provenance"],
+        metrics=config["metrics"],
     )
 
 
-def _confidence(
-    settings: dict[str, Any], arrays: dict[str, NDArray[Any]], n_classes: int
-) -> Confidence | None:
-    if not settings:
-        return None
-    confidence = Confidence.from_dict(settings, arrays)
-    if confidence.classes != n_classes:
-        raise SecondhandError(
-            f"confidence is for {confidence.classes} classes, the model has {n_classes}"
-        )
-    return confidence
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir() or not (folder / CONFIG).exists():
-        raise SecondhandError(
-            f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
-        )
-    check_file(folder / CONFIG)
-    if (folder / CONFIG).stat().st_size > _MAX_JSON:
-        raise BadFile(folder / CONFIG, f"larger than {_MAX_JSON >> 20} MiB")
+def _read_config(file: Path) -> dict[str, Any]:
+    check_file(file)
+    if file.stat().st_size > _MAX_JSON:
+        raise SecondhandError(f"larger than {_MAX_JSON >> 20} MiB")
     try:
-        text = (folder / CONFIG).read_text(encoding="utf-8")
-        config = json.loads(text, object_pairs_hook=once_each)
+        config = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=once_each)
     except (ValueError, RecursionError, OSError) as error:
-        raise BadFile(folder / CONFIG, f"not JSON ({str(error)[:80]})") from None
+        raise SecondhandError(f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None
     if type(version) is not int or version < 1:
-        raise BadFile(folder / CONFIG, "has no format version: not a model folder of this program")
+        raise SecondhandError("has no format version: not a model folder of this program")
     if version > FORMAT:
-        raise BadFile(
-            folder / CONFIG,
-            f"format {version} is newer than this program reads ({FORMAT}): update secondhand",
+        raise SecondhandError(
+            f"format {version} is newer than this program reads ({FORMAT}): update secondhand"
         )
     if version == 1:
         config.setdefault("views", [dataclasses.asdict(PLAIN)])
         config.setdefault("overlap", 0.25)
         if isinstance(config.get("network"), dict):
             config["network"].setdefault("members", 1)
-    wrong = sorted(_KEYS ^ set(config))
-    if wrong:
-        raise BadFile(
-            folder / CONFIG, f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed"
-        )
+    if wrong := sorted(_KEYS ^ set(config)):
+        raise SecondhandError(f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed")
     return dict(config)
 
 
-def _mapping(config: dict[str, Any], key: str, folder: Path) -> dict[str, Any]:
-    if not isinstance(config[key], dict):
-        raise BadFile(folder / CONFIG, f"{key} is not an object")
-    return dict(config[key])
-
-
-def _typed(cls: type, config: dict[str, Any], key: str, folder: Path) -> Any:
-    values = _mapping(config, key, folder)
+def _typed(cls: type, values: dict[str, Any], key: str) -> Any:
     wrong = sorted(set(values) ^ {item.name for item in dataclasses.fields(cls)})
     if wrong:
-        raise BadFile(folder / CONFIG, f"{key}: unknown or missing {', '.join(wrong)}")
+        raise SecondhandError(f"{key}: unknown or missing {', '.join(wrong)}")
     try:
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-    except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
+    except SecondhandError:
+        raise
     except (TypeError, ValueError) as error:
-        raise BadFile(folder / CONFIG, f"{key}: {error}") from None
+        raise SecondhandError(f"{key}: {error}") from None

@@ -8,7 +8,7 @@ model folder: the calibration, a prediction and the page all look in the same wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from datasets.errors import SecondhandError
-from learners.files import Checked
+from learners.files import ranged, read_as
 from learners.networks import averaged
 
 MAX_VIEWS = 32
@@ -38,10 +38,10 @@ class View:
     """
 
     mirror: bool = False
-    zoom: float = 1.0
-    x: float = 0.0
-    y: float = 0.0
-    shift: float = 0.0
+    zoom: float = ranged(1, 4, default=1.0)
+    x: float = ranged(-1, 1, default=0.0)
+    y: float = ranged(-1, 1, default=0.0)
+    shift: float = ranged(-0.5, 0.5, default=0.0)
 
 
 PLAIN = View()
@@ -134,14 +134,7 @@ def read_views(values: Any, kind: Any) -> tuple[View, ...]:
         raise SecondhandError(f"views: not a list of 1 to {MAX_VIEWS} views")
     views = []
     for number, value in enumerate(values):
-        read = Checked(value, f"views[{number}]", [item.name for item in fields(View)])
-        view = View(
-            mirror=read.flag("mirror"),
-            zoom=read.number("zoom", 1, 4),
-            x=read.number("x", -1, 1),
-            y=read.number("y", -1, 1),
-            shift=read.number("shift", -0.5, 0.5),
-        )
+        view = read_as(View, value, f"views[{number}]")
         mine = (
             View(shift=view.shift)
             if kind == "sound"

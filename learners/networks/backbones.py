@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 
 import torch
@@ -26,12 +26,13 @@ from datasets.pictures import Preprocessing
 from learners.networks.bodies import (
     EMBEDDED,
     EMBEDDED_ARCH,
+    check_scratch,
     check_timm,
+    digits_preprocessing,
     load_body,
     probe,
     torchvision_weights,
 )
-from learners.networks.by_hand import digits_preprocessing, scratch_arch
 from learners.settings import MAX_MEMBERS
 
 HEADS = ("concat", "linear", "cosine")
@@ -196,7 +197,7 @@ def build(
 def native_size(name: str) -> int:
     """Side of the input, in pixels, that a backbone's published weights were trained at."""
     if name.startswith("scratch/"):
-        if scratch_arch(name) == "digits_cnn":
+        if check_scratch(name) == "digits_cnn":
             return digits_preprocessing().size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
@@ -238,8 +239,8 @@ def batch_norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
 
-def parameter_groups(network: nn.Sequential, n_body: int = 3) -> list[list[nn.Parameter]]:
-    """Parameters from stem to head: ``n_body`` groups of the body, then the head.
+def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
+    """Parameters from stem to head: three groups of the body (fewer of few blocks), then the head.
 
     The body is cut between its blocks (in the order in which they were made, which is stem to top
     in timm and torchvision), so that freezing and graded learning rates mean the same for every
@@ -248,12 +249,9 @@ def parameter_groups(network: nn.Sequential, n_body: int = 3) -> list[list[nn.Pa
     # Neighbours alone make a block: a transformer's `encoder.ln` comes long after its `encoder.pos_…`.
     named = groupby(network[0].named_parameters(), key=lambda item: _unit(item[0]))
     blocks = [[parameter for _, parameter in block] for _, block in named]
-    n_body = min(n_body, len(blocks))
-    bounds = [round(i * len(blocks) / n_body) for i in range(n_body + 1)]
-    groups = [
-        [parameter for block in blocks[low:high] for parameter in block]
-        for low, high in pairwise(bounds)
-    ]
+    count = min(3, len(blocks))
+    bounds = [round(i * len(blocks) / count) for i in range(count + 1)]
+    groups = [list(chain(*blocks[low:high])) for low, high in pairwise(bounds)]
     return [*groups, list(network[1].parameters())]
 
 

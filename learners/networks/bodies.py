@@ -1,22 +1,23 @@
-"""Where bodies come from: timm, torchvision, and the weights that travel in a package.
-
-The plumbing behind :mod:`learners.networks.backbones`.
-"""
+"""Where bodies and their weights come from: timm, torchvision, :mod:`learners.scratch`, a package, a file."""
 
 from __future__ import annotations
 
 import difflib
+import logging
+import socket
 from collections import OrderedDict
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from learners.networks.weights import complete, no_waiting_for_a_hub_out_of_reach, weights_errors
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
@@ -91,8 +92,8 @@ def _timm_body(
         options["img_size"] = size
     native = int(config.input_size[-1]) if config is not None else size
     # Only a download has any business with the network: opening a model folder has none.
-    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with weights_errors(name, weights), hub, complete():
+    hub = _no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    with _weights_errors(name, weights), hub, _complete():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, native)
@@ -142,13 +143,7 @@ def torchvision_weights(name: str) -> tuple[str, Any]:
     import torchvision
 
     arch, _, tag = name.removeprefix("torchvision/").partition(":")
-    names = torchvision.models.list_models(torchvision.models)
-    if arch not in names:
-        near = difflib.get_close_matches(arch, names, n=4, cutoff=0.4)
-        raise SecondhandError(
-            f"--backbone {name!r}: torchvision has no {arch!r}; the nearest names: "
-            + ", ".join(f"torchvision/{n}" for n in near)
-        )
+    _check_known(name, "torchvision", torchvision.models.list_models(torchvision.models))
     known = torchvision.models.get_model_weights(arch)
     if tag and tag not in known.__members__:
         raise SecondhandError(
@@ -157,23 +152,56 @@ def torchvision_weights(name: str) -> tuple[str, Any]:
     return arch, known[tag] if tag else getattr(known, "DEFAULT", None)
 
 
+def _check_known(name: str, library: str, names: Sequence[str]) -> str:
+    """``LIBRARY/ARCH[:WEIGHTS]`` -> ARCH, which is one of ``names``."""
+    arch = name.removeprefix(f"{library}/").partition(":")[0]
+    if arch not in names:
+        near = difflib.get_close_matches(arch, names, n=4, cutoff=0.4) or names
+        raise SecondhandError(
+            f"--backbone {name!r}: {library} has no {arch!r}; the nearest names: "
+            + ", ".join(f"{library}/{n}" for n in near[:4])
+        )
+    return arch
+
+
 def _torchvision_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
     import torchvision
+    from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
 
     arch, published = torchvision_weights(name)
-    model = torchvision.models.get_model(arch, weights=None, **_torchvision_size(arch, size))
-    if pretrained and published is not None:
-        with weights_errors(name, None):
-            state = published.get_state_dict(progress=False, check_hash=True)
-            _load_torchvision(model, state, name)
-    elif weights is not None:
-        with weights_errors(name, weights):
-            from timm.models import load_state_dict
-
-            _load_torchvision(model, load_state_dict(str(weights), use_ema=False), weights)
+    sides = {"image_size": size} if arch.startswith("vit_") else {}
+    model = torchvision.models.get_model(arch, weights=None, **sides)
+    if weights is not None or (pretrained and published is not None):
+        with _weights_errors(name, weights):
+            state = _state(published, weights)
+            if isinstance(model, VisionTransformer):
+                state = interpolate_embeddings(model.image_size, model.patch_size, state)
+            own = list(model.state_dict())
+            last = own[-1].rpartition(".")[0]  # a classifier of another length
+            _fill(model, state, [name for name in own if name.rpartition(".")[0] != last])
     return _without_classifier(model), _torchvision_preprocessing(published)
+
+
+def _state(published: Any, weights: str | Path | None) -> dict[str, Tensor]:
+    """The tensors of a file, or those that were published."""
+    from timm.models import load_state_dict
+
+    if weights is not None:
+        return dict(load_state_dict(str(weights), use_ema=False))
+    return dict(published.get_state_dict(progress=False, check_hash=True))
+
+
+def _fill(model: nn.Module, state: dict[str, Tensor], wanted: Collection[str]) -> None:
+    """Set the tensors of these names. Raises RuntimeError where they are those of another network."""
+    own = model.state_dict()
+    # Files older than this counter lack it, and nothing here reads it.
+    state = {**{n: v for n, v in own.items() if n.endswith("num_batches_tracked")}, **state}
+    missing = [n for n in wanted if n not in state or state[n].shape != own[n].shape]
+    if missing:
+        raise RuntimeError(f"{len(missing)} tensors do not fit, the first is {missing[0]}")
+    model.load_state_dict({**own, **{n: state[n] for n in wanted}})
 
 
 def _torchvision_preprocessing(published: Any) -> Preprocessing:
@@ -187,30 +215,6 @@ def _torchvision_preprocessing(published: Any) -> Preprocessing:
         interpolation=theirs.interpolation.value,
         crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
     )
-
-
-def _torchvision_size(arch: str, size: int) -> dict[str, int]:
-    return {"image_size": size} if arch.startswith("vit_") else {}
-
-
-def _load_torchvision(model: nn.Module, state: dict[str, Tensor], source: object) -> None:
-    """All of the body's tensors; a classifier of another length is left out."""
-    from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
-
-    if isinstance(model, VisionTransformer):
-        state = interpolate_embeddings(model.image_size, model.patch_size, state)
-    own = model.state_dict()
-    # Files older than this counter lack it, and nothing here reads it.
-    state = {**{n: v for n, v in own.items() if n.endswith("num_batches_tracked")}, **state}
-    last = [name for name in own if name.rpartition(".")[0] == list(own)[-1].rpartition(".")[0]]
-    missing = [
-        n for n in own if n not in last and (n not in state or state[n].shape != own[n].shape)
-    ]
-    if missing:
-        raise RuntimeError(
-            f"{source}: {len(missing)} tensors do not fit, the first is {missing[0]}"
-        )
-    model.load_state_dict({**own, **{n: state[n] for n in own if n not in last}})
 
 
 def _without_classifier(model: nn.Module) -> nn.Module:
@@ -236,42 +240,132 @@ def _without_classifier(model: nn.Module) -> nn.Module:
 # --- scratch ------------------------------------------------------------------------------------
 
 
+def check_scratch(name: str) -> str:
+    """``scratch/ARCH[:WEIGHTS]`` -> ARCH. Raises SecondhandError where there is no such network."""
+    return _check_known(name, "scratch", ("alexnet", "digits_cnn", "resnet18", "vit_b_16"))
+
+
+def digits_preprocessing() -> Preprocessing:
+    """Mean and deviation of MNIST's pixels, for each of three equal channels."""
+    return Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
+
+
 def _scratch_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
-    """A network written out by hand, with torchvision's weights for it, or a library's file."""
+    """A network of :mod:`learners.scratch`, with torchvision's weights for it, or a library's file."""
     from timm import get_pretrained_cfg
-    from timm.models import load_state_dict
 
-    from learners.networks.by_hand import (
-        digits_preprocessing,
-        load_renamed,
-        make_body,
-        scratch_arch,
-    )
+    from learners.scratch import convnets, names, vit
 
-    arch = scratch_arch(name)
+    arch, published = check_scratch(name), None
     if arch == "digits_cnn":
         if pretrained:
             raise SecondhandError(
                 f"nobody has published weights of {name}; use --no-pretrained, or --weights FILE"
             )
-        published: Any = None
         preprocessing = digits_preprocessing()
     else:
         _, published = torchvision_weights(name.replace("scratch/", "torchvision/", 1))
         preprocessing = _torchvision_preprocessing(published)
-    body = make_body(arch, size)
+    body: nn.Module
+    if arch == "vit_b_16":
+        if size % 16:
+            raise SecondhandError(
+                f"--size {size} does not suit scratch/vit_b_16: its patches are 16 pixels a side, "
+                f"so take {max(16, round(size / 16) * 16)}"
+            )
+        body = vit.vit_b_16(size, n_classes=None)
+    else:
+        convnet = {"alexnet": convnets.AlexNet, "resnet18": convnets.ResNet18}
+        body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
     if pretrained or weights is not None:
-        with weights_errors(name, weights):
-            if weights is None:
-                state = published.get_state_dict(progress=False, check_hash=True)
-            else:
-                state = load_state_dict(str(weights), use_ema=False)
-            library = load_renamed(body, arch, state)
+        with _weights_errors(name, weights):
+            own = body.state_dict()
+            state, library = names.translate(arch, _state(published, weights), own)
+            if "positions" in state:
+                n = own["positions"].shape[1] - 1
+                state["positions"] = vit.resample_positions(state["positions"], n)
+            _fill(body, state, own)
         if library == "timm":
             # Its ViT was trained on pixels from -1 to 1, torchvision's was not.
             config = get_pretrained_cfg("vit_base_patch16_224")
             assert config is not None
             preprocessing = _timm_preprocessing(config.to_dict())
     return body, preprocessing
+
+
+# --- what can go wrong with weights, said clearly and soon ----------------------------------------
+
+
+@contextmanager
+def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
+    """Offline mode for as long as the hub takes no connection.
+
+    The hub's client tries ten times over most of a minute before it gives up; in its offline mode
+    it answers at once, from its cache where it can.
+    """
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    port = address.port or (80 if address.scheme == "http" else 443)
+    proxies = getproxies()
+    # Behind a proxy the name need not resolve here.
+    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
+    if direct and not constants.HF_HUB_OFFLINE:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except OSError:
+            constants.HF_HUB_OFFLINE = True
+            try:
+                yield
+            finally:
+                constants.HF_HUB_OFFLINE = False
+            return
+    yield
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """An error where weights leave tensors of the body as they were: random.
+
+    timm loads a file without its classifier, and then only notes which tensors it lacks.
+    """
+
+    def check(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if message.startswith("Missing keys"):
+            raise RuntimeError(message)
+        return record.levelno > logging.INFO
+
+    logger = logging.getLogger("timm.models._builder")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addFilter(check)
+    try:
+        yield
+    finally:
+        logger.removeFilter(check)
+        logger.setLevel(level)
+
+
+@contextmanager
+def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
+    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
+    try:
+        yield
+    except (SecondhandError, TypeError, AssertionError):
+        raise
+    except Exception as error:
+        detail = str(error).strip().splitlines()
+        first = detail[0][:110] if detail else type(error).__name__
+        if weights is not None:
+            raise SecondhandError(
+                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
+                "that they were saved from"
+            ) from None
+        raise SecondhandError(
+            f"the weights of {backbone} could not be downloaded ({type(error).__name__}: {first}); "
+            "without a network use --backbone embedded, or --weights FILE with a copy of them"
+        ) from None

@@ -12,17 +12,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+# Where a layer is torch's by type, its tensors are made and named there, and fastai knows by the type
+# which parameters to train while the body is frozen. The arithmetic is here.
+
 # --- linear maps ----------------------------------------------------------------------------------
 
 
-class Linear(nn.Module):
-    """y = x Wᵀ + b. x […, n_in], W [n_out, n_in], b [n_out], y […, n_out]."""
+class Linear(nn.Linear):
+    """y = x Wᵀ + b. x […, n_in], W [n_out, n_in], b [n_out], y […, n_out].
 
-    def __init__(self, n_in: int, n_out: int, bias: bool = True) -> None:
-        super().__init__()
-        bound = 1 / math.sqrt(n_in)  # keeps the variance of y near a third of x's
-        self.weight = nn.Parameter(torch.empty(n_out, n_in).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(n_out).uniform_(-bound, bound)) if bias else None
+    Weights begin within ±1 / √n_in, which keeps the variance of y near a third of x's.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         y = x @ self.weight.T
@@ -57,8 +57,6 @@ class Embedding(nn.Module):
 
 
 # --- normalisation --------------------------------------------------------------------------------
-# These two are torch's by type and by the names of their tensors, and nothing else: fastai knows by
-# the type which parameters to train while the body is frozen. The arithmetic is here.
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -69,8 +67,10 @@ class BatchNorm(nn.BatchNorm2d):
     num_batches_tracked counts.
     """
 
-    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__(channels, eps, momentum)
+    momentum: float
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         wide = at_least_float32(x)
@@ -79,25 +79,15 @@ class BatchNorm(nn.BatchNorm2d):
             mean = wide.mean((0, 2, 3))  # [channels]
             variance = wide.var((0, 2, 3), correction=0)  # [channels]
             with torch.no_grad():
+                self.num_batches_tracked.add_(1)
+                self.running_mean.lerp_(mean, self.momentum)
                 # The running one is the unbiased estimate: it stands for all pictures to come.
-                self._follow(mean, variance * n / max(1, n - 1))
+                self.running_var.lerp_(variance * n / max(1, n - 1), self.momentum)
         else:
-            assert self.running_mean is not None
-            assert self.running_var is not None
             mean, variance = self.running_mean, self.running_var
         scale = self.weight * torch.rsqrt(variance + self.eps)  # [channels]
         shift = self.bias - mean * scale  # [channels]
         return (wide * scale[:, None, None] + shift[:, None, None]).to(x.dtype)
-
-    def _follow(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        # Without a momentum each batch so far counts alike.
-        step = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), step)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -105,9 +95,6 @@ class LayerNorm(nn.LayerNorm):
 
     weight, bias [width]. It has no buffers: it does the same in training and afterwards.
     """
-
-    def __init__(self, width: int, eps: float = 1e-5, bias: bool = True) -> None:
-        super().__init__(width, eps, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         wide = at_least_float32(x)
@@ -173,12 +160,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -log_softmax(logits)[torch.arange(len(targets), device=targets.device), targets].mean()
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """In training, each number is 0 with probability p, and else 1 / (1 - p) times itself."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -199,7 +182,7 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
-def rotate(x: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
+def rotate(x: Tensor, start: int = 0) -> Tensor:
     """Rotary positions (2104.09864): each pair of columns turns by an angle that grows with t.
 
     Two vectors' scalar product then depends on how far apart they stand, and not on where.
@@ -210,18 +193,18 @@ def rotate(x: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
     start : position of the first of them; with a cache, the number of those before.
     """
     positions = torch.arange(start, start + x.shape[-2], device=x.device)
-    angles = _angles(positions, x.shape[-1], base)  # [length, head width / 2]
+    angles = _angles(positions, x.shape[-1])  # [length, head width / 2]
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]  # [batch, heads, length, head width / 2]
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return turned.flatten(-2)
 
 
-def _angles(positions: Tensor, width: int, base: float = 10_000.0) -> Tensor:
+def _angles(positions: Tensor, width: int) -> Tensor:
     """positions [length] -> [length, width / 2], in radians."""
     # In float64: a float32 sine of position 100 000 is wrong in its third digit.
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
-    return positions[:, None] * base ** (-pairs / width)
+    return positions[:, None] * 10_000.0 ** (-pairs / width)
 
 
 # --- feed-forward networks ------------------------------------------------------------------------
@@ -250,12 +233,13 @@ class FFN(nn.Module):
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
-class GatedFFN(nn.Module):
-    """One half of the hidden layer gates the other (2002.05202). No biases."""
+class GeGLU(nn.Module):
+    """One half of the hidden layer gates the other, through a GELU (2002.05202). No biases."""
 
-    def __init__(self, width: int, hidden: int, *, activation: Callable[[Tensor], Tensor]) -> None:
+    activation = staticmethod(gelu)
+
+    def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.activation = activation
         self.gate = Linear(width, hidden, bias=False)
         self.up = Linear(width, hidden, bias=False)
         self.down = Linear(hidden, width, bias=False)
@@ -265,15 +249,7 @@ class GatedFFN(nn.Module):
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
-class GeGLU(GatedFFN):
-    """The gate is a GELU."""
+class SwiGLU(GeGLU):
+    """The same through a SiLU."""
 
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__(width, hidden, activation=gelu)
-
-
-class SwiGLU(GatedFFN):
-    """The gate is a SiLU."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__(width, hidden, activation=silu)
+    activation = staticmethod(silu)

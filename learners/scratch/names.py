@@ -96,10 +96,8 @@ TABLES: Mapping[str, Mapping[str, Table]] = {
 
 def rename(name: str, table: Table) -> str | None:
     """Our name of a tensor; None where the table has no row for it."""
-    for pattern, ours in table.items():
-        if found := re.fullmatch(pattern, name):
-            return found.expand(ours)
-    return None
+    found = ((re.fullmatch(pattern, name), ours) for pattern, ours in table.items())
+    return next((match.expand(ours) for match, ours in found if match), None)
 
 
 def translate(

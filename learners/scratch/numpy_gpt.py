@@ -231,15 +231,10 @@ class AdamW:
     ``decay`` 0 is Adam. Only matrices decay, no biases and norms.
     """
 
-    def __init__(
-        self,
-        parameters: Arrays,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        decay: float = 0.01,
-    ) -> None:
-        self.parameters, self.betas, self.eps, self.decay = parameters, betas, eps, decay
+    betas, eps = (0.9, 0.999), 1e-8
+
+    def __init__(self, parameters: Arrays, *, decay: float = 0.01) -> None:
+        self.parameters, self.decay = parameters, decay
         self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
         self.v = {name: np.zeros_like(w) for name, w in parameters.items()}
         self.steps = 0

@@ -61,16 +61,14 @@ class ModernLayer(Layer):
         heads: int,
         hidden: int,
         *,
-        causal: bool = True,
-        dropout: float = 0.0,
         ffn: nn.Module | None = None,
     ) -> None:
         super().__init__(
             RMSNorm(width),
-            Attention(width, heads, causal=causal, rotary=True, bias=False, dropout=dropout),
+            Attention(width, heads, causal=True, rotary=True, bias=False),
             RMSNorm(width),
             GeGLU(width, hidden) if ffn is None else ffn,
-            dropout,
+            0.0,
         )
 
 

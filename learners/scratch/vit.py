@@ -56,7 +56,6 @@ class ViT(nn.Module):
     width, depth, heads, hidden : of the encoder; ``hidden`` is the width inside its FFNs.
     place_for_token : the class token has a position embedding as well.
     last_norm : a LayerNorm behind the last layer. Without these two it is the essay's variant.
-    convolution : how patches are embedded; the numbers are the same.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class ViT(nn.Module):
         dropout: float = 0.0,
         place_for_token: bool = True,
         last_norm: bool = True,
-        convolution: bool = True,
     ) -> None:
         super().__init__()
         if size % patch:
@@ -80,8 +78,7 @@ class ViT(nn.Module):
         n = (size // patch) ** 2
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(torch.empty(1, n + place_for_token, width).normal_(std=0.02))
-        embedding = PatchEmbedding if convolution else PatchEmbeddingWithoutConvolution
-        self.patches = embedding(patch, width)
+        self.patches = PatchEmbedding(patch, width)
         self.layers = nn.Sequential(
             *(EncoderLayer(width, heads, hidden, dropout=dropout) for _ in range(depth))
         )
@@ -108,13 +105,13 @@ def vit_b_16(size: int = 224, n_classes: int | None = 1000) -> ViT:
     return ViT(size=size, n_classes=n_classes)
 
 
-def essay_vit(n_classes: int | None = 1000) -> ViT:
+def essay_vit() -> ViT:
     """The essay's: 86,565,352 parameters, 2304 fewer than the published one.
 
     768 because its class token has no position, and 2 · 768 because no LayerNorm follows the last
     layer.
     """
-    return ViT(n_classes=n_classes, place_for_token=False, last_norm=False)
+    return ViT(place_for_token=False, last_norm=False)
 
 
 def resample_positions(positions: Tensor, n: int) -> Tensor:

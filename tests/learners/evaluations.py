@@ -38,9 +38,7 @@ def make_bundle(
     held = Items(logits, labels, features if distance else None)
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
-    fitted = Confidence.fit(
-        held, Items(near, kinds, body), ConfidenceSettings(threshold=0.8), seed=seed
-    )
+    fitted = Confidence.fit(held, Items(near, kinds, body), ConfidenceSettings(threshold=0.8))
     return Bundle(
         network=network.eval(),
         spec=spec,

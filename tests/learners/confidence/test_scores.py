@@ -14,7 +14,7 @@ from learners.confidence.detectors import (
     Combined,
     Items,
     conformal_p,
-    fit_score,
+    fit_scores,
     leave_one_class_out,
     make_score,
     rank_scores,
@@ -70,18 +70,6 @@ def test_knn_is_that_of_scikit_learn(k):
     np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
 
 
-def test_knn_keeps_a_seeded_part_of_many_items():
-    x = np.random.default_rng(0).normal(size=(300, 8))
-    kept = []
-    for seed in (0, 0, 1):
-        score = KNN(limit=100, seed=seed)
-        score.fit(x, np.zeros((300, 2)), np.zeros(300, int))
-        assert score.reference.shape == (100, 8)
-        kept.append(score.reference)
-    np.testing.assert_array_equal(kept[0], kept[1])
-    assert not np.array_equal(kept[0], kept[2])
-
-
 def test_mahalanobis_is_that_of_scikit_learn():
     covariance = pytest.importorskip("sklearn.covariance")
     train, _, test, _, _ = world()
@@ -104,13 +92,13 @@ def test_mahalanobis_with_fewer_items_than_features_and_a_class_missing():
 
 def test_vim_is_the_energy_less_the_residual_of_the_paper():
     train, _, test, _, _ = world()
-    score = ViM(dimension=5)
+    score = ViM()
     score.fit(train.features, train.logits, train.labels)
     # The head is known here: logits = W x + b, whose origin is -pinv(W) b.
     weight = np.linalg.lstsq(np.c_[train.features, np.ones(400)], train.logits, rcond=None)[0]
     origin = -np.linalg.pinv(weight[:-1].T) @ weight[-1]
     _, _, axes = np.linalg.svd(train.features - origin, full_matrices=True)
-    null = axes[5:]
+    null = axes[WIDTH // 2 :]
     residual = np.linalg.norm((test.features - origin) @ null.T, axis=1)
     on_train = np.linalg.norm((train.features - origin) @ null.T, axis=1)
     alpha = train.logits.max(axis=1).mean() / on_train.mean()
@@ -135,7 +123,7 @@ def test_the_combination_holds_on_both_kinds_of_strangers():
     train, calibration, test, between, far = world()
     found = {}
     for name in ("msp", "knn", "combined"):
-        score = fit_score(name, train, calibration)
+        score = fit_scores(train, calibration, [name])[name]
         known = score.score(test.features, test.logits)
         found[name] = [
             auroc(known, score.score(items.features, items.logits)) for items in (between, far)
@@ -154,7 +142,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
     score.calibrate(calibration.features, calibration.logits)
     expected = np.zeros(len(test))
     for name in ("msp", "knn"):
-        part = fit_score(name, train, calibration)
+        part = fit_scores(train, calibration, [name])[name]
         old = part.score(calibration.features, calibration.logits)
         new = part.score(test.features, test.logits)
         expected += np.log((1 + (old[None] <= new[:, None]).sum(axis=1)) / (len(old) + 1))
@@ -164,7 +152,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
 @pytest.mark.parametrize("name", SCORES)
 def test_arrays_restore_the_score(name):
     train, calibration, test, _, _ = world()
-    score = fit_score(name, train, calibration)
+    score = fit_scores(train, calibration, [name])[name]
     again = make_score(name)
     again.restore(score.arrays())
     np.testing.assert_allclose(
@@ -185,22 +173,23 @@ def test_arrays_restore_the_score(name):
 )
 def test_foreign_arrays_are_refused_by_name(name, key, bad):
     train, calibration, _, _, _ = world()
-    arrays = fit_score(name, train, calibration).arrays()
+    arrays = fit_scores(train, calibration, [name])[name].arrays()
     with pytest.raises(SecondhandError, match=key):
         make_score(name).restore({**arrays, key: bad})
 
 
 def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
     train, calibration, test, between, far = world()
-    ranked = rank_scores(train, calibration, test, far)
+    ranked = rank_scores(fit_scores(train, calibration), test, far)
     assert {figures.name for figures in ranked} == set(SCORES)
     assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
     assert all(f.low <= f.auroc <= f.high for f in ranked)
     assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
     bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
-    assert {f.name for f in rank_scores(*bare)} == {"msp", "max-logit", "energy", "entropy"}
+    ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
+    assert {f.name for f in ranked} == {"msp", "max-logit", "energy", "entropy"}
     empty = Items(far.logits[:0], None, far.features[:0])
-    assert all(np.isnan(f.auroc) for f in rank_scores(train, calibration, test, empty))
+    assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
 
 
 def test_leaving_one_class_out():

@@ -12,6 +12,7 @@ from PIL import Image
 from datasets.drawings.pictures import Source
 from datasets.pictures.images import open_picture
 from learners.confidence.decision import Confidence
+from learners.evaluation import held_out
 from learners.evaluation.figures import judge
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
@@ -25,6 +26,15 @@ def sure(bundle, evaluation: Evaluation, labels: list[int]) -> Evaluation:
         evaluation.logits[row, label] = 12
         evaluation.predictions.loc[row, ["truth", "best"]] = bundle.classes[label]
     return evaluation
+
+
+def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
+    monkeypatch.setattr(held_out, "REFERENCE_ITEMS", 100)
+    rows = pd.DataFrame({"path": range(400), "split": ["train", "valid"] * 200})
+    kept = [held_out.reference_rows(rows, seed)["path"].tolist() for seed in (0, 0, 1)]
+    assert [len(set(paths)) for paths in kept] == [100] * 3
+    assert not any(path % 2 for path in kept[0])
+    assert kept[0] == kept[1] != kept[2]
 
 
 def test_a_planted_wrong_label_is_found_and_what_it_should_be():

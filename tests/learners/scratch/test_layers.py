@@ -51,7 +51,7 @@ def test_batch_norm_follows_torchs_through_training_and_after():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_norm(bias):
-    ours, theirs = layers.LayerNorm(16, 1e-5, bias), nn.LayerNorm(16, bias=bias)
+    ours, theirs = layers.LayerNorm(16, 1e-5, bias=bias), nn.LayerNorm(16, bias=bias)
     nn.init.normal_(theirs.weight)
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(3, 7, 16) * 4 + 2
