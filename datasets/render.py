@@ -163,8 +163,9 @@ def _items(
 
     items = []
     for path, length in lengths.items():
-        whole = at is not None or length is None
-        spans = [] if whole else windows(length, recipe.window, overlap)
+        spans = []
+        if at is None and length is not None:
+            spans = windows(length, recipe.window, overlap)
         items += [Source(path, *s) for s in spans] if len(spans) > 1 else [Source(path, at=at)]
     return items
 

@@ -36,7 +36,9 @@ def usable(
         found = look_apart(_DECODED[kind], named, max(1, workers))
     else:
         found = look_at(check or _check_exists, named)
-    reasons = {path: Rejected(path, f"not a {kind} by its ending") for path in paths}
+    reasons: dict[str, Rejected | None] = {
+        path: Rejected(path, f"not a {kind} by its ending") for path in paths
+    }
     reasons |= zip(named, found, strict=True)
     bad = [answer for answer in reasons.values() if answer]
     left_out = frame["path"].isin([file.path for file in bad])
