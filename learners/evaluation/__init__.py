@@ -1,7 +1,7 @@
 """Answers for labelled items -> figures: accuracy, calibration, risk and coverage, rankings, suspects."""
 
 from learners.evaluation.calibration_metrics import clopper_pearson, reliability
-from learners.evaluation.figures import Judged, figures, judge, measure
+from learners.evaluation.figures import Answered, Judged, all_figures, judge, measure
 from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
@@ -9,13 +9,14 @@ from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, n
 
 __all__ = [
     "LOW",
+    "Answered",
     "Evaluation",
     "Judged",
+    "all_figures",
     "answer",
     "calibrate",
     "clopper_pearson",
     "copies",
-    "figures",
     "hardest",
     "judge",
     "judged_items",
