@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from learners.evaluation import (
 )
 from learners.files import check_replaceable, jsonable, written_beside
 from learners.model import Bundle, load_bundle
-from learners.prediction import UNANSWERED, Predictor
+from learners.prediction import Predictor
 from learners.report import write_report
 from learners.runs.folder import write_csv
 from learners.settings import EvaluateSettings
@@ -206,7 +207,7 @@ def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Without the files that cannot be read, and those. Silence is a file like others."""
-    bad = evaluation.predictions["reason"].str.startswith(UNANSWERED)
+    bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
     left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     kept = replace(
         evaluation,
