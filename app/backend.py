@@ -21,6 +21,7 @@ from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import kind_of
 from datasets.processes import apart
+from learners.confidence import Reason
 from learners.prediction import refused
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,8 @@ class Site:
             raise SecondhandError(
                 f"This took longer than {served.limits.seconds:g} s and was given up."
             ) from None
-        return answer._replace(reason=without_paths(answer.reason, file))
+        why, detail = answer.reason.why, answer.reason.detail
+        return answer._replace(reason=Reason(why, without_paths(detail, file)))
 
     async def answers(self, name: str, files: list[str], at: float | None) -> list[Any]:
         """Answers for several files: one place in the line for all, a batch of them at a time."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.drawing import text
 from app.evidence import Bought
+from learners.confidence import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.prediction import cell
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from learners.confidence import Confidence, Temperature
     from learners.prediction import Prediction
 
-AMBIGUOUS, UNLIKE, NO_SIGNAL, BAD = "ambiguous", "unlike training data", "no signal", "bad file: "
-NO_MOMENT = "no such moment: "
 UNKNOWN = "unknown"
 
 
@@ -66,7 +65,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     if rule.own or not answer.best:
         return answer
     unlike = answer.distance_p < rule.alpha  # NaN: never
-    reason = UNLIKE if unlike else "" if answer.probability >= rule.cut else AMBIGUOUS
+    reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
     label = UNKNOWN if reason else answer.best
     windows = tuple(judge(window, rule) for window in answer.windows)
     return answer._replace(label=label, reason=reason, windows=windows)
@@ -79,30 +78,30 @@ def span(window: Any) -> str:
 
 def in_words(answer: Prediction, rule: Rule) -> str:
     """Why an answer is unknown, in plain words; "" where it is not. Not yet escaped."""
-    reason = answer.reason
-    if reason == AMBIGUOUS:
+    why, detail = answer.reason.why, answer.reason.detail
+    if why is Why.AMBIGUOUS:
         share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
         if rule.on != "probability":
             return f"Not sure enough. {share}; this model's own rule asks for more."
         return f"Not sure enough. {share}; an answer takes {percent(rule.cut)}."
-    if reason == UNLIKE:
+    if why is Why.UNLIKE:
         return (
             "This is unlike anything the model was trained on: at most "
             f"{percent(answer.distance_p)} of what it knows lies this far from its training data. "
             f"Of its classes, {answer.best} comes nearest."
         )
-    if reason == NO_SIGNAL:
+    if why is Why.NO_SIGNAL:
         return "There is no signal in it: nothing is louder than -60 dB below full scale."
-    if reason.startswith(NO_MOMENT):
-        return f"It cannot be asked about this moment: {reason.removeprefix(NO_MOMENT)}."
-    if reason.startswith(BAD):
-        return f"This file cannot be used: {reason.removeprefix(BAD)}."
-    return reason
+    if why is Why.NO_MOMENT:
+        return f"It cannot be asked about this moment: {detail}."
+    if why is Why.BAD_FILE:
+        return f"This file cannot be used: {detail}."
+    return ""
 
 
 def headline(answer: Prediction) -> str:
     """The label, or that there is none: a file that cannot be used is not an unknown one."""
-    return "no answer" if answer.reason.startswith((BAD, NO_MOMENT)) else answer.label
+    return "no answer" if answer.reason.unanswered else answer.label
 
 
 def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> str:
@@ -198,7 +197,7 @@ def table_html(answers: Sequence[Prediction], rule: Rule) -> str:
     )
     uri = base64.b64encode(answers_csv(answers).encode()).decode()
     answered = sum(a.label != UNKNOWN for a in answers)
-    bad = sum(a.reason.startswith((BAD, NO_MOMENT)) for a in answers)
+    bad = sum(a.reason.unanswered for a in answers)
     broken = f", {bad} could not be used" if bad else ""
     return (
         f'<p role="status">{len(answers)} files: {answered} answered, '

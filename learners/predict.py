@@ -76,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
-    from learners.prediction import BAD_FILE, NO_MOMENT, UNANSWERED, Predictor, check_moment
+    from learners.confidence import Why
+    from learners.prediction import Predictor, check_moment
 
     predictor = Predictor(
         settings.model,
@@ -107,9 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
-        if prediction.reason.startswith(UNANSWERED):
-            bad += prediction.reason.startswith(BAD_FILE)
-            outside += prediction.reason.startswith(NO_MOMENT)
+        if prediction.reason.unanswered:
+            bad += prediction.reason.why is Why.BAD_FILE
+            outside += prediction.reason.why is Why.NO_MOMENT
             print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
     if skipped:
         print(_told(skipped), file=sys.stderr)

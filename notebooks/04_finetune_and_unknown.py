@@ -38,7 +38,7 @@ from PIL import Image
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.tables.splits import assign_splits
 from datasets.tables.table import load_table
-from learners.evaluation.figures import figures
+from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import answer, calibrate
 from learners.machine import keep_memory
 from learners.model.bundle import Bundle, save_bundle
@@ -184,13 +184,14 @@ assert average[-1] < average[0]
 # The averaged model becomes a bundle. On the calibration split, `calibrate` fits a temperature $T$,
 # which divides the logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training
 # items beyond which an item is "unlike training data". `answer` asks the finished model about
-# everything that training did not see, and `figures` measures what it said.
+# everything that training did not see, and `all_figures` measures what it said.
 
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
-_ = calibrate(bundle, table.frame, table.frame, ConfidenceSettings(threshold=0.9), train)
-evaluation = answer(bundle, table, bs=64)
-found = figures(evaluation, bundle)
+predictor = Predictor(bundle)
+_ = calibrate(predictor, table.frame, table.frame, ConfidenceSettings(threshold=0.9), train)
+evaluation = answer(predictor, table, bs=64)
+found = all_figures(evaluation, bundle)
 valid = found["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "
       f"{valid['coverage']['value']:.0%} are answered, {valid['accuracy_of_accepted']['value']:.1%} "

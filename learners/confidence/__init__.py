@@ -14,19 +14,24 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.confidence.scores import normalise
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import aurc, risk_coverage
 
 __all__ = [
+    "AMBIGUOUS",
     "SCORES",
+    "UNLIKE",
     "Confidence",
     "Decisions",
     "Floats",
     "Ints",
     "Items",
+    "Reason",
     "ScoreFigures",
     "Temperature",
+    "Why",
     "aurc",
     "check_labels",
     "check_probabilities",

@@ -26,6 +26,7 @@ from learners.confidence.detectors import (
     score_beside,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import (
@@ -38,8 +39,6 @@ from learners.settings import ConfidenceSettings, ScoreName
 
 #: The array of a score that is the distance's own reference, and stored once.
 SHARED = {"knn": "reference", "combined": "knn.reference"}
-AMBIGUOUS = "ambiguous"
-UNLIKE = "unlike training data"
 NO_CLASS = -1
 
 
@@ -55,7 +54,7 @@ class Decisions:
     label: Ints
     best: Ints
     probability: Floats
-    reason: list[str]
+    reason: list[Reason]
     distance_p: Floats
     known: Floats
     probabilities: Floats
@@ -249,7 +248,10 @@ class Confidence:
         enough = probability if self.threshold_on == "probability" else known
         enough = enough >= self.threshold.value
         unlike = p < self.alpha  # nan: never
-        reason = np.where(unlike, UNLIKE, np.where(enough, "", AMBIGUOUS)).tolist()
+        reason = [
+            UNLIKE if far else Reason() if sure else AMBIGUOUS
+            for far, sure in zip(unlike, enough, strict=True)
+        ]
         label = np.where(enough & ~unlike, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 

@@ -2,7 +2,7 @@
 open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
 from learners.evaluation.calibration_metrics import clopper_pearson, reliability
-from learners.evaluation.figures import Judged, figures, judge, measure
+from learners.evaluation.figures import Answered, Judged, all_figures, judge, measure
 from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
@@ -10,13 +10,14 @@ from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, n
 
 __all__ = [
     "LOW",
+    "Answered",
     "Evaluation",
     "Judged",
+    "all_figures",
     "answer",
     "calibrate",
     "clopper_pearson",
     "copies",
-    "figures",
     "hardest",
     "judge",
     "judged_items",

@@ -1,6 +1,6 @@
 """How good the answers of an `Evaluation` are, as plain values for JSON.
 
-`measure` is the short list that a model folder keeps; `figures` is all of it. A split is judged by
+`measure` is the short list that a model folder keeps; `all_figures` is all of it. A split is judged by
 itself: *valid* has chosen the epoch and *calibration* has set the temperature and the threshold, so
 only *test* has had no part in the model.
 """
@@ -8,7 +8,7 @@ only *test* has had no part in the model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,6 +72,14 @@ class Judged:
         return replace(self, **{name: value[mask] for name, value in parts.items()})
 
 
+class Answered(NamedTuple):
+    """What a model says of what was held out, that judged, and how each score does there."""
+
+    evaluation: Evaluation
+    judged: Judged
+    tables: dict[str, pd.DataFrame]
+
+
 def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
     """The probabilities and scores of the items that have logits, in the order of the rows."""
     classes = len(bundle.classes)
@@ -127,7 +135,7 @@ def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
     return {"accuracy": right, "coverage": accepted, "accuracy_of_accepted": right[accepted]}
 
 
-def figures(
+def all_figures(
     evaluation: Evaluation, bundle: Bundle, *, judged: Judged | None = None
 ) -> dict[str, Any]:
     """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).

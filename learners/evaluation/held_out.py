@@ -11,7 +11,6 @@ import pandas as pd
 from datasets.drawings import Source, items
 from datasets.tables import ItemTable
 from learners.confidence import Confidence, Items
-from learners.model import Bundle
 from learners.prediction import Floats, Prediction, Predictor, stacked
 from learners.settings import ConfidenceSettings, TrainSettings
 
@@ -28,7 +27,7 @@ class Evaluation:
     Attributes
     ----------
     predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the
-        ``split``, which is "unknown" for strangers, and ``gps``.
+        ``split``, which is "unknown" for strangers, and ``gps``. A ``reason`` is a `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
     """
@@ -39,23 +38,22 @@ class Evaluation:
 
 
 def calibrate(
-    bundle: Bundle,
+    predictor: Predictor,
     frame: pd.DataFrame,
     rows: pd.DataFrame,
     settings: ConfidenceSettings,
     train: TrainSettings,
 ) -> Items:
-    """Set the bundle's temperature, threshold and distance from the calibration split.
+    """Set the model's temperature, threshold and distance from the calibration split.
 
     The distance is to the training items as prediction sees them: not augmented, and of long
     recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
     are returned, their logits divided by the temperature.
     """
-    predictor = Predictor(bundle)
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
     fitted = Confidence.fit(held, reference, settings, paths=paths)
-    bundle.confidence = fitted
+    predictor.bundle.confidence = predictor.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
@@ -82,20 +80,16 @@ def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Ite
 
 
 def answer(
-    bundle: Bundle,
-    table: ItemTable,
-    bs: int,
-    *,
-    device: str = "auto",
-    workers: int | None = None,
+    predictor: Predictor, table: ItemTable, bs: int, *, workers: int | None = None
 ) -> Evaluation:
-    """The bundle's own answers for everything held out, through the predictor that users get."""
+    """The model's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
     held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
-    predictor = Predictor(bundle, device=device)
     answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     frame = frame.drop(columns=["windows", "set"])
+    # What is text, pandas makes plain text of.
+    frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
     return Evaluation(frame, *stacked(answers))

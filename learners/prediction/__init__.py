@@ -1,9 +1,6 @@
 """A model folder and files -> Predictions, by torch or ONNX Runtime, here or on a cluster."""
 
 from learners.prediction.answers import (
-    BAD_FILE,
-    NO_MOMENT,
-    UNANSWERED,
     Floats,
     Prediction,
     cell,
@@ -18,9 +15,6 @@ from learners.prediction.gradcam import heatmap, overlay
 from learners.prediction.predictor import Predictor
 
 __all__ = [
-    "BAD_FILE",
-    "NO_MOMENT",
-    "UNANSWERED",
     "Floats",
     "Prediction",
     "Predictor",

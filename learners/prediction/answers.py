@@ -13,14 +13,11 @@ import numpy.typing as npt
 from datasets.drawings import Source
 from datasets.errors import BadFile, OutsideFile, SecondhandError
 from datasets.tables import UNKNOWN
+from learners.confidence import Reason, Why
 
 Floats = npt.NDArray[np.float32]
 NAN = float("nan")
-NO_SIGNAL = "no signal"
-BAD_FILE = "bad file: "
-NO_MOMENT = "no such moment: "
-#: How the reason begins of a file that was not judged.
-UNANSWERED = (BAD_FILE, NO_MOMENT)
+NO_SIGNAL = Reason(Why.NO_SIGNAL)
 
 #: Of a long recording's windows, as many speak for each class as say it loudest.
 TOP_WINDOWS = 3
@@ -35,8 +32,8 @@ class Prediction(NamedTuple):
     label : one of the classes, or "unknown".
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file.
-    reason : why it is unknown: "", "ambiguous", "unlike training data", "no signal",
-        "bad file: …" or, of a good file, "no such moment: …".
+    reason : why it is unknown, also as text: "", "ambiguous", "unlike training data",
+        "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first.
     distance_p : part of known items that lie at least as far from the training data, in (0, 1];
         NaN where the model measures no distance.
@@ -52,7 +49,7 @@ class Prediction(NamedTuple):
     label: str
     best: str
     probability: float
-    reason: str
+    reason: Reason
     top: list[tuple[str, float]]
     distance_p: float
     start: float = NAN
@@ -81,15 +78,13 @@ def cell(value: object) -> object:
     return value
 
 
-def refused(source: Source, why: object) -> Prediction:
-    """The row of a file that could not be read (``why`` is the BadFile), or that is silent."""
-    reason = NO_SIGNAL
+def refused(source: Source, why: BadFile | Reason) -> Prediction:
+    """The row of a file that could not be read, or that is silent."""
     if isinstance(why, BadFile):
-        reason = f"{NO_MOMENT if isinstance(why, OutsideFile) else BAD_FILE}{why.reason}"
+        kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
+        why = Reason(kind, why.reason)
     limits = seconds(source.start), seconds(source.end)
-    return Prediction(
-        source.path, UNKNOWN, "", NAN, reason, [], NAN, *limits, at=seconds(source.at)
-    )
+    return Prediction(source.path, UNKNOWN, "", NAN, why, [], NAN, *limits, at=seconds(source.at))
 
 
 def check_moment(kind: str, at: float | None) -> None:
@@ -100,15 +95,15 @@ def check_moment(kind: str, at: float | None) -> None:
         )
 
 
-def unheard(windows: Sequence[Prediction]) -> object:
+def unheard(windows: Sequence[Prediction]) -> Reason | None:
     """Why the recording of these windows is not judged; None if it is.
 
     A window that cannot be read makes the file a bad one: what is heard of it is not all. Silent
     windows take no part, and where all are silent there is no signal.
     """
     for window in windows:
-        if window.reason.startswith(BAD_FILE):
-            return BadFile(window.path, window.reason.removeprefix(BAD_FILE))
+        if window.reason.why is Why.BAD_FILE:
+            return window.reason
     return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
+from learners.confidence import Reason
 from learners.machine import threads_kept
-from learners.prediction.answers import UNANSWERED, Prediction, refused
+from learners.prediction.answers import Prediction, refused
 
 if TYPE_CHECKING:
     from datasets.drawings import Cluster
@@ -126,8 +127,6 @@ def _named(row: Prediction, full: str, name: str) -> Prediction:
     """The row with the file as the user named it."""
     if full == name:
         return row
-    reason = row.reason
-    if reason.startswith(UNANSWERED):
-        reason = reason.replace(full, name)
+    reason = Reason(row.reason.why, row.reason.detail.replace(full, name))
     windows = tuple(_named(window, full, name) for window in row.windows)
     return row._replace(path=name, reason=reason, windows=windows)

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from datasets.drawings import Recipe, Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import Preprocessing, open_picture, pixels
+from learners.confidence import Reason
 from learners.prediction.answers import NO_SIGNAL
 
 Asked = str | os.PathLike[str] | Source
-Opened = npt.NDArray[np.uint8] | BadFile | str
+Opened = npt.NDArray[np.uint8] | BadFile | Reason
 
 
 def as_source(asked: Asked, at: float | None = None) -> Source:

@@ -232,7 +232,10 @@ class Predictor:
                 for row, (n, _) in enumerate(good):
                     answers[n] = Answer(decided[row], logits[row], features[row])
             for n, (asked, source, opened) in enumerate(batch):
-                yield asked, answers.get(n) or Answer(refused(source, opened), None, None)
+                if isinstance(opened, np.ndarray):
+                    yield asked, answers[n]
+                else:
+                    yield asked, Answer(refused(source, opened), None, None)
 
     def _together(self, source: Source, windows: list[Answer]) -> Answer:
         """One answer for the windows of a recording, or of a long span of one."""

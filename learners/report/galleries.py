@@ -6,7 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import open_picture
 from learners.files import Names
-from learners.model import Bundle
 from learners.prediction import Predictor, heatmap, overlay
 
 SIDE = 240  # pixels of a picture on the page
@@ -29,18 +28,14 @@ class Pictures:
 
     Attributes
     ----------
-    bundle : the model.
+    predictor : the model.
     maps_left : how many heat maps may still be made; each costs a pass through the network.
     no_map : why there are none, where the backbone gives none.
     """
 
-    bundle: Bundle
+    predictor: Predictor
     maps_left: int = 24
     no_map: str = ""
-    _predictor: Predictor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._predictor = Predictor(self.bundle)
 
     def draw(self, source: Source) -> Image.Image:
         """An item as RGB: a picture, or the drawing of a signal.
@@ -49,7 +44,7 @@ class Pictures:
         ------
         SecondhandError : it cannot be read.
         """
-        recipe = self._predictor.recipe
+        recipe = self.predictor.recipe
         if recipe is None:
             return open_picture(source.path, at_least=SIDE)
         signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
@@ -60,36 +55,42 @@ class Pictures:
 
         At most `WINDOWS` of them, spread evenly, are listened to.
         """
-        recipe = self._predictor.recipe
+        recipe = self.predictor.recipe
         if recipe is None or source.at is not None:
             return source
         try:
             spans = recipe.spans(
-                source.path, start=source.start, end=source.end, overlap=self.bundle.overlap
+                source.path,
+                start=source.start,
+                end=source.end,
+                overlap=self.predictor.bundle.overlap,
             )
         except BadFile:
             return source
         parts = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
         if len(parts) == 1:
             return parts[0]
-        opened = [(part, self._predictor.open(part)) for part in parts]
+        opened = [(part, self.predictor.open(part)) for part in parts]
         good = [(part, seen) for part, seen in opened if isinstance(seen, np.ndarray)]
         if not good:
             return source
-        logits, _ = self._predictor.forward(np.stack([seen for _, seen in good]))
+        logits, _ = self.predictor.forward(np.stack([seen for _, seen in good]))
         return good[int(logits[:, class_index].argmax())][0]
 
     def heat(self, source: Source, class_index: int) -> Image.Image | None:
         """The network's input under its Grad-CAM for a class; None where there is no map."""
         if self.no_map or self.maps_left <= 0:
             return None
-        seen = self._predictor.open(source)
+        seen = self.predictor.open(source)
         if not isinstance(seen, np.ndarray):
             return None
         self.maps_left -= 1
         try:
             found = heatmap(
-                self._predictor.network, seen, class_index, preprocessing=self.bundle.preprocessing
+                self.predictor.network,
+                seen,
+                class_index,
+                preprocessing=self.predictor.bundle.preprocessing,
             )
         except SecondhandError as error:
             self.no_map = str(error)
@@ -106,7 +107,7 @@ class Pictures:
             return _figure([], said, Names("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
-            name = self.bundle.classes[class_index or 0]
+            name = self.predictor.classes[class_index or 0]
             pictures.append((heat, f"where the network looked for {name}"))
         return _figure(pictures, said, Path(source.path).name + _when(source))
 

@@ -14,10 +14,18 @@ import pandas as pd
 from datasets.errors import Rejected
 from datasets.files import write_beside
 from datasets.tables import UNKNOWN, ItemTable
-from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects
+from learners.evaluation import (
+    Answered,
+    Evaluation,
+    all_figures,
+    copies,
+    hardest,
+    label_suspects,
+)
 from learners.files import Names, jsonable, last_part, shared_command, shared_provenance
 from learners.machine import surroundings
 from learners.model import Bundle
+from learners.prediction import Predictor
 from learners.report import page as _page
 from learners.report import plots as _plots
 from learners.report.galleries import Pictures
@@ -39,14 +47,13 @@ LISTED = 50  # rows in a list of files
 
 def write_report(
     folder: Path,
-    bundle: Bundle,
-    evaluation: Evaluation,
+    predictor: Predictor,
+    answered: Answered,
     table: ItemTable,
     *,
     history: Path | None = None,
     title: str = "",
     checks: Sequence[str] = (),
-    tables: Mapping[str, pd.DataFrame] | None = None,
     twins: pd.DataFrame | None = None,
     command: str = "",
 ) -> Path:
@@ -55,12 +62,11 @@ def write_report(
     Parameters
     ----------
     folder : made if it is not there.
-    evaluation : the bundle's answers for what was held out, as `learners.evaluation.held_out.answer` gives them.
+    answered : the predictor's answers for what was held out; its tables stand under their titles.
     table : the items, as they were asked about.
     history : the run's history.csv; without it there are no curves.
     title : by default the data's name and the backbone.
     checks : sentences that stand on top of the page.
-    tables : more tables, each under its title.
     twins : near-duplicates across splits, as `learners.evaluation.suspects.near_duplicates` gives them; without
         it no names of training items are known.
     command : what was typed, where it was not the training.
@@ -70,10 +76,10 @@ def write_report(
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    bundle, (evaluation, judged, tables) = predictor.bundle, answered
     items, strange = table.frame["path"], table.unknowns["path"]
     names = Names(table.source, items, strange, [path for path, _ in table.rejected])
-    judged = judge(evaluation, bundle)
-    found = figures(evaluation, bundle, judged=judged)
+    found = all_figures(evaluation, bundle, judged=judged)
     epochs = None if history is None else pd.read_csv(history)
     hard = _shared(hardest(evaluation, judged), names)
     suspects = _shared(label_suspects(evaluation, judged, bundle.classes), names)
@@ -84,7 +90,7 @@ def write_report(
     counts, about = class_counts(table), facts(table)
     trained = shared_provenance(bundle.provenance)
     title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
-    pictures = Pictures(bundle)
+    pictures = Pictures(predictor)
     known = evaluation.predictions.loc[evaluation.predictions["split"].ne(UNKNOWN)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
@@ -108,7 +114,7 @@ def write_report(
         "near_duplicates": None if twins is None else _named(twins, evaluation, names),
         "data": {**about, "items": counts.to_dict("records")},
         "left_out": left_out.to_dict("records"),
-        "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
+        "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "provenance": trained,
         "evaluated": made,
     }
@@ -124,7 +130,7 @@ def write_report(
         ("Calibration", calibration(found, bundle)),
         ("Accepted or unknown", refusal(found, bundle)),
         ("Strangers", strangers(found)),
-        *((name, _page.table(frame)) for name, frame in (tables or {}).items()),
+        *((name, _page.table(frame)) for name, frame in tables.items()),
         (f"Mistakes ({len(wrong)} of {len(known)})", mistaken),
         ("Hardest files", _files(hard)),
         (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),

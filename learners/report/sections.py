@@ -165,7 +165,7 @@ def mistakes(
     """The surest mistakes, then the worst of the others, as pictures with heat maps."""
     if wrong.empty:
         return "<p>None.</p>"
-    numbers = {name: i for i, name in enumerate(pictures.bundle.classes)}
+    numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
     own = np.full(len(evaluation.predictions), np.nan)
     has = judged.labels >= 0
     own[judged.rows[has]] = judged.after[has, judged.labels[has]]

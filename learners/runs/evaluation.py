@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from datasets.tables import (
 )
 from learners.confidence import Confidence
 from learners.evaluation import (
+    Answered,
     Evaluation,
     answer,
     copies,
@@ -38,7 +40,7 @@ from learners.evaluation import (
 )
 from learners.files import check_replaceable, jsonable
 from learners.model import Bundle, load_bundle
-from learners.prediction import UNANSWERED
+from learners.prediction import Predictor
 from learners.report import write_report
 from learners.runs.folder import write_csv
 from learners.settings import EvaluateSettings
@@ -72,7 +74,8 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     bundle = load_bundle(asked.model)
     confidence = _confidence(bundle, asked.threshold, asked.score)
     table, lines = _items(bundle, asked.data, asked.unknown, asked.kind)
-    evaluation = answer(bundle, table, asked.bs, device=asked.device, workers=asked.workers)
+    predictor = Predictor(bundle, device=asked.device)
+    evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
@@ -91,19 +94,19 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         "scores": jsonable({t: rows.to_dict("records") for t, rows in ranked.items()}),
         "recheck": jsonable(checked.table.to_dict("records")),
     }
+    judged = judge(evaluation, bundle)
     tables = {"Does its confidence hold here?": checked.table, **ranked}
+    answered = Answered(evaluation, judged, tables)
     for line in summary(table.rejected):
         log.warning("%s", line)
     check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
     with folder_beside(out, replace=True) as folder:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
-        write_report(
-            folder, bundle, evaluation, table, checks=lines, tables=tables, command=command
-        )
+        write_report(folder, predictor, answered, table, checks=lines, command=command)
     # The report has these two in words of its own.
     lines += confidence.notes
-    if same := int(copies(evaluation, bundle, judge(evaluation, bundle)).sum()):
+    if same := int(copies(evaluation, bundle, judged).sum()):
         lines.append(f"{same} files are to the network the same as one that it was trained on")
     return Evaluated(out, bundle.metrics, lines, bad)
 
@@ -206,7 +209,7 @@ def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Without the files that cannot be read, and those. Silence is a file like others."""
-    bad = evaluation.predictions["reason"].str.startswith(UNANSWERED)
+    bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
     left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     kept = replace(
         evaluation,

@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -23,7 +24,7 @@ from datasets.files import write_beside
 from learners import distributed
 from learners.confidence import Items
 from learners.evaluation import (
-    Evaluation,
+    Answered,
     judge,
     measure,
     near_duplicates,
@@ -35,7 +36,7 @@ from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.machine import keep_memory, threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
-from learners.prediction import pick_device
+from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
@@ -54,7 +55,8 @@ class Result:
     interrupted: bool = False
 
 
-class Learnt(NamedTuple):
+@dataclass
+class Learnt:
     """What training ends with.
 
     Attributes
@@ -70,12 +72,10 @@ class Learnt(NamedTuple):
     bundle: Bundle
     interrupted: bool
 
-
-class Answered(NamedTuple):
-    """What the model says of what was held out, and how each score does there."""
-
-    evaluation: Evaluation
-    tables: dict[str, pd.DataFrame]
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Answers with the model. Made where it is first asked: of several processes, in one."""
+        return Predictor(self.bundle, device=self.settings.speed.device)
 
 
 @threads_kept()
@@ -149,35 +149,34 @@ def calibrate(learnt: Learnt) -> Items:
     Returns the training items that the distance is to, their logits divided by the temperature.
     """
     settings, (table, rows, _) = learnt.settings, learnt.loaded
-    return fit_confidence(learnt.bundle, table.frame, rows, settings.confidence, settings.train)
+    return fit_confidence(learnt.predictor, table.frame, rows, settings.confidence, settings.train)
 
 
 def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
-    """The third stage: what was held out is answered and measured; ``predictions.csv`` and, with the
-    figures in it, ``model/``."""
+    """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
+    with the figures in it, ``model/``."""
     bundle, table = learnt.bundle, learnt.loaded.table
-    evaluation = answer_held_out(bundle, table, learnt.settings.train.bs)
+    evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
     bundle.metrics = measure(evaluation.predictions)
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
-    return Answered(evaluation, tables)
+    return Answered(evaluation, judge(evaluation, bundle), tables)
 
 
 def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
-    bundle, evaluation, (table, rows, _) = learnt.bundle, answered.evaluation, learnt.loaded
-    pictures, judged = Pictures(bundle), judge(evaluation, bundle)
-    trained = reference_rows(rows, learnt.settings.train.seed)
+    predictor, (table, rows, _) = learnt.predictor, learnt.loaded
+    evaluation, judged, _ = answered
+    trained, draw = reference_rows(rows, learnt.settings.train.seed), Pictures(predictor).draw
     write_report(
         folder / "report",
-        bundle,
-        evaluation,
+        predictor,
+        answered,
         table,
         history=folder / "history.csv",
-        tables=answered.tables,
-        twins=near_duplicates(evaluation, bundle, judged, trained, pictures.draw),
+        twins=near_duplicates(evaluation, learnt.bundle, judged, trained, draw),
     )
 
 

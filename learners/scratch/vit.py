@@ -54,8 +54,8 @@ class ViT(nn.Module):
     ----------
     size, patch : sides in pixels; the one a multiple of the other.
     width, depth, heads, hidden : of the encoder; ``hidden`` is the width inside its FFNs.
-    place_for_token : the class token has a position embedding as well.
-    last_norm : a LayerNorm behind the last layer. Without these two it is the essay's variant.
+    essay : the essay's variant: its class token has no position embedding, and no LayerNorm stands
+        behind the last layer.
     """
 
     def __init__(
@@ -68,21 +68,17 @@ class ViT(nn.Module):
         heads: int = 12,
         hidden: int = 3072,
         n_classes: int | None = 1000,
-        dropout: float = 0.0,
-        place_for_token: bool = True,
-        last_norm: bool = True,
+        essay: bool = False,
     ) -> None:
         super().__init__()
         if size % patch:
             raise ValueError(f"size {size} is not a multiple of the patch, {patch}")
         n = (size // patch) ** 2
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.empty(1, n + place_for_token, width).normal_(std=0.02))
+        self.positions = nn.Parameter(torch.empty(1, n + (not essay), width).normal_(std=0.02))
         self.patches = PatchEmbedding(patch, width)
-        self.layers = nn.Sequential(
-            *(EncoderLayer(width, heads, hidden, dropout=dropout) for _ in range(depth))
-        )
-        self.norm = LayerNorm(width, eps=1e-6) if last_norm else None
+        self.layers = nn.Sequential(*(EncoderLayer(width, heads, hidden) for _ in range(depth)))
+        self.norm = None if essay else LayerNorm(width, eps=1e-6)
         self.head = None if n_classes is None else Linear(width, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +107,7 @@ def essay_vit() -> ViT:
     768 because its class token has no position, and 2 · 768 because no LayerNorm follows the last
     layer.
     """
-    return ViT(place_for_token=False, last_norm=False)
+    return ViT(essay=True)
 
 
 def resample_positions(positions: Tensor, n: int) -> Tensor:

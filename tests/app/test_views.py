@@ -28,15 +28,17 @@ from app.views import (
 )
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.confidence.temperature import Temperature
 from learners.prediction.predictor import Prediction
 from learners.settings import ConfidenceSettings
 
 NAN = float("nan")
-SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, "", [("cat", 0.97), ("dog", 0.03)], 0.4)
-DOUBT = SURE._replace(label="unknown", probability=0.6, reason="ambiguous")
-STRANGER = SURE._replace(label="unknown", reason="unlike training data", distance_p=0.01)
-BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, "bad file: empty file", [], NAN)
+SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
+DOUBT = SURE._replace(label="unknown", probability=0.6, reason=AMBIGUOUS)
+STRANGER = SURE._replace(label="unknown", reason=UNLIKE, distance_p=0.01)
+EMPTY = Reason(Why.BAD_FILE, "empty file")
+BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, EMPTY, [], NAN)
 RULE = Rule(0.95, 0.05)
 FITTED = Temperature(1.2, 1.1, 1.3, 100, 0.4, 0.3)
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
@@ -83,8 +85,12 @@ def test_the_threshold_moves_the_windows_too():
         (SURE, ""),
         (DOUBT, "Its best guess is cat, with 60.0"),
         (STRANGER, "unlike anything the model was trained on"),
-        (SURE._replace(label="unknown", reason="no signal"), "There is no signal"),
+        (SURE._replace(label="unknown", reason=Reason(Why.NO_SIGNAL)), "There is no signal"),
         (BAD, "This file cannot be used: empty file."),
+        (
+            BAD._replace(reason=Reason(Why.NO_MOMENT, "4 s is outside")),
+            "It cannot be asked about this moment: 4 s is outside.",
+        ),
     ],
 )
 def test_reasons_are_plain_words(answer, words):
@@ -97,7 +103,7 @@ def test_reasons_are_plain_words(answer, words):
 def test_outside_texts_are_never_markup():
     evil = SURE._replace(
         path=f"/tmp/x/{EVIL.replace('/', '')}.jpg", label=EVIL, best=EVIL,
-        reason=f"bad file: {EVIL}", top=[(EVIL, 0.5)],
+        reason=Reason(Why.BAD_FILE, EVIL), top=[(EVIL, 0.5)],
     )  # fmt: skip
     for html in (answer_html(evil, RULE, FITTED), table_html([evil], RULE)):
         seen = Seen(html)

@@ -18,8 +18,8 @@ LAYERS = ("app", "learners", "datasets")
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
-#: Files in a room, and lines in a file: what a reader takes in at once.
-MOST_FILES, MOST_LINES = 15, 450
+#: Files in a room, lines in a file, parameters of a function: what a reader takes in at once.
+MOST_FILES, MOST_LINES, MOST_PARAMETERS = 15, 450, 9
 #: Written out to be read file by file: it has no front.
 SCRATCH = "learners.scratch"
 HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
@@ -71,6 +71,34 @@ def test_a_room_shows_its_files_on_one_screen() -> None:
 def test_a_file_is_one_thought() -> None:
     lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in NAMES}
     assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_takes_what_can_be_told_apart(name: str) -> None:
+    """Of more, some belong together in an object."""
+    many = {}
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            its = node.args
+            single = [one for one in (its.vararg, its.kwarg) if one is not None]
+            count = len([*its.posonlyargs, *its.args, *its.kwonlyargs, *single])
+            if count > MOST_PARAMETERS:
+                many[getattr(node, "name", "lambda"), node.lineno] = count
+    assert many == {}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("/__init__.py")])
+def test_a_front_hides_no_file_of_its_room(name: str) -> None:
+    """Where a front exports a function by the name of its file, the file cannot be imported."""
+    path = ROOT / name
+    files = {file.stem for file in path.parent.glob("*.py")}
+    exported = {
+        alias.asname or alias.name
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not files & exported
 
 
 @pytest.mark.parametrize("name", NAMES)

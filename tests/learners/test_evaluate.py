@@ -26,6 +26,7 @@ from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
 from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
 from tests.datasets.files import sound
+from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
 CLASSES = ["blue", "green", "red"]
@@ -50,7 +51,7 @@ def bundle(folder: Path, names: Sequence[str] = CLASSES, **settings: object) -> 
     made = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
-    calibrate(made, rows, rows, options, TrainSettings())
+    calibrate(Predictor(made), rows, rows, options, TrainSettings())
     return made
 
 
@@ -72,11 +73,13 @@ def others(folder: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys):
+def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, monkeypatch):
     out = others / "report"
     command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange"),
                "--out", str(out)]  # fmt: skip
+    calls = count_answering(monkeypatch)
     assert main(command) == 0
+    assert calls == {"predictors": 1, "judged": 1}
     printed = capsys.readouterr().out
     answers = pd.read_csv(out / "predictions.csv")
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}

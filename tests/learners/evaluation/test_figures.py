@@ -20,7 +20,7 @@ from sklearn.metrics import (
 )
 from torchmetrics.functional import precision, recall
 
-from learners.evaluation.figures import class_table, figures, judge, measure
+from learners.evaluation.figures import all_figures, class_table, judge, measure
 from learners.evaluation.held_out import Evaluation
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -37,7 +37,7 @@ def evaluation(bundle):
 
 @pytest.fixture(scope="module")
 def found(bundle, evaluation):
-    return figures(evaluation, bundle)
+    return all_figures(evaluation, bundle)
 
 
 def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -143,12 +143,12 @@ def test_classes_against_torchmetrics(evaluation, bundle):
 
 def test_the_split_that_had_no_part_is_preferred(bundle):
     evaluation = make_evaluation(bundle)
-    assert figures(evaluation, bundle)["judged_on"] == "valid"
+    assert all_figures(evaluation, bundle)["judged_on"] == "valid"
     test = evaluation.predictions["split"].replace({"calibration": "test"})
     evaluation.predictions["split"] = test
-    assert figures(evaluation, bundle)["judged_on"] == "test"
+    assert all_figures(evaluation, bundle)["judged_on"] == "test"
     evaluation.predictions["split"] = test.replace({"test": "site B", "valid": "site B"})
-    found = figures(evaluation, bundle)
+    found = all_figures(evaluation, bundle)
     assert found["judged_on"] == "site B"
     assert found["splits"]["site B"]["items"] == 120
 
@@ -168,7 +168,7 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
 def test_evaluations_with_a_part_missing(counts, distance, classes):
     bundle = make_bundle(classes, distance=distance)
     evaluation = make_evaluation(bundle, **counts)
-    found = figures(evaluation, bundle)
+    found = all_figures(evaluation, bundle)
     json.dumps(found, allow_nan=False)
     assert (found["strangers"] is None) == (counts.get("strangers") == 0)
     if counts.get("silent") == 5:
@@ -187,15 +187,15 @@ def test_evaluations_with_a_part_missing(counts, distance, classes):
 def test_no_width_where_nothing_was_judged(bundle):
     evaluation = make_evaluation(bundle, valid=4, calibration=0, strangers=0, silent=4)
     nothing = np.empty((4, 0), np.float32)
-    found = figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
+    found = all_figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
     assert found["splits"]["valid"]["judged"] == 0
 
 
 def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):
     evaluation = make_evaluation(bundle, valid=20, calibration=0, strangers=0, silent=0)
-    before = figures(evaluation, bundle)["splits"]["valid"]
+    before = all_figures(evaluation, bundle)["splits"]["valid"]
     evaluation.predictions.loc[:4, "truth"] = "zebra"
-    after = figures(evaluation, bundle)["splits"]["valid"]
+    after = all_figures(evaluation, bundle)["splits"]["valid"]
     assert before["calibration"]["after"]["n"] == 20
     assert after["calibration"]["after"]["n"] == 15
     assert after["accuracy"]["value"] < before["accuracy"]["value"]

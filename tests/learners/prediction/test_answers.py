@@ -13,9 +13,10 @@ import torch
 
 from datasets.drawings.pictures import Source
 from datasets.sound.recipe import AudioRecipe
+from learners.confidence.reasons import Reason
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
-from learners.prediction.answers import TOP_WINDOWS, Answer, Prediction, pooled
+from learners.prediction.answers import NO_SIGNAL, TOP_WINDOWS, Answer, Prediction, pooled
 from learners.prediction.predictor import Predictor
 from tests.learners.prediction.test_predictor import bundle
 
@@ -43,9 +44,9 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(7, 4)).astype(np.float32)
     features = rng.normal(size=(7, 5)).astype(np.float32)
-    blank = Prediction("x", "", "", 0.0, "", [], 0.0)
+    blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
     windows = [Answer(blank, z, x) for z, x in zip(logits, features, strict=True)]
-    windows.insert(2, Answer(blank._replace(reason="no signal"), None, None))
+    windows.insert(2, Answer(blank._replace(reason=NO_SIGNAL), None, None))
     joined, near = pooled(windows)
     wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
     np.testing.assert_allclose(joined, wanted, rtol=1e-6)

@@ -17,10 +17,11 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.errors import Rejected
 from datasets.sound.recipe import AudioRecipe
-from learners.evaluation.figures import judge
+from learners.evaluation.figures import Answered, judge
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
 from learners.prediction.gradcam import NO_MAP
+from learners.prediction.predictor import Predictor
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
@@ -78,7 +79,8 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    page = write_report(tmp_path / "report", bundle, evaluation, table, **options)
+    answered = Answered(evaluation, judge(evaluation, bundle), options.pop("tables", {}))
+    page = write_report(tmp_path / "report", Predictor(bundle), answered, table, **options)
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
     return Page(page), json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
 
@@ -322,13 +324,13 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     bundle = make_bundle()
     bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
     bundle.overlap = 0.0
-    pictures = Pictures(bundle)
+    pictures = Pictures(Predictor(bundle))
     from datasets.drawings.pictures import Source
 
     path = str(tmp_path / "long.wav")
     parts = [Source(path, float(n), float(n + 1)) for n in range(3)]
-    seen = np.stack([pictures._predictor.open(part) for part in parts])
-    logits, _ = pictures._predictor.forward(seen)
+    seen = np.stack([pictures.predictor.open(part) for part in parts])
+    logits, _ = pictures.predictor.forward(seen)
     for c in range(3):
         expected = parts[int(logits[:, c].argmax())]
         assert pictures.moment(Source(path), c) == expected

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -32,6 +33,7 @@ from learners.prediction.predictor import Predictor
 from learners.runs import finetuning
 from learners.runs.folder import go_on, run_folder
 from learners.settings import Settings
+from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
@@ -46,12 +48,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
+    """A run's folder, and how often it did what costs a pass over the answers."""
     out = tmp_path_factory.mktemp("runs") / "first"
     words = ["--data", str(folder), "--out", str(out), "--lr", "1e-2", *QUICK]
     # What training computes in, and minimises, is not what answers are judged by.
-    assert main([*words, "--precision", "bf16", "--label-smoothing", "0.1", "--class-weights"]) == 0
-    return out
+    words += ["--precision", "bf16", "--label-smoothing", "0.1", "--class-weights"]
+    with pytest.MonkeyPatch.context() as patch:
+        calls = count_answering(patch)
+        assert main(words) == 0
+    return out, calls
+
+
+@pytest.fixture(scope="module")
+def finished(ran: tuple[Path, Counter[str]]) -> Path:
+    return ran[0]
+
+
+def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
+    assert ran[1] == {"predictors": 1, "judged": 1}
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):

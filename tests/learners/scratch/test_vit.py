@@ -82,7 +82,7 @@ def test_patches_with_and_without_convolution():
 def test_class_token_of_the_essays_has_no_place():
     torch.manual_seed(0)
     sizes = {"size": 16, "patch": 8, "width": 12, "depth": 1, "heads": 2, "hidden": 24}
-    essay = ViT(**sizes, n_classes=3, place_for_token=False, last_norm=False)
+    essay = ViT(**sizes, n_classes=3, essay=True)
     published = ViT(**sizes, n_classes=3)
     assert parameters(published) - parameters(essay) == 3 * 12
     # A place of 0 for the token is no place.

@@ -1,0 +1,35 @@
+"""How often a function is called, wherever it was imported to."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+import learners.runs  # noqa: F401  (where they are called, in modules that commands load late)
+from learners.evaluation.figures import judge
+from learners.prediction.predictor import Predictor
+
+
+def count_answering(patch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts ``predictors`` made and ``judged`` evaluations, as long as the patch lasts."""
+    calls: Counter[str] = Counter()
+
+    def counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(function)
+        def wrapper(*args: Any, **settings: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **settings)
+
+        return wrapper
+
+    patch.setattr(Predictor, "__init__", counted(Predictor.__init__, "predictors"))
+    wrapper = counted(judge, "judged")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("learners.") and vars(module).get("judge") is judge:
+            patch.setattr(module, "judge", wrapper)
+    return calls
