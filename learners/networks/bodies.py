@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from learners.networks.weights import complete, no_waiting_for_a_hub_out_of_reach, weights_errors
+from datasets.upstream import all_tensors_given
+from learners.networks.weights import no_waiting_for_a_hub_out_of_reach, weights_errors
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
@@ -92,7 +93,7 @@ def _timm_body(
     native = int(config.input_size[-1]) if config is not None else size
     # Only a download has any business with the network: opening a model folder has none.
     hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with weights_errors(name, weights), hub, complete():
+    with weights_errors(name, weights), hub, all_tensors_given():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, native)

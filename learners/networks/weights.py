@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +10,14 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from datasets.errors import SecondhandError
+from datasets.upstream import hub_offline
 
 
 @contextmanager
 def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
     """Offline mode for as long as the hub takes no connection.
 
-    The hub's client tries ten times over most of a minute before it gives up; in its offline mode
-    it answers at once, from its cache where it can.
+    Its client then answers at once, from its cache where it can.
     """
     from huggingface_hub import constants
 
@@ -32,37 +31,10 @@ def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
         try:
             socket.create_connection((host, port), timeout=5).close()
         except OSError:
-            constants.HF_HUB_OFFLINE = True
-            try:
+            with hub_offline():
                 yield
-            finally:
-                constants.HF_HUB_OFFLINE = False
             return
     yield
-
-
-class _MissingTensors(logging.Filter):
-    """timm loads a file without its classifier, and then only notes which tensors it lacks."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if message.startswith("Missing keys"):
-            raise RuntimeError(message)
-        return record.levelno > logging.INFO
-
-
-@contextmanager
-def complete() -> Iterator[None]:
-    """An error where weights leave tensors of the body as they were: random."""
-    logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addFilter(check)
-    try:
-        yield
-    finally:
-        logger.removeFilter(check)
-        logger.setLevel(level)
 
 
 @contextmanager
