@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datasets.errors import SecondhandError
 from learners import console
+from learners.machine import keep_memory_on_cpu
 
 DEMO = (
     "--data demo:digits --size 64 --epochs 1 --freeze-epochs 1 --bs 32 --lr 8e-3 --no-flip "
@@ -81,6 +82,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     )
     settings = parser.parse_args(argv)
     console.log_to_terminal()
+    keep_memory_on_cpu(settings.device)
     from app.server import serve
     from app.serving import Limits, load
 

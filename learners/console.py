@@ -17,8 +17,6 @@ from datasets.errors import SecondhandError
 from learners import distributed
 from learners.machine import let_waiting_threads_sleep
 
-let_waiting_threads_sleep()
-
 
 def run(main: Callable[[], int]) -> None:
     """Run a command's ``main`` and leave with its exit status.
@@ -26,6 +24,7 @@ def run(main: Callable[[], int]) -> None:
     2 for a wrong call or input that ends the run, 1 where the machine is at fault (disk full), 130
     after Ctrl-C, 143 after SIGTERM: both end it in order, and leave nothing half written.
     """
+    let_waiting_threads_sleep()
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()
@@ -106,7 +105,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     if not distributed.is_first():
         # The first of several processes speaks for all; a file that is left out is each one's own.
         root.setLevel(logging.ERROR)
-        logging.getLogger("learners.training.seeding").setLevel(logging.WARNING)
+        logging.getLogger("datasets.loaders.seeded").setLevel(logging.WARNING)
         return
     if file is not None:
         written = logging.FileHandler(file, encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Literal
 from datasets.config_file import config_action
 from learners import console
 from learners.flags import check_once
+from learners.machine import keep_memory_on_cpu
 from learners.settings import EvaluateSettings, ScoreName
 
 
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
     console.log_to_terminal()
+    keep_memory_on_cpu(settings.device)
     from learners.runs import evaluate
 
     words = sys.argv[1:] if argv is None else argv

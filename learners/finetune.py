@@ -10,6 +10,7 @@ from pathlib import Path
 from datasets.errors import SecondhandError
 from learners import console, distributed
 from learners.flags import make_parser, parse
+from learners.machine import keep_memory_on_cpu
 from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if distributed.is_first():
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
+    keep_memory_on_cpu(distributed.device(settings.speed.device))
     data = settings.data
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:

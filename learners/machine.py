@@ -1,5 +1,9 @@
 """How a process uses the machine that it computes on: its cores, waiting threads and freed memory;
-and what it is."""
+and what it is.
+
+What acts on the whole process, `let_waiting_threads_sleep` and `keep_memory`, is for the commands to
+call, and for programs that want it; no import and no class does so by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -30,17 +34,6 @@ def let_waiting_threads_sleep() -> None:
         os.environ.setdefault(name, value)
 
 
-def _find_mallopt() -> Callable[[int, int], int] | None:
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None)
-        return libc.mallopt
-    return None
-
-
-#: Looked up here: where a model folder is opened, nothing is loaded any more.
-_mallopt = _find_mallopt()
-
-
 def keep_memory() -> bool:
     """Let the C library keep the memory of activations from one batch to the next. True if it does.
 
@@ -48,12 +41,22 @@ def keep_memory() -> bool:
     them anew, a page fault each 4 KiB: on a CPU a fifth of a training step and a third of a
     prediction (EfficientNet-Lite0, 160 px, 32 pictures). glibc only; elsewhere nothing is done.
     """
-    if _mallopt is None:
+    try:
+        mallopt = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None).mallopt
+    except (OSError, AttributeError):
         return False
     m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
     # One arena: those of other threads are too small for activations, and give them back.
     wanted = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
-    return all(_mallopt(*setting) for setting in wanted.items())
+    return all(mallopt(*setting) for setting in wanted.items())
+
+
+def keep_memory_on_cpu(device: str) -> None:
+    """`keep_memory`, where ``--device`` means the CPU. Each command calls it that computes."""
+    import torch
+
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        keep_memory()
 
 
 @contextmanager

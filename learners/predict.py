@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
+from learners.machine import keep_memory_on_cpu
 
 if TYPE_CHECKING:
     from learners.prediction import Prediction, Predictor
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.confidence import Why
     from learners.prediction import Predictor, check_moment
 

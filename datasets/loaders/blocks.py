@@ -25,6 +25,7 @@ from PIL import Image
 from datasets.drawings import DecodedPictures, Item, Prepared, items
 from datasets.errors import SecondhandError
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
+from datasets.loaders.seeded import SeededDL
 from datasets.pictures import Preprocessing
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def dataloaders(
     valid = np.flatnonzero(rows["split"].eq("valid"))
     datablock = DataBlock(
         blocks=(block, CategoryBlock(vocab=list(classes), sort=False)),
+        dl_type=SeededDL,
         # A picture is its path alone; of a signal also the span or the moment is needed.
         get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
         get_y=attrgetter("label"),

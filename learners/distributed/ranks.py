@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from datasets.errors import SecondhandError
+from datasets.upstream import alone
 
 if TYPE_CHECKING:
     from fastai.learner import Learner
@@ -185,7 +186,7 @@ def from_first(function: Callable[[], T]) -> T:
         return function()
     if not is_first():
         return share(None)  # type: ignore[return-value]
-    with _alone():
+    with alone():
         value = function()
     return share(value)
 
@@ -231,17 +232,6 @@ def training(learn: Learner) -> Iterator[None]:
 def plain_model(learn: Learner) -> Any:
     """The learner's network without what is around it in training: its names are the model's own."""
     return learn.model if count() == 1 else getattr(learn.model, "module", learn.model)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """For fastai too, which reads the environment, this is the only process."""
-    size = os.environ["WORLD_SIZE"]
-    os.environ["WORLD_SIZE"] = "1"
-    try:
-        yield
-    finally:
-        os.environ["WORLD_SIZE"] = size
 
 
 def _cpu() -> Any:

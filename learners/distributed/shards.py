@@ -12,11 +12,13 @@ from fastai.callback.core import Callback
 from fastai.data.load import DataLoader
 from fastai.distributed import DistributedDL
 from fastai.learner import Learner
+from fastai.torch_core import to_detach
 from fastcore.basics import chunked
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from datasets.errors import SecondhandError
+from datasets.loaders import Repeatable
 
 
 @contextmanager
@@ -71,7 +73,13 @@ def _from_first(tensors: Iterable[Tensor]) -> None:
             tensor.copy_(values)
 
 
-class Shard(DistributedDL):
+def _of_inner(name: str) -> Any:
+    return property(
+        lambda self: getattr(self.dl, name), lambda self, value: setattr(self.dl, name, value)
+    )
+
+
+class Shard(Repeatable, DistributedDL):
     """A process's part of each batch of a loader, in the loader's own order.
 
     fastai's cuts the order itself into parts: other batches than one process has, and the last part
@@ -87,22 +95,8 @@ class Shard(DistributedDL):
         super().__init__(loader, rank, ranks)
         self.bs = max(1, loader.bs // ranks)
 
-    # Seeds and Checkpoints set these on the loader they find.
-    @property
-    def rng(self) -> Any:
-        return self.dl.rng
-
-    @rng.setter
-    def rng(self, rng: Any) -> None:
-        self.dl.rng = rng
-
-    @property
-    def do_item(self) -> Any:
-        return self.dl.do_item
-
-    @do_item.setter
-    def do_item(self, function: Any) -> None:
-        self.dl.do_item = function
+    # The order, where it begins and the items are those of the loader inside.
+    rng, seed, first = map(_of_inner, ("rng", "seed", "first"))
 
     def __len__(self) -> int:
         if self.drop_last:
@@ -139,7 +133,7 @@ class Shard(DistributedDL):
 
     def to_detach(self, b: Any, cpu: bool = True, gather: bool = True) -> Any:
         """A process's own: what is gathered, and how items count, is `Gather`'s."""
-        return self._to_detach(b, cpu, False)
+        return to_detach(b, cpu, False)
 
 
 class Gather(Callback):
@@ -158,7 +152,7 @@ class Gather(Callback):
     def after_validate(self) -> None:
         if isinstance(self.around, DistributedDataParallel):
             self.learn.model = self.around
-        for metric in self.recorder._valid_mets:
+        for metric in (self.recorder.loss, *self.learn.metrics):
             sums = torch.tensor([float(metric.total), float(metric.count)], dtype=torch.float64)
             sums = sums.to(self.dls.device)
             dist.all_reduce(sums)

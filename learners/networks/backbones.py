@@ -36,6 +36,7 @@ from learners.networks.bodies import (
 from learners.settings import MAX_MEMBERS
 
 HEADS = ("concat", "linear", "cosine")
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 @dataclass(frozen=True)
@@ -234,9 +235,9 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     return network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
 
 
-def batch_norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+def batch_norms(network: nn.Module) -> list[BatchNorm]:
     """The layers that normalise by the batch in training, and by their averages elsewhere."""
-    return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [m for m in network.modules() if isinstance(m, BatchNorm)]
 
 
 def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import socket
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
+from datasets.upstream import all_tensors_given, hub_offline
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
@@ -93,7 +93,7 @@ def _timm_body(
     native = int(config.input_size[-1]) if config is not None else size
     # Only a download has any business with the network: opening a model folder has none.
     hub = _no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with _weights_errors(name, weights), hub, _complete():
+    with _weights_errors(name, weights), hub, all_tensors_given():
         try:
             model = timm.create_model(name, global_pool="", **options)
             out = probe(model, name, size, native)
@@ -302,8 +302,7 @@ def _scratch_body(
 def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
     """Offline mode for as long as the hub takes no connection.
 
-    The hub's client tries ten times over most of a minute before it gives up; in its offline mode
-    it answers at once, from its cache where it can.
+    Its client then answers at once, from its cache where it can.
     """
     from huggingface_hub import constants
 
@@ -317,37 +316,10 @@ def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
         try:
             socket.create_connection((host, port), timeout=5).close()
         except OSError:
-            constants.HF_HUB_OFFLINE = True
-            try:
+            with hub_offline():
                 yield
-            finally:
-                constants.HF_HUB_OFFLINE = False
             return
     yield
-
-
-@contextmanager
-def _complete() -> Iterator[None]:
-    """An error where weights leave tensors of the body as they were: random.
-
-    timm loads a file without its classifier, and then only notes which tensors it lacks.
-    """
-
-    def check(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if message.startswith("Missing keys"):
-            raise RuntimeError(message)
-        return record.levelno > logging.INFO
-
-    logger = logging.getLogger("timm.models._builder")
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addFilter(check)
-    try:
-        yield
-    finally:
-        logger.removeFilter(check)
-        logger.setLevel(level)
 
 
 @contextmanager

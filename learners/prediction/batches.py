@@ -14,7 +14,7 @@ from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED
 from learners.confidence import Reason
-from learners.machine import threads_kept
+from learners.machine import keep_memory_on_cpu, threads_kept
 from learners.prediction.answers import Prediction, refused
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
         )
     if _digest(folder) != digest:
         raise SecondhandError(f"another model lies in {folder}; copy the folder anew")
+    keep_memory_on_cpu(dict(settings).get("device", "auto"))  # the worker is there for this
     return Predictor(folder, **dict(settings))
 
 

@@ -99,7 +99,7 @@ def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     """
     with file_beside(Path(file)) as beside:
         program = traced(Portable(bundle), _pictures(bundle, 2))
-        program._example_inputs = None  # pictures that nobody needs
+        program.example_inputs = None  # pictures that nobody needs
         extra = {"secondhand.json": json.dumps(metadata(bundle), ensure_ascii=False)}
         with quiet():
             torch.export.save(program, beside, extra_files=extra)

@@ -23,7 +23,7 @@ from datasets.processes import CRASHED, Apart
 from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN
-from learners.machine import CoreEach, keep_memory
+from learners.machine import CoreEach
 from learners.model import PLAIN, Bundle, load_bundle, look_and_average
 from learners.prediction.answers import (
     Answer,
@@ -77,8 +77,6 @@ class Predictor:
         self.classes = self.bundle.classes
         self.engine = engine
         self.device = torch.device(pick_device(device, engine))
-        if self.device.type == "cpu":
-            keep_memory()
         # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
         self.network = self.bundle.network.to(self.device).to(memory_format=torch.channels_last)
         self.ask = asking(self.network, self.bundle.spec, engine)

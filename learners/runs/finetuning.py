@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from fastai.torch_core import set_seed
 
 from datasets.errors import Rejected
@@ -34,7 +33,7 @@ from learners.evaluation import (
 from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
-from learners.machine import keep_memory, threads_kept
+from learners.machine import threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
@@ -78,7 +77,6 @@ class Learnt:
         return Predictor(self.bundle, device=self.settings.speed.device)
 
 
-@threads_kept()
 def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
     """Fine-tune, choose the best epoch, save the model, answer the held-out items, report.
 
@@ -86,12 +84,14 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
     ------
     SecondhandError : a setting or the data make the run impossible; nothing is trained then.
     """
-    learnt = train(folder, settings, command=command)
-    if not distributed.is_first():
-        return Result(folder, {}, learnt.interrupted)
-    reference = calibrate(learnt)
-    answered = answer(folder, learnt, reference)
-    report(folder, learnt, answered)
+    settings.check()
+    with threads_kept(settings.speed.threads):
+        learnt = train(folder, settings, command=command)
+        if not distributed.is_first():
+            return Result(folder, {}, learnt.interrupted)
+        reference = calibrate(learnt)
+        answered = answer(folder, learnt, reference)
+        report(folder, learnt, answered)
     if not learnt.interrupted:
         write_beside(folder / FINISHED, b"{}")
     return Result(folder, learnt.bundle.metrics, learnt.interrupted)
@@ -181,14 +181,10 @@ def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
 
 
 def _ready(settings: Settings) -> str:
-    """Threads, seed, and the device, which is told to suit precision and batch."""
-    if settings.speed.threads is not None:
-        torch.set_num_threads(settings.speed.threads)
+    """The seed, and the device, which is told to suit precision and batch."""
     set_seed(settings.train.seed, reproducible=True)
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device))
-    if device == "cpu":
-        keep_memory()
     check_precision(settings.speed.precision, device)
     return device
 

@@ -169,38 +169,29 @@ class Ema(EMACallback):
 
 
 class Compile(Callback):
-    """``torch.compile`` in place for training steps; validation runs eagerly.
+    """The forward pass of training steps through ``torch.compile``; all else sees the network itself.
 
-    ``module.compile()`` leaves the names in the state dict alone, unlike ``torch.compile(module)``,
-    which puts ``_orig_mod`` before them. Every change of mode, of what is frozen and of the batch's
-    shape makes another graph, and past dynamo's limit of 8 torch falls back to eager with a mere
-    warning: validation's modes and its last smaller batch are therefore kept out, and a whole
-    fine_tune makes two graphs, frozen and unfrozen.
+    Every change of mode, of what is frozen and of the batch's shape makes another graph, and past
+    dynamo's limit of 8 torch falls back to eager with a mere warning: validation's modes and its
+    last smaller batch are therefore kept out, and a whole fine_tune makes two graphs, frozen and
+    unfrozen.
     """
 
     order = 60  # after everything that changes the model
+    run_valid = False
+    network: nn.Module | None = None
 
     def __init__(self, backend: str = "inductor") -> None:
         self.backend = backend
 
-    def before_fit(self) -> None:
-        model = self.learn.model
-        if getattr(self, "network", None) is not model:
-            model.compile(dynamic=False, backend=self.backend)
-            self.network, self.compiled = model, model._compiled_call_impl
-        model._compiled_call_impl = None
+    def before_batch(self) -> None:
+        if self.network is not self.learn.model:
+            self.network = self.learn.model
+            self.compiled = torch.compile(self.network, dynamic=False, backend=self.backend)
+        self.learn.model = self.compiled
 
-    def before_train(self) -> None:
-        self.network._compiled_call_impl = self.compiled
-
-    def after_train(self) -> None:
-        self.network._compiled_call_impl = None
-
-    def after_cancel_train(self) -> None:
-        self.network._compiled_call_impl = None
-
-    def after_fit(self) -> None:
-        self.network._compiled_call_impl = None
+    def after_pred(self) -> None:
+        self.learn.model = self.network
 
 
 def phase_of(learn: Learner) -> str:
@@ -221,7 +212,33 @@ class WatchLoss(Callback):
             )
 
 
-class History(Callback):
+class EpochEnd(Callback):
+    """Base of what acts as an epoch of training ends: not in the search for a learning rate, nor for
+    epochs that an earlier process has trained, nor as predictions are gathered."""
+
+    has_trained = False
+
+    def before_fit(self) -> None:
+        self.run, self.has_trained = not hasattr(self.learn, "lr_finder"), False
+
+    def after_train(self) -> None:
+        self.has_trained = True
+
+    def after_epoch(self) -> None:
+        if self.has_trained:
+            self.has_trained = False
+            self.epoch_ends()
+
+    def epoch_ends(self) -> None:
+        raise NotImplementedError
+
+    def figures(self) -> dict[str, float]:
+        """The epoch's losses and metrics by their names."""
+        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
+        return dict(zip(names, map(float, self.recorder.values[-1]), strict=True))
+
+
+class History(EpochEnd):
     """``history.csv``: one row an epoch, over both phases, written as the epoch ends.
 
     Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
@@ -235,14 +252,9 @@ class History(Callback):
     def before_epoch(self) -> None:
         self.began = time.monotonic()
 
-    def after_epoch(self) -> None:
-        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
-            return
-        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
-        values = [float(v) for v in self.recorder.values[-1]]
-        phase = phase_of(self.learn)
-        row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1}
-        row |= dict(zip(names, values, strict=True))
+    def epoch_ends(self) -> None:
+        figures, phase = self.figures(), phase_of(self.learn)
+        row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1, **figures}
         row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
         # The whole file anew, beside and renamed: nobody ever reads half a row.
         lines = io.StringIO(
@@ -254,11 +266,11 @@ class History(Callback):
         writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
         if distributed.is_first():
             write_beside(self.file, lines.getvalue().encode())
-        shown = "  ".join(f"{name} {row[name]:.4f}" for name in names)
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
         log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
 
 
-class KeepBest(Callback):
+class KeepBest(EpochEnd):
     """The weights of the best epoch so far, in ``best.safetensors`` with ``best.json`` beside it.
 
     Or those of the last one, where what is validated may choose nothing: a published fold on which
@@ -281,11 +293,8 @@ class KeepBest(Callback):
         self.sign = -1 if "loss" in monitor or "error" in monitor else 1
         self.kept: dict[str, Any] = {}
 
-    def after_epoch(self) -> None:
-        if hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"):
-            return
-        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
-        value = float(self.recorder.values[-1][names.index(self.monitor)])
+    def epoch_ends(self) -> None:
+        value = self.figures()[self.monitor]
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
             self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,

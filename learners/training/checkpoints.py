@@ -1,23 +1,44 @@
-"""Where a training stands: saved as each epoch ends, and taken up again by another process."""
+"""Where a training stands: saved as each epoch ends, and taken up again by another process.
+
+First the callback, then what a state is (tensors and numbers), then its files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import random
+import re
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastai.callback.core import Callback, CancelEpochException
+import numpy as np
+import torch
 from fastai.learner import Learner
+from fastai.optimizer import OptimWrapper
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
+from datasets.errors import BadFile
 from datasets.files import write_beside
 from learners import distributed
-from learners.training import state as _state
-from learners.training.callbacks import KeepBest
+from learners.files import disk_error
+from learners.model import read_tensors, sha256, storable
+from learners.training.callbacks import EpochEnd, KeepBest
+
+log = logging.getLogger(__name__)
 
 #: Stands in a member's folder when its training is over.
 TRAINED = "trained.json"
+#: Files that are kept: the newest, and the one before in case that is damaged.
+KEPT = 2
+FORMAT = 1
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Position(NamedTuple):
@@ -28,7 +49,7 @@ class Position(NamedTuple):
     batch: int = 0
 
 
-class Checkpoints(Callback):
+class Checkpoints(EpochEnd):
     """``state-N.safetensors`` and ``state-N.json`` after each epoch; the last two are kept.
 
     Parameters
@@ -44,7 +65,8 @@ class Checkpoints(Callback):
         self.folder, self.history, self.minutes = folder, history, minutes
         self.position = Position()
         self.rate: float | None = None  # what --lr auto found
-        self.waiting: tuple[dict[str, Tensor], dict[str, Any]] | None = None
+        self.waiting: State | None = None
+        self.passed = 0  # batches of this epoch that an earlier process has trained on
 
     @property
     def trained(self) -> bool:
@@ -58,17 +80,15 @@ class Checkpoints(Callback):
         ------
         BadFile : the best epoch's weights are damaged.
         """
-        # fastai's loop begins at 0; and it is taken hold of before any callback is called.
-        learn._do_fit = self._epochs
         with distributed.in_turn():
-            self.waiting = _state.read(self.folder)
+            self.waiting = read(self.folder)
         if self.waiting is None:
             if distributed.is_first():
                 self.history.unlink(missing_ok=True)
             return None
         tensors, record = self.waiting
         best.go_on()
-        _state.fill_model(learn, tensors)
+        fill_model(learn, tensors)
         self.position, self.rate = Position(*record["position"]), record["rate"]
         if distributed.is_first():
             write_beside(self.history, record["history"].encode())
@@ -79,82 +99,264 @@ class Checkpoints(Callback):
         if not distributed.is_first():
             return
         write_beside(self.folder / TRAINED, json.dumps({"at": list(self.position)}).encode())
-        _state.clear(self.folder)
+        clear(self.folder)
 
     def before_fit(self) -> None:
-        if self._elsewhere():
+        super().before_fit()
+        if not self.run:
             return
         self.saved = time.monotonic()
         phase = 0 if self.opt.frozen_idx else 1
-        first = 0
-        if self.waiting is not None and self.position.phase == phase:
-            first = self.position.epoch
-            _state.put_back(self.learn, *self.waiting)
-            if not self.position.batch:
-                self.waiting = None
-        self.position = Position(phase, first, self.position.batch if self.waiting else 0)
-
-    def _epochs(self) -> None:
-        learn = self.learn
-        first = 0 if self._elsewhere() else self.position.epoch
-        for epoch in range(first, learn.n_epoch):
-            learn.epoch = epoch
-            learn._with_events(learn._do_epoch, "epoch", CancelEpochException)
-
-    def before_epoch(self) -> None:
-        if self.waiting is None or self._elsewhere():
+        if self.waiting is None or self.position.phase != phase:
+            self.position = Position(phase)
             return
-        learn, loader, done = self.learn, self.dls.train, self.position.batch
-        order = loader.get_idxs
-        loader.get_idxs = lambda: order()[done * loader.bs :]
-
-        def all_batches() -> None:
-            learn.n_iter = len(learn.dl)
-            for number, batch in enumerate(learn.dl, done):
-                learn.one_batch(number, batch)
-
-        learn.all_batches = all_batches
+        put_back(self.learn, *self.waiting)
+        if not self.position.batch:
+            self.waiting = None
 
     def before_train(self) -> None:
-        if self.waiting is not None and not self._elsewhere():
+        if self.waiting is not None:
             tensors, record = self.waiting
             self.waiting = None
+            self.passed = self.dls.train.first = self.position.batch
             self.learn.pct_train = record["pct_train"]
-            _state.put_generators_back(tensors, record)
+            put_generators_back(tensors, record)
 
     def after_train(self) -> None:
-        for owner, name in ((self.learn, "all_batches"), (self.dls.train, "get_idxs")):
-            if name in vars(owner):
-                delattr(owner, name)
+        super().after_train()
+        self.passed = self.dls.train.first = 0
 
     def after_batch(self) -> None:
-        due = self.minutes is not None and self.training and not self._elsewhere()
-        if not due or self.iter + 1 == self.n_iter:
+        done = self.passed + self.iter + 1
+        if self.minutes is None or not self.training or done == self.n_iter:
             return
-        if distributed.share(time.monotonic() - self.saved >= 60 * (self.minutes or 0)):
-            self._save(Position(self.position.phase, self.epoch, self.iter + 1))
+        if distributed.share(time.monotonic() - self.saved >= 60 * self.minutes):
+            self._save(Position(self.position.phase, self.epoch, done))
 
-    def after_epoch(self) -> None:
-        if self._elsewhere():
-            return
-        over = self.epoch + 1 == self.n_epoch
-        phase = self.position.phase
+    def epoch_ends(self) -> None:
+        phase, over = self.position.phase, self.epoch + 1 == self.n_epoch
         self._save(Position(phase + 1) if over else Position(phase, self.epoch + 1))
 
     def _save(self, position: Position) -> None:
         inside = position.batch > 0
-        tensors, numbers = _state.gather(
-            self.learn, within=inside or position.epoch > 0, inside=inside
-        )
-        others = distributed.gathered(_state.generators())[1:] if inside else []
+        tensors, numbers = gather(self.learn, within=inside or position.epoch > 0, inside=inside)
+        others = distributed.gathered(generators())[1:] if inside else []
         if not distributed.is_first():
             return
         written = self.history.read_bytes().decode() if self.history.exists() else ""
         record = {"position": position, "rate": self.rate, "history": written, **numbers}
-        _state.add_others(tensors, record, others)
-        _state.write(self.folder, tensors, record)
+        add_others(tensors, record, others)
+        write(self.folder, tensors, record)
         self.saved = time.monotonic()
 
-    def _elsewhere(self) -> bool:
-        """Whether this is no training: the search for a learning rate, or predictions."""
-        return hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds")
+
+def gather(learn: Learner, *, within: bool, inside: bool) -> State:
+    """What a learner holds that the next step depends on.
+
+    Parameters
+    ----------
+    within : the phase has begun: also the optimizer's moments (which fastai forgets as a phase
+        begins), the averaged weights, the loss scaler, the smoothed loss.
+    inside : an epoch has begun: also the generators.
+    """
+    tensors = {
+        f"model.{name}": value
+        for name, value in distributed.plain_model(learn).state_dict().items()
+    }
+    numbers: dict[str, Any] = {}
+    accumulation = getattr(learn, "gradient_accumulation", None)
+    if accumulation is not None:
+        if within:
+            numbers["accumulated"] = accumulation.count
+        for key, parameter in enumerate(_parameters(learn)):
+            if parameter.grad is not None:
+                tensors[f"gradient.{key}"] = parameter.grad
+    if within:
+        for key, name, value in _moments(learn):
+            into = tensors if isinstance(value, Tensor) else numbers
+            into[f"optimizer.{key}.{name}"] = value
+        if getattr(learn, "ema", None) is not None:
+            average = learn.ema.ema_model.state_dict()
+            tensors |= {f"average.{name}": value for name, value in average.items()}
+        if getattr(learn, "scaler", None) is not None:
+            numbers["scaler"] = learn.scaler.state_dict()
+        smooth = learn.recorder.smooth_loss
+        tensors["smooth"], numbers["smoothed"] = smooth.val.reshape(1), smooth.count
+        numbers["train_iter"] = learn.train_iter
+    if inside:
+        numbers["pct_train"] = learn.pct_train
+        states, drawn = generators()
+        tensors |= states
+        numbers |= drawn
+    return storable(tensors), numbers
+
+
+def generators() -> State:
+    """The random states of this process."""
+    python, array = random.getstate(), np.random.get_state(legacy=False)
+    array["state"]["key"] = array["state"]["key"].tolist()
+    tensors = {"generator": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        for number in _devices():
+            tensors[f"cuda.{number}"] = torch.cuda.get_rng_state(number)
+    return tensors, {"python": [python[0], list(python[1]), python[2]], "numpy": array}
+
+
+def add_others(
+    tensors: dict[str, Tensor],
+    numbers: dict[str, Any],
+    others: Sequence[State],
+) -> None:
+    """The random states of the second process and those after it, beside the first one's."""
+    for rank, (states, drawn) in enumerate(others, 1):
+        tensors |= {f"rank{rank}.{name}": state for name, state in states.items()}
+        numbers[f"rank{rank}"] = drawn
+
+
+def _devices() -> range:
+    """The GPUs that this process may draw on: its own where there are several processes."""
+    if distributed.count() == 1:
+        return range(torch.cuda.device_count())
+    return range(torch.cuda.current_device(), torch.cuda.current_device() + 1)
+
+
+def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """All that `gather` took, but the weights and the generators."""
+    parameters = _parameters(learn)
+    inner = _inner(learn)
+    for name, value in [*tensors.items(), *numbers.items()]:
+        kind, _, rest = name.partition(".")
+        key, _, field = rest.partition(".")
+        if kind == "optimizer":
+            inner[parameters[int(key)]][field] = _like(value, parameters[int(key)])
+        elif kind == "gradient":
+            parameters[int(key)].grad = _like(value, parameters[int(key)])
+    if "accumulated" in numbers:
+        learn.gradient_accumulation.count = numbers["accumulated"]
+    if average := _named(tensors, "average"):
+        learn.ema.ema_model.load_state_dict(average)
+    if "scaler" in numbers:
+        learn.scaler.load_state_dict(numbers["scaler"])
+    if "smooth" in tensors:
+        learn.recorder.smooth_loss.val = tensors["smooth"].reshape(())
+        learn.recorder.smooth_loss.count = numbers["smoothed"]
+        learn.train_iter = numbers["train_iter"]
+
+
+def fill_model(learn: Learner, tensors: dict[str, Tensor]) -> None:
+    """The weights, before the fit begins: averages start as a copy of them."""
+    learn.model.load_state_dict(_named(tensors, "model"))
+
+
+def put_generators_back(tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """The random states in the middle of an epoch, each process its own."""
+    if not distributed.is_first():
+        own = f"rank{distributed.rank()}"
+        if own not in numbers:
+            return  # saved by fewer processes: as the epoch's seed has it
+        tensors, numbers = _named(tensors, own), numbers[own]
+    version, words, gauss = numbers["python"]
+    random.setstate((version, tuple(words), gauss))
+    array = numbers["numpy"]
+    array["state"]["key"] = np.array(array["state"]["key"], dtype=np.uint32)
+    np.random.set_state(array)
+    torch.set_rng_state(tensors["generator"])
+    for name, state in _named(tensors, "cuda").items():
+        if torch.cuda.is_available() and int(name) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, int(name))
+
+
+def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """Save a state under the next number. The JSON file comes last: with it the state is there.
+
+    Raises
+    ------
+    OSError : the disk is full, or may not be written to.
+    """
+    there = numbers_of(folder)
+    file = folder / f"state-{max(there, default=0) + 1:06}.safetensors"
+    try:
+        with file_beside(file) as beside:
+            save_file(tensors, beside)
+            body = {"format": FORMAT, "tensors": sha256(beside), **record}
+    except SafetensorError as error:
+        raise disk_error(file, error) from None
+    text = json.dumps(body)
+    whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": body}
+    write_beside(file.with_suffix(".json"), json.dumps(whole).encode())
+    for number in there[: 1 - KEPT]:
+        _remove(folder, number)
+
+
+def read(folder: Path) -> State | None:
+    """The newest state that is whole; None where there is none. Damaged ones are said and removed."""
+    for number in reversed(numbers_of(folder)):
+        file = folder / f"state-{number:06}.json"
+        try:
+            return _read(file)
+        except (BadFile, OSError) as error:
+            log.warning("%s; going on from the checkpoint before it", error)
+            _remove(folder, number)
+    return None
+
+
+def _read(file: Path) -> State:
+    try:
+        whole = json.loads(file.read_bytes())
+        body, text = whole["body"], json.dumps(whole["body"])
+        right = hashlib.sha256(text.encode()).hexdigest() == whole["sha256"]
+    except (ValueError, TypeError, KeyError):
+        right = False
+    if not right or body["format"] != FORMAT:
+        raise BadFile(file, "damaged")
+    tensors = file.with_suffix(".safetensors")
+    if not tensors.is_file() or sha256(tensors) != body["tensors"]:
+        raise BadFile(tensors, "damaged")
+    return read_tensors(tensors), body
+
+
+def numbers_of(folder: Path) -> list[int]:
+    """The numbers of the states in a folder, rising."""
+    found = (re.fullmatch(r"state-(\d{6,})\.json", file.name) for file in folder.glob("state-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def clear(folder: Path) -> None:
+    """Remove all states: the training is over, or begins anew."""
+    for suffix in (".json", ".safetensors"):
+        for file in folder.glob(f"state-*{suffix}"):
+            file.unlink(missing_ok=True)
+
+
+def _remove(folder: Path, number: int) -> None:
+    for suffix in (".json", ".safetensors"):
+        (folder / f"state-{number:06}{suffix}").unlink(missing_ok=True)
+
+
+def _parameters(learn: Learner) -> list[Tensor]:
+    return [parameter for group in learn.opt.param_lists for parameter in group]
+
+
+def _inner(learn: Learner) -> Any:
+    """What the optimizer keeps for each parameter: torch's own optimizers are wrapped."""
+    return learn.opt.opt.state if isinstance(learn.opt, OptimWrapper) else learn.opt.state
+
+
+def _moments(learn: Learner) -> Iterator[tuple[int, str, Any]]:
+    """(number of the parameter, name, value) of all that the optimizer keeps for the parameters."""
+    inner = _inner(learn)
+    for key, parameter in enumerate(_parameters(learn)):
+        for name, value in inner.get(parameter, {}).items():
+            yield key, name, value
+
+
+def _like(value: Any, parameter: Tensor) -> Any:
+    """In the parameter's place and memory format; counts of steps stay where torch wants them."""
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _named(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+    start = f"{kind}."
+    return {name[len(start) :]: v for name, v in tensors.items() if name.startswith(start)}

@@ -27,10 +27,11 @@ from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
+from datasets.loaders import Repeatable
+from datasets.upstream import pass_by, pass_through
 from learners.networks import ConcatPool, Unit, batch_norms
 from learners.training import callbacks
-from learners.training.randomness import undisturbed_randomness
-from learners.training.seeding import Door
+from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,8 @@ class FrozenFeatures(Callback):
         seconds = time.monotonic() - began
         shown = "1 view" if self.views == 1 else f"{self.views} views"
         log.info("features of %d files, %s each: %.1f s", loaders.train.n, shown, seconds)
-        self.stack.enter_context(_passing_by(learn, passed_by))
+        pass_by(passed_by)
+        self.stack.callback(self._pass_through)
         self.stack.callback(setattr, learn, "dls", learn.dls)
         learn.dls = loaders
         if not isinstance(learn.opt, OptimWrapper):
@@ -119,8 +121,13 @@ class FrozenFeatures(Callback):
     def undo(self) -> None:
         self.stack.close()
 
+    def _pass_through(self) -> None:
+        """Also in the averaged weights, of which the learner keeps those of the last fit."""
+        for network in (self.learn.model, getattr(self.learn, "model_ema", None)):
+            pass_through(network.modules() if network is not None else ())
 
-class FeatureLoader(DataLoader):
+
+class FeatureLoader(Repeatable):
     """Batches of float32 [bs, width] and int64 [bs], gathered from features in memory.
 
     Parameters
@@ -223,9 +230,7 @@ def _computed(
     count: Callable[[int], None] = lambda items: None,
 ) -> tuple[Tensor, Tensor]:
     """What the layers make of all that a loader has; and the targets."""
-    # Its own: that of the usual loader leads through transforms that only its own iteration tells
-    # whether they are training's.
-    fresh.do_item = Door(fresh.do_item, torch.initial_seed())
+    fresh.seed = torch.initial_seed()
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0
@@ -289,24 +294,3 @@ def _room(shape: tuple[int, ...], file: Path) -> Tensor:
     if 4 * count <= IN_MEMORY:
         return torch.empty(shape)
     return torch.from_file(str(file), shared=True, size=count).view(shape)
-
-
-@contextmanager
-def _passing_by(learn: Learner, modules: list[nn.Module]) -> Iterator[None]:
-    """The modules give back what they get. Their names in the state dict stay.
-
-    Also in copies made meanwhile, such as an average's, of which the learner keeps the last.
-    """
-    for module in modules:
-        module.forward = _as_it_is
-    try:
-        yield
-    finally:
-        average = getattr(learn, "model_ema", None)
-        for module in (*modules, *(average.modules() if average is not None else ())):
-            if module.__dict__.get("forward") is _as_it_is:
-                del module.forward
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x

@@ -35,8 +35,9 @@ from datasets.pictures import Preprocessing
 from learners.networks import ConcatPool, parameter_groups
 from learners.settings import TrainSettings
 from learners.training.callbacks import AloneInBatch, PlainLoss
+from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
-from learners.training.randomness import undisturbed_randomness
+from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
@@ -85,30 +86,29 @@ def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
     have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
     """
     mult = settings.lr_mult or 100.0
+    cycle: dict[str, Any] = {"pct_start": settings.pct_start, "div": settings.div}
     shared: dict[str, Any] = {"div_final": settings.div_final}
-    done = learn.checkpoints.position.phase if hasattr(learn, "checkpoints") else 0
+    at = learn.checkpoints.position if hasattr(learn, "checkpoints") else Position()
     if settings.freeze_epochs:
         learn.freeze()
-        # A probe ends there, and so does its cycle.
-        cycle = (
-            {"pct_start": settings.pct_start, "div": settings.div}
-            if settings.probe
-            else {"pct_start": 0.99}
-        )
-        if done == 0:
+        if at.phase == 0:
             with frozen_features(
                 learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
             ):
-                learn.fit_one_cycle(settings.freeze_epochs, slice(lr), **cycle, **shared)
+                learn.fit_one_cycle(
+                    settings.freeze_epochs,
+                    slice(lr),
+                    # A probe ends there, and so does its cycle.
+                    **(cycle if settings.probe else {"pct_start": 0.99}),
+                    **shared,
+                    start_epoch=at.epoch,
+                )
         lr /= 2
-    if settings.epochs and done <= 1:
+    if settings.epochs and at.phase <= 1:
         learn.unfreeze()
+        first = at.epoch if at.phase == 1 else 0
         learn.fit_one_cycle(
-            settings.epochs,
-            slice(lr / mult, lr),
-            pct_start=settings.pct_start,
-            div=settings.div,
-            **shared,
+            settings.epochs, slice(lr / mult, lr), **cycle, **shared, start_epoch=first
         )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.data.block import TransformBlock
 from fastai.data.core import DataLoaders
@@ -41,7 +44,6 @@ from learners.networks import (
 from learners.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
-from learners.training.failures import in_plain_words
 from learners.training.items import Loaded, picture_cache
 from learners.training.learner import find_lr, fine_tune, make_learner, tracker
 from learners.training.seeding import Seeds
@@ -134,9 +136,9 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
         interrupted = _train(learn, train)
-        if distributed.from_first(partial(best.restore, learn.model)):
+        if distributed.from_first(partial(best.restore, one)):
             log.info("kept %s", best.said())
-            members.append(learn.model.eval())
+            members.append(one.eval())
             kept_epochs.append(best.said())
         if not interrupted:
             checkpoints.finish()
@@ -253,3 +255,42 @@ def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
             f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
             "some room or choose another folder"
         )
+
+
+@contextmanager
+def in_plain_words() -> Iterator[None]:
+    """Errors of the machine as a SecondhandError that names the remedy; others pass as they are."""
+    try:
+        yield
+    except SecondhandError as error:
+        raise SecondhandError(_own_words(str(error))) from None
+    except (MemoryError, torch.cuda.OutOfMemoryError) as error:
+        raise SecondhandError(f"out of memory ({_first(error)}): {LESS}") from None
+    except RuntimeError as error:
+        text = str(error)
+        if "DataLoader worker" in text and "Caught" not in text:
+            raise SecondhandError(
+                f"a process that opens files died ({_first(error)}), perhaps for want of memory: "
+                "try fewer --workers, or 0"
+            ) from None
+        if any(
+            words in text for words in ("can't allocate memory", "out of memory", "MemoryError")
+        ):
+            raise SecondhandError(f"out of memory ({_first(error)}): {LESS}") from None
+        raise
+
+
+LESS = "try fewer --workers; or begin anew with a smaller --bs or --size"
+
+
+def _own_words(text: str) -> str:
+    """Without what fastai and torch say of where it was raised."""
+    if "in DataLoader worker process" in text:
+        text = text.strip().splitlines()[-1].partition("Error: ")[2] or text
+    return re.sub(r"^Exception occured in `\w+` when calling event `\w+`:\n\t", "", text)
+
+
+def _first(error: BaseException) -> str:
+    """The first line that says something of what was the matter."""
+    lines = [line.strip() for line in _own_words(str(error)).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__

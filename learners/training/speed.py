@@ -66,7 +66,8 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
         return wanted
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-    return "bf16" if torch.cpu._is_amx_tile_supported() and not _has_depthwise(network) else "fp32"
+    matrix_units = torch.cpu.get_capabilities().get("amx_tile", False)
+    return "bf16" if matrix_units and not _has_depthwise(network) else "fp32"
 
 
 def check_precision(wanted: str, device: str) -> None:

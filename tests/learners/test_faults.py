@@ -25,6 +25,7 @@ from torch.utils.data import get_worker_info
 
 from datasets.drawings.pictures import PictureCache
 from datasets.errors import SecondhandError
+from datasets.loaders.seeded import SeededDL
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
 from learners import console
@@ -34,7 +35,6 @@ from learners.prediction.predictor import Predictor
 from learners.runs.folder import go_on, run_folder
 from learners.runs.lock import NAME, locked
 from learners.settings import Settings
-from learners.training import seeding as steady
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
 
@@ -235,14 +235,14 @@ def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch)
 
 def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
     """What a process that loads items does from the second epoch of the run on."""
-    real = steady.Door.__call__
+    real = SeededDL.do_item
 
     def opened(self, number):
         if get_worker_info() is not None and (out / "checkpoint/best.json").exists():
             fault()
         return real(self, number)
 
-    monkeypatch.setattr(steady.Door, "__call__", opened)
+    monkeypatch.setattr(SeededDL, "do_item", opened)
 
 
 def _worker_of(parent: int) -> int:

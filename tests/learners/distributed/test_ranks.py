@@ -24,7 +24,7 @@ from datasets.errors import SecondhandError
 from learners.distributed import ranks
 from learners.distributed.shards import Shard
 from learners.finetune import main
-from learners.training import state as _state
+from learners.training import checkpoints as _state
 from tests.pictures import write_pictures
 
 #: Without BatchNorm, whose statistics are of a process's own part on CPUs, and without dropout two

@@ -24,8 +24,8 @@ from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import finetuning as run
 from learners.runs.folder import go_on
+from learners.training import checkpoints as _state
 from learners.training import members
-from learners.training import state as _state
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
 

@@ -37,7 +37,7 @@ PLAIN, DEPTHWISE = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
 def test_precision_follows_the_hardware_and_the_kind_of_network(
     monkeypatch, network, amx, device, precision
 ):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert resolve_precision("auto", device, network) == precision
     assert settle(SpeedSettings(), network, device).precision == precision
@@ -47,7 +47,7 @@ def test_precision_follows_the_hardware_and_the_kind_of_network(
 
 @pytest.mark.parametrize("name", ["embedded", "test_resnet"])
 def test_kinds_of_networks(monkeypatch, name):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True})
     network, _, _ = build(NetworkSpec(name, 2, 32), pretrained=False)
     wanted = {"embedded": "fp32", "test_resnet": "bf16"}[name]
     assert resolve_precision("auto", "cpu", network) == wanted

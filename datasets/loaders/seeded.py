@@ -1,0 +1,83 @@
+"""DataLoaders whose draws do not depend on what was drawn before, and whose items may drop out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from fastai.data.core import TfmdDL
+from fastai.data.load import DataLoader
+
+from datasets.errors import BadFile
+from datasets.upstream import draw_workers_seed_from
+
+log = logging.getLogger(__name__)
+
+
+def seed_of(*parts: int | str | None) -> int:
+    """32 bits that follow from the parts."""
+    text = " ".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Puts the states of Python's, NumPy's and torch's generators back at the end."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+class Repeatable(DataLoader):
+    """A fastai DataLoader whose epochs can be had again, also from the middle.
+
+    Attributes
+    ----------
+    seed : of the items; None draws them from the program's own generators.
+    first : batches of an epoch that are passed over.
+    """
+
+    seed: int | None = None
+    first = 0
+
+    def begin(self, seed: int) -> None:
+        """Draw the order of the next epoch, and its items, from this seed."""
+        self.seed, self.rng = seed, random.Random(seed)
+        draw_workers_seed_from(self, torch.Generator().manual_seed(seed))
+
+    def get_idxs(self) -> list[int]:
+        return list(super().get_idxs())[self.first * (self.bs or 1) :]
+
+
+class SeededDL(Repeatable, TfmdDL):
+    """Items that are each drawn from a seed of their own: (seed, number), in whatever process.
+
+    Whatever ran before, and the number of workers, therefore change nothing. An item that cannot be
+    read any more is left out of its batch, and said.
+    """
+
+    def do_item(self, number: int | None) -> Any:
+        if self.seed is None:
+            return super().do_item(number)
+        with generators_kept():
+            seed = seed_of(self.seed, number)
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.default_generator.manual_seed(
+                seed
+            )  # torch.manual_seed would wake CUDA in a worker
+            try:
+                return super().do_item(number)
+            except BadFile as error:
+                log.warning("%s: left out of this epoch, %s", error.path, error.reason)
+                return None

@@ -1,0 +1,106 @@
+"""What has no public hook in the libraries this is built on: every attribute of theirs that is
+replaced, and every private name of theirs, stands here and nowhere else.
+
+Each says why, and `CHECKED` with which versions; ``tests/datasets/test_upstream.py`` looks whether
+those that are installed still are what is counted on here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from fastai.data.load import DataLoader
+    from torch import nn
+
+#: Versions with which each was looked at, by the package's name.
+CHECKED = {"fastai": "2.8.12", "huggingface_hub": "2.4.0", "timm": "1.0.31", "torch": "2.15.0"}
+
+
+def draw_workers_seed_from(loader: DataLoader, generator: torch.Generator) -> None:
+    """torch draws the seed of an epoch's workers from the loader's generator, else from the global
+    one, which dropout draws from. torch's loader takes it as an argument; fastai's ``DataLoader``,
+    which makes torch's inside of itself, hands none through."""
+    loader.fake_l.generator = generator
+
+
+def pass_by(modules: Iterable[nn.Module]) -> None:
+    """The modules give back what they get, until `pass_through`; their names in the state dict stay.
+
+    A forward hook of torch's changes what goes in or comes out, but the module computes all the
+    same; another module in its place would change the names, and the optimizer's groups.
+    """
+    for module in modules:
+        module.forward = _as_it_is
+
+
+def pass_through(modules: Iterable[nn.Module]) -> None:
+    """Undo `pass_by`, also in copies that were made meanwhile."""
+    for module in modules:
+        if module.__dict__.get("forward") is _as_it_is:
+            del module.forward
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+@contextmanager
+def hub_offline() -> Iterator[None]:
+    """The hub's client answers from its cache, or not at all: it asks nobody.
+
+    Else it tries ten times over most of a minute before it gives up. It reads its environment variable
+    once, as it is imported; timm passes no ``local_files_only`` on.
+    """
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+class _MissingTensors(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if message.startswith("Missing keys"):
+            raise RuntimeError(message)
+        return record.levelno > logging.INFO
+
+
+@contextmanager
+def all_tensors_given() -> Iterator[None]:
+    """RuntimeError where a file of weights leaves tensors of timm's network as they were: random.
+
+    Without its classifier timm loads a network leniently, whatever is asked for, and only notes in
+    the log which tensors the file lacks.
+    """
+    logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addFilter(check)
+    try:
+        yield
+    finally:
+        logger.removeFilter(check)
+        logger.setLevel(level)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """For fastai this is the only process of the run: it reads the environment at every question.
+
+    Its search for a learning rate saves and loads weights, where it would wait for the others.
+    """
+    size = os.environ["WORLD_SIZE"]
+    os.environ["WORLD_SIZE"] = "1"
+    try:
+        yield
+    finally:
+        os.environ["WORLD_SIZE"] = size

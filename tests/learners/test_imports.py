@@ -1,0 +1,104 @@
+"""Importing a module of ours changes nothing in the process, and no class of ours is of a library's
+private making."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from learners.machine import SLEEPING
+
+ROOT = Path(__file__).parents[2]
+OURS = ("app", "learners", "datasets")
+FILES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
+MODULES = sorted(
+    str(path.relative_to(ROOT)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for path in FILES
+)
+
+PROGRAM = """
+import faulthandler, importlib, json, logging, multiprocessing, os, signal, sys, warnings
+theirs, ours = json.load(sys.stdin)
+for name in theirs:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # an extra that is not installed
+import matplotlib, torch
+
+def state():
+    root, cuda = logging.getLogger(), torch.backends.cuda.matmul
+    return {
+        "environment": dict(os.environ),
+        "handlers of the root logger": [map(str, root.handlers), root.level, map(str, root.filters)],
+        "warnings": [map(str, entry) for entry in warnings.filters],
+        "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "backends": [torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark,
+                     cuda.allow_tf32, torch.get_float32_matmul_precision()],
+        "matplotlib": dict.__getitem__(matplotlib.rcParams, "backend"),
+        "faulthandler": faulthandler.is_enabled(),
+        "signals": [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)],
+        "path": sys.path,
+        "switch interval": sys.getswitchinterval(),
+        "generator": torch.get_rng_state().sum(),
+    }
+
+changed, before = {}, json.dumps(state(), default=lambda x: list(x) if isinstance(x, map) else str(x))
+for name in ours:
+    importlib.import_module(name)
+    after = json.dumps(state(), default=lambda x: list(x) if isinstance(x, map) else str(x))
+    if after != before:
+        was, now = json.loads(before), json.loads(after)
+        changed[name] = [key for key in was if was[key] != now[key]]
+        before = after
+
+def is_ours(kind):
+    return kind.__module__.split(".")[0] in ("app", "learners", "datasets")
+
+overrides = {}
+for name in ours:
+    for kind in vars(sys.modules[name]).values():
+        if isinstance(kind, type) and kind.__module__ == name:
+            private = {n for n in vars(kind) if n.startswith("_") and not n.startswith("__")}
+            for base in kind.__mro__:
+                upstream = base.__module__.split(".")[0] in ("fastai", "fastxtend", "timm", "torch")
+                if upstream and (found := sorted(
+                    n for n in private & vars(base).keys() if callable(vars(base)[n])
+                )):
+                    overrides[f"{name}.{kind.__name__}"] = found
+print(json.dumps([changed, overrides]))
+"""
+
+
+def imported_on_top(path: Path) -> set[str]:
+    """The modules of other makers that a file imports as it is imported."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return {name for name in found if name.split(".")[0] not in OURS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None:
+    """In one interpreter, after what the libraries themselves do as they are imported."""
+    theirs = sorted({"matplotlib", "torch"}.union(*map(imported_on_top, FILES)) - {"__future__"})
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=json.dumps([theirs, MODULES]), cwd=ROOT,
+        capture_output=True, text=True, timeout=580,
+        env={name: value for name, value in os.environ.items() if name not in SLEEPING},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    changed, overrides = json.loads(ran.stdout.splitlines()[-1])
+    assert changed == {}, "set it in the commands, by learners.machine or learners.console"
+    assert overrides == {}, "use a documented method, or datasets/upstream.py with the reason"
