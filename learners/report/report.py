@@ -1,5 +1,5 @@
 """The report of a run or of an evaluation: ``index.html``, one file that needs no network, and the
-same figures as JSON."""
+same figures as JSON. The words stand in ``templates``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import pandas as pd
 
 from datasets.errors import Rejected
 from datasets.tables import UNKNOWN, ItemTable
-from learners.evaluation import Evaluation, copies, figures, hardest, judge, label_suspects
+from learners.evaluation import (
+    LOW,
+    Evaluation,
+    copies,
+    figures,
+    hardest,
+    judge,
+    label_suspects,
+)
 from learners.files import (
     Names,
     jsonable,
@@ -24,23 +32,20 @@ from learners.files import (
 )
 from learners.machine import surroundings
 from learners.model import Bundle
-from learners.report import page as _page
-from learners.report import plots as _plots
-from learners.report.galleries import Pictures
-from learners.report.sections import (
-    calibration,
-    classes,
-    headline,
-    label_gallery,
-    mistakes,
-    refusal,
-    strangers,
-    twin_gallery,
-)
+from learners.report import plots
+from learners.report.galleries import Pictures, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
+from learners.templates import render
 
-SHOWN = 12  # pictures in a gallery
-LISTED = 50  # rows in a list of files
+#: The columns of the hardest files, by the names of `hardest`.
+HARDEST = {
+    "path": "file",
+    "truth": "label",
+    "own": "label's probability",
+    "best": "answered",
+    "probability": "answer's probability",
+    "reason": "refused as",
+}
 
 
 def write_report(
@@ -123,34 +128,78 @@ def write_report(
     )
     write_beside(folder / "report.json", f"{text}\n".encode())
 
-    mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)
-    sections = [
-        ("Training", "" if epochs is None or epochs.empty else _training(bundle, epochs)),
-        ("Confusion", classes(known, found["classes"], bundle.classes)),
-        ("Calibration", calibration(found, bundle)),
-        ("Accepted or unknown", refusal(found, bundle)),
-        ("Strangers", strangers(found)),
-        *((name, _page.table(frame)) for name, frame in (tables or {}).items()),
-        (f"Mistakes ({len(wrong)} of {len(known)})", mistaken),
-        ("Hardest files", _files(hard)),
-        (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),
-        (f"Near-duplicates ({max(alike, len(same))})", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
-        ("Data", _page.definitions(about) + _page.table(counts)),
-        (f"Not judged ({len(refused)})", _listed(refused)),
-        (f"Left out ({len(table.rejected)})", _listed(left_out)),
-        ("How it came about", _made(trained, made)),
-    ]  # fmt: skip
-    note = f'<p class="soft">{_page.text(names(table.note))}</p>' if table.note else ""
-    head = note + _page.notices(notices) + _page.tiles(headline(found))
+    surest, worst = mistakes(pictures, evaluation, judged, wrong)
     page = folder / "index.html"
-    write_beside(page, _page.document(title, head, sections).encode())
+    html = render(
+        "learners.report",
+        "report.html",
+        found=everything,
+        note=names(table.note) if table.note else "",
+        confidence=bundle.confidence,
+        tables=tables or {},
+        known=len(known),
+        wrong=len(wrong),
+        surest=surest,
+        worst=worst,
+        no_map=pictures.no_map,
+        hard=hard.assign(path=[Path(path).name for path in hard["path"]])[[*HARDEST]].rename(columns=HARDEST),
+        low=LOW,
+        suspects=suspected(pictures, suspects, evaluation),
+        alike=None if twins is None else alike,
+        same=len(same),
+        twins=[] if twins is None else twinned(pictures, twins, evaluation),
+        about=about,
+        counts=counts,
+        refused=refused,
+        left_out=left_out,
+        **_drawn(found, bundle, epochs),
+    )  # fmt: skip
+    write_beside(page, html.encode())
     return page
 
 
-def _training(bundle: Bundle, epochs: pd.DataFrame) -> str:
-    kept = bundle.provenance.get("kept")
-    said = f"<p>Kept {_page.text(str(kept))}.</p>" if kept else ""
-    return said + _page.plots(_plots.curves(epochs))
+def folds_page(
+    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]
+) -> str:
+    """The page of a cross-validation: its table, and for each fold a link to its report."""
+    counts = [name for name in table if str(name).endswith("_items")]
+    figures = table.drop(columns=counts).set_index("fold").T
+    figures.insert(0, "figure", [str(name).replace("_", " ") for name in figures.index])
+    return render(
+        "learners.report",
+        "folds.html",
+        title=f"{title}: folds",
+        figures=figures,
+        links=links,
+        missing=missing,
+    )
+
+
+def _drawn(found: Mapping[str, Any], bundle: Bundle, epochs: pd.DataFrame | None) -> dict[str, Any]:
+    """The plots, and the tables beside them; None where there is nothing to plot."""
+    matrix, both, strange = np.array(found["confusion"]), found["reliability"], found["strangers"]
+    off = [(int(matrix[t, b]), t, b) for t, b in np.argwhere(matrix) if t != b]
+    often = [
+        (bundle.classes[t], bundle.classes[b], count)
+        for count, t, b in sorted(off, key=lambda pair: -pair[0])[:10]
+    ]
+    names = {"low": "from", "high": "to", "fpr95": "FPR95", "auroc": "AUROC", "oscr": "OSCR"}
+    names |= {"name": "score", "accepted_at_half": "accepted at half"}
+    errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
+    return {
+        "curves": [] if epochs is None or epochs.empty else plots.curves(epochs),
+        "judged": matrix.sum(),
+        "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
+        "classes": pd.DataFrame(found["classes"]).rename(columns={"f1": "F1"}),
+        "confused": pd.DataFrame(often, columns=["label", "answered", "times"]),
+        "reliability": [
+            plots.reliability(bins, when, errors[when]["ece"]["value"])
+            for when, bins in (both or {}).items()
+        ],
+        "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
+        "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
+        "scores": strange and pd.DataFrame(strange["scores"]).rename(columns=names),
+    }
 
 
 def _too_good(same: int, alike: int, judged: int) -> list[str]:
@@ -182,37 +231,3 @@ def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[An
     named = twins.assign(path=paths, split=rows["split"].to_numpy())
     named["train_path"] = named["train_path"].map(names.file)
     return named.drop(columns="row").to_dict("records")
-
-
-def _files(hard: pd.DataFrame) -> str:
-    if hard.empty:
-        return ""
-    names = {
-        "path": "file",
-        "truth": "label",
-        "own": "label's probability",
-        "best": "answered",
-        "probability": "answer's probability",
-        "reason": "refused as",
-    }
-    shown = hard.assign(path=[Path(path).name for path in hard["path"]])
-    shown = shown[list(names)].rename(columns=names)
-    return (
-        "<p>The held-out files whose own label has the least probability, right or wrong.</p>"
-        + _page.table(shown)
-    )
-
-
-def _listed(frame: pd.DataFrame) -> str:
-    if frame.empty:
-        return ""
-    more = f"<p>… and {len(frame) - LISTED} more.</p>" if len(frame) > LISTED else ""
-    return _page.table(frame.head(LISTED).replace({np.nan: ""})) + more
-
-
-def _made(trained: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    then = _page.definitions(trained) if trained else "<p>Not recorded.</p>"
-    if not made:
-        return then
-    now = _page.definitions({name: value for name, value in made.items() if value})
-    return f"<h3>This evaluation</h3>{now}<h3>The model's training</h3>{then}"
