@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
+from learners.templates import render
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,10 @@ def serve(
     os.environ.update(ours)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(min(SWITCH, interval))
+    from app.api import routes
     from app.backend import Site
     from app.feedback import Feedback
-    from app.interface import build_page
-    from app.plain import routes
-    from app.style import CSS, theme
+    from app.interface import build_page, theme
 
     limits = limits or Limits()
     kept = Feedback(feedback) if feedback is not None else None
@@ -92,7 +92,7 @@ def serve(
             enable_monitoring=False,
             footer_links=["api"],
             theme=theme(),
-            css=CSS,
+            css=render("app", "page.css"),
             app_kwargs={
                 "routes": routes(site, limits, auth),
                 "docs_url": None,

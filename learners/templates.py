@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def _environment(package: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"short": short, "number": number}
+    found.filters |= {"short": short, "number": number, "percent": percent}
     return found
 
 
@@ -53,6 +54,18 @@ def number(value: object) -> object:
     if value is None or (isinstance(value, float) and value != value):
         return ""
     return f"{value:.3f}" if isinstance(value, float) else value
+
+
+def percent(share: float) -> str:
+    """A probability for people: never rounded up to a certainty that it is not."""
+    if math.isnan(share):
+        return "?"
+    value = 100 * share
+    if 0 < value < 0.1:
+        return "under 0.1\u00a0%"
+    if 99.9 < value < 100:
+        return "over 99.9\u00a0%"
+    return f"{value:.0f}\u00a0%" if value in (0, 100) else f"{value:.1f}\u00a0%"
 
 
 def data_uri(picture: Image.Image, quality: int = 82, *, sharp: bool = False) -> str:

@@ -1,7 +1,7 @@
 """Answers for labelled items -> figures: accuracy, calibration, risk and coverage, rankings, suspects."""
 
-from learners.evaluation.calibration_metrics import clopper_pearson, reliability
-from learners.evaluation.figures import Judged, figures, judge, measure
+from learners.evaluation.calibration_metrics import clopper_pearson
+from learners.evaluation.figures import Judged, confusion, figures, judge, measure
 from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
@@ -14,6 +14,7 @@ __all__ = [
     "answer",
     "calibrate",
     "clopper_pearson",
+    "confusion",
     "copies",
     "figures",
     "hardest",
@@ -24,6 +25,5 @@ __all__ = [
     "near_duplicates",
     "recheck",
     "reference_rows",
-    "reliability",
     "score_tables",
 ]

@@ -178,14 +178,19 @@ def panel(
     written.append(_inline(buffer.getvalue(), said, size))
 
 
+_LINES = "stroke-linejoin:round;stroke-linecap:butt"
+
+
 def _inline(svg: str, said: str, size: tuple[float, float]) -> Markup:
     """An SVG file as a part of a page: no name spaces or addresses, no ids but those referred to."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    # What it says of joins and caps holds here alone, not for every drawing of the page.
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
     head, rest = svg.split(">", 1)
     found = re.search(r'viewBox="[^"]*"', head)
-    begun = Markup('<svg {} role="img" aria-label="{}" style="width:{:.0f}px"><title>{}</title>')
+    begun = Markup('<svg {} role="img" aria-label="{}" style="width:{:.0f}px;{}"><title>{}</title>')
     box = Markup(found.group() if found else "")
-    shown = begun.format(box, said, size[0] * 96, said) + Markup(rest)
+    shown = begun.format(box, said, size[0] * 96, _LINES, said) + Markup(rest)
     return shown.replace(INK, "currentColor")
