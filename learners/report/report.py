@@ -37,16 +37,6 @@ from learners.report.galleries import Pictures, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
 from learners.templates import render
 
-#: The columns of the hardest files, by the names of `hardest`.
-HARDEST = {
-    "path": "file",
-    "truth": "label",
-    "own": "label's probability",
-    "best": "answered",
-    "probability": "answer's probability",
-    "reason": "refused as",
-}
-
 
 def write_report(
     folder: Path,
@@ -106,56 +96,50 @@ def write_report(
         if command or history is None
         else {}
     )
-    everything = {
-        "title": title,
-        "notices": notices,
-        **found,
-        "history": [] if epochs is None else epochs.to_dict("records"),
-        "hardest": hard.to_dict("records"),
-        "label_suspects": suspects.to_dict("records"),
-        "copies_of_training_items": [
-            names.file(path) for path in evaluation.predictions["path"].iloc[same]
-        ],
-        "near_duplicates": None if twins is None else _named(twins, evaluation, names),
-        "data": {**about, "items": counts.to_dict("records")},
-        "left_out": left_out.to_dict("records"),
-        "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
-        "provenance": trained,
-        "evaluated": made,
-    }
-    text = json.dumps(
-        jsonable(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False
+    everything: dict[str, Any] = jsonable(
+        {
+            "title": title,
+            "notices": notices,
+            **found,
+            "history": [] if epochs is None else epochs.to_dict("records"),
+            "hardest": hard.to_dict("records"),
+            "label_suspects": suspects.to_dict("records"),
+            "copies_of_training_items": [
+                names.file(path) for path in evaluation.predictions["path"].iloc[same]
+            ],
+            "near_duplicates": None if twins is None else _named(twins, evaluation, names),
+            "data": {**about, "items": counts.to_dict("records")},
+            "left_out": left_out.to_dict("records"),
+            "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
+            "provenance": trained,
+            "not_judged": refused.to_dict("records"),
+            "evaluated": {name: value for name, value in made.items() if value},
+        }
     )
+    text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)
     write_beside(folder / "report.json", f"{text}\n".encode())
 
     surest, worst = mistakes(pictures, evaluation, judged, wrong)
-    page = folder / "index.html"
     html = render(
         "learners.report",
         "report.html",
         found=everything,
         note=names(table.note) if table.note else "",
         confidence=bundle.confidence,
-        tables=tables or {},
+        notes={name: frame.attrs.get("note", "") for name, frame in (tables or {}).items()},
         known=len(known),
         wrong=len(wrong),
         surest=surest,
         worst=worst,
         no_map=pictures.no_map,
-        hard=hard.assign(path=[Path(path).name for path in hard["path"]])[[*HARDEST]].rename(columns=HARDEST),
         low=LOW,
+        confused=_confused(found["confusion"], bundle.classes),
         suspects=suspected(pictures, suspects, evaluation),
-        alike=None if twins is None else alike,
-        same=len(same),
         twins=[] if twins is None else twinned(pictures, twins, evaluation),
-        about=about,
-        counts=counts,
-        refused=refused,
-        left_out=left_out,
         **_drawn(found, bundle, epochs),
-    )  # fmt: skip
-    write_beside(page, html.encode())
-    return page
+    )
+    write_beside(folder / "index.html", html.encode())
+    return folder / "index.html"
 
 
 def folds_page(
@@ -164,41 +148,42 @@ def folds_page(
     """The page of a cross-validation: its table, and for each fold a link to its report."""
     counts = [name for name in table if str(name).endswith("_items")]
     figures = table.drop(columns=counts).set_index("fold").T
-    figures.insert(0, "figure", [str(name).replace("_", " ") for name in figures.index])
+    rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
     return render(
         "learners.report",
         "folds.html",
         title=f"{title}: folds",
-        figures=figures,
+        figures=rows,
         links=links,
         missing=missing,
     )
 
 
-def _drawn(found: Mapping[str, Any], bundle: Bundle, epochs: pd.DataFrame | None) -> dict[str, Any]:
-    """The plots, and the tables beside them; None where there is nothing to plot."""
-    matrix, both, strange = np.array(found["confusion"]), found["reliability"], found["strangers"]
-    off = [(int(matrix[t, b]), t, b) for t, b in np.argwhere(matrix) if t != b]
-    often = [
-        (bundle.classes[t], bundle.classes[b], count)
-        for count, t, b in sorted(off, key=lambda pair: -pair[0])[:10]
+def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """What was most often taken for what."""
+    wrong = [
+        {"label": classes[t], "answered": classes[b], "times": count}
+        for t, row in enumerate(counts)
+        for b, count in enumerate(row)
+        if count and t != b
     ]
-    names = {"low": "from", "high": "to", "fpr95": "FPR95", "auroc": "AUROC", "oscr": "OSCR"}
-    names |= {"name": "score", "accepted_at_half": "accepted at half"}
+    return sorted(wrong, key=lambda pair: -pair["times"])[:10]
+
+
+def _drawn(found: Mapping[str, Any], bundle: Bundle, epochs: pd.DataFrame | None) -> dict[str, Any]:
+    """The plots; nothing where there is nothing to plot."""
+    matrix, strange = np.array(found["confusion"]), found["strangers"]
     errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
     return {
         "curves": [] if epochs is None or epochs.empty else plots.curves(epochs),
         "judged": matrix.sum(),
         "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
-        "classes": pd.DataFrame(found["classes"]).rename(columns={"f1": "F1"}),
-        "confused": pd.DataFrame(often, columns=["label", "answered", "times"]),
         "reliability": [
             plots.reliability(bins, when, errors[when]["ece"]["value"])
-            for when, bins in (both or {}).items()
+            for when, bins in (found["reliability"] or {}).items()
         ],
         "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
         "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
-        "scores": strange and pd.DataFrame(strange["scores"]).rename(columns=names),
     }
 
 
