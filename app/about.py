@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,7 @@ _FACTS = ("data", "note", "items", "trained", "seconds", "machine")
 COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
 
 
-@dataclass(frozen=True)
-class Bought:
+class Bought(NamedTuple):
     """What a rule gives on the calibration items: of ``items``, ``answered``, and of those ``right``."""
 
     items: int
@@ -53,8 +51,7 @@ class Bought:
     right: int
 
 
-@dataclass(frozen=True)
-class Examples:
+class Examples(NamedTuple):
     """A file of a class, as the run's table names it."""
 
     label: str
@@ -80,10 +77,8 @@ class Evidence:
         """Held-out known items: truth, best, probability, distance_p, split. May be empty."""
         frame = self._table("predictions.csv", COLUMNS)
         known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
-        frame = frame.loc[known & frame["probability"].between(0, 1)]
-        if "distance_p" not in frame:
-            frame = frame.assign(distance_p=np.nan)
-        return frame.reset_index(drop=True)
+        frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
+        return frame if "distance_p" in frame else frame.assign(distance_p=np.nan)
 
     @cached_property
     def calibration(self) -> pd.DataFrame:

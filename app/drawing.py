@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,9 +104,8 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
         preprocessing=predictor.bundle.preprocessing,
     )
     name = predictor.classes[class_index]
-    shown = overlay(whole.picture, heat)
-    hot = Panel(
-        shown, f"Where it looked for “{name}”", whole.x, whole.y, whole.x_label, whole.y_label
+    hot = replace(
+        whole, picture=overlay(whole.picture, heat), title=f"Where it looked for “{name}”"
     )
     return [*panels, hot]
 

@@ -28,6 +28,8 @@ from learners.templates import render
 TITLE = "Secondhand"
 #: Of a long recording, the window that speaks loudest for the answer.
 LOUDEST = "the one that decides"
+#: What no program calls, and what the waiting for is not shown.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build_page(site: Site) -> Any:
@@ -37,9 +39,8 @@ def build_page(site: Site) -> Any:
     -------
     Gradio's Blocks; `app.server.serve` puts it on a port.
     """
-    with gr.Blocks(
-        title=TITLE, delete_cache=(60, int(next(iter(site.models.values())).limits.keep))
-    ) as page:
+    limits = next(iter(site.models.values())).limits
+    with gr.Blocks(title=TITLE, delete_cache=(60, int(limits.keep))) as page:
         add_api(site)  # first: Gradio gives a name to whoever asks for it first
         gr.HTML(render("app", "head.html", title=TITLE))
         if len(site.models) == 1:
@@ -49,13 +50,7 @@ def build_page(site: Site) -> Any:
                 for name in site.models:
                     with gr.Tab(name):
                         _model(site, name)
-        limits = next(iter(site.models.values())).limits
-        gr.HTML(
-            _note(
-                f"At most {limits.megabytes} MB a file, {limits.files} files at once, {limits.queue} "
-                f"requests waiting. Uploaded files are deleted after {limits.keep / 60:.0f} minutes."
-            )
-        )
+        gr.HTML(render("app", "limits.html", limits=limits))
     return page
 
 
@@ -75,29 +70,20 @@ def _model(site: Site, name: str) -> None:
                     drawn.append(about_html(served, site.evidence[name]))
                 return drawn[0]
 
-            tab.select(once, None, about, api_visibility="private", show_progress="hidden")
+            tab.select(once, None, about, **QUIET)
 
 
 def _input(served: Served, number: int) -> Any:
+    shared: dict[str, Any] = {"elem_id": f"file-{number}", "type": "filepath"}
     if served.kind == "picture":
-        return raw(
-            gr.Image(
-                elem_id=f"file-{number}", type="filepath", label="Picture", sources=["upload", "clipboard", "webcam"],
-                height=320, buttons=["fullscreen"],
-            )
-        )  # fmt: skip
+        ways = ["upload", "clipboard", "webcam"]
+        shared |= {"label": "Picture", "sources": ways, "buttons": ["fullscreen"]}
+        return raw(gr.Image(height=320, **shared))
     if served.kind == "sound":
-        return raw(
-            gr.Audio(
-                elem_id=f"file-{number}",
-                type="filepath",
-                label="Sound",
-                sources=["upload", "microphone"],
-                buttons=["download"],
-            )
-        )
+        shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
+        return raw(gr.Audio(**shared))
     ends = ", ".join(end for end in SUFFIXES["strain"] if end != ".gwf")
-    return raw(gr.File(elem_id=f"file-{number}", label=f"Strain file ({ends})"))
+    return raw(gr.File(label=f"Strain file ({ends})", **shared))
 
 
 class Rules(NamedTuple):
@@ -171,19 +157,22 @@ def _ask(site: Site, name: str) -> Rules:
     def show(last: Asked, chosen: str | None) -> str:
         return site.show(name, last, chosen)
 
-    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    many: dict[str, Any] = {"concurrency_limit": None, **quiet}
+    shown: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     for event in (file.change, button.click, at.submit):
-        event(ask, [file, at, own, threshold], [asked, said, window, seen], **many).then(
-            show, [asked, window], seen, concurrency_limit=4, **quiet
-        )
-    now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **quiet}
+        event(
+            ask,
+            [file, at, own, threshold],
+            [asked, said, window, seen],
+            concurrency_limit=None,
+            **QUIET,
+        ).then(show, [asked, window], seen, **shown)
+    now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [own, threshold, said, bought]
     changes = (
         threshold.input(moved, [asked, threshold], changed, **now),
         own.input(ruled, [asked, own, threshold], changed, **now),
     )
-    window.input(show, [asked, window], seen, concurrency_limit=4, **quiet)
+    window.input(show, [asked, window], seen, **shown)
     return Rules(at, own, threshold, changes)
 
 
@@ -236,24 +225,11 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         return answers, table(answers, own, cut)
 
     rule = [rules.own, rules.threshold]
+    waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        event(
-            ask,
-            [files, rules.at, *rule],
-            [given, out],
-            concurrency_limit=None,
-            api_visibility="private",
-            show_progress="minimal",
-        )
+        event(ask, [files, rules.at, *rule], [given, out], **waited)
     for change in rules.changes:
-        change.then(
-            table,
-            [given, *rule],
-            out,
-            queue=False,
-            api_visibility="private",
-            show_progress="hidden",
-        )
+        change.then(table, [given, *rule], out, queue=False, **QUIET)
 
 
 def _correction(site: Site, name: str, asked: Any) -> None:
@@ -279,7 +255,7 @@ def _correction(site: Site, name: str, asked: Any) -> None:
             return _note(str(error), status=True)
         return _note("Saved. Thank you.", status=True)
 
-    button.click(save, [asked, label], thanks, api_visibility="private", show_progress="hidden")
+    button.click(save, [asked, label], thanks, **QUIET)
 
 
 def _note(words: str, *, status: bool = False) -> str:
@@ -288,29 +264,22 @@ def _note(words: str, *, status: bool = False) -> str:
 
 def theme() -> Any:
     """Gradio's own theme with the fonts of the reader's machine and with enough contrast."""
-    system = ["system-ui", "sans-serif"]
-    grey, light = "#4b5563", "#c3c9d2"
-    return gr.themes.Default(
-        primary_hue="blue", font=system, font_mono=["ui-monospace", "monospace"]
-    ).set(
-        body_text_color_subdued=grey,
-        body_text_color_subdued_dark=light,
-        block_info_text_color=grey,
-        block_info_text_color_dark=light,
-        block_label_text_color="#374151",
-        block_label_text_color_dark="#e5e7eb",
-        block_title_text_color="#374151",
-        block_title_text_color_dark="#e5e7eb",
-        input_placeholder_color=grey,
-        input_placeholder_color_dark=light,
-        button_primary_background_fill="#1e4a8c",
-        button_primary_background_fill_dark="#1e4a8c",
-        button_primary_background_fill_hover="#163868",
-        button_primary_background_fill_hover_dark="#163868",
-        button_primary_text_color="#ffffff",
-        button_primary_text_color_dark="#ffffff",
-        link_text_color="#1e4a8c",
-        link_text_color_dark="#9dbdf5",
-        slider_color="#3b6fd4",
-        slider_color_dark="#3b6fd4",
+    own = gr.themes.Default(
+        primary_hue="blue",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
     )
+    in_light_and_dark = {
+        "body_text_color_subdued": ("#4b5563", "#c3c9d2"),
+        "block_info_text_color": ("#4b5563", "#c3c9d2"),
+        "input_placeholder_color": ("#4b5563", "#c3c9d2"),
+        "block_label_text_color": ("#374151", "#e5e7eb"),
+        "block_title_text_color": ("#374151", "#e5e7eb"),
+        "link_text_color": ("#1e4a8c", "#9dbdf5"),
+        "button_primary_background_fill": ("#1e4a8c", "#1e4a8c"),
+        "button_primary_background_fill_hover": ("#163868", "#163868"),
+        "button_primary_text_color": ("#ffffff", "#ffffff"),
+        "slider_color": ("#3b6fd4", "#3b6fd4"),
+    }
+    light = {name: colours[0] for name, colours in in_light_and_dark.items()}
+    return own.set(**light, **{f"{n}_dark": dark for n, (_, dark) in in_light_and_dark.items()})

@@ -11,8 +11,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
@@ -93,11 +94,8 @@ def serve(
             footer_links=["api"],
             theme=theme(),
             css=render("app", "page.css"),
-            app_kwargs={
-                "routes": routes(site, limits, auth),
-                "docs_url": None,
-                "redoc_url": None,
-            },
+            app_kwargs={"routes": routes(site, limits, auth)}
+            | {"docs_url": None, "redoc_url": None},
         )
         sweeper.start()
         yield url
@@ -132,23 +130,17 @@ def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
 def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
     """One round of it. Returns how many files went."""
     found = []
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                state = os.lstat(os.path.join(root, name))
-            except OSError:
-                continue
-            found.append(
-                (max(state.st_mtime, state.st_ctime), state.st_size, os.path.join(root, name))
-            )
+    for file in Path(folder).rglob("*"):
+        with suppress(OSError):
+            state = file.lstat()
+            if not S_ISDIR(state.st_mode):
+                found.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
     total, gone, now = sum(size for _, size, _ in found), 0, time.time()
     for changed, size, path in sorted(found):
         if now - changed <= keep and total <= most:
             break
-        try:
-            os.unlink(path)
-            os.rmdir(os.path.dirname(path))
-        except OSError:
-            pass  # the folder holds more, or another was first
+        with suppress(OSError):  # the folder holds more, or another was first
+            path.unlink()
+            path.parent.rmdir()
         total, gone = total - size, gone + 1
     return gone

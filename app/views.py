@@ -116,11 +116,10 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
     """
     words = in_words(answer, rule)
     if not words:
-        words = f"{percent(answer.probability)} sure"
+        takes = f"an answer takes {percent(rule.cut)}."
         if rule.on != "probability":
-            words += ", and this model's own rule accepts it."
-        else:
-            words += f", and an answer takes {percent(rule.cut)}."
+            takes = "this model's own rule accepts it."
+        words = f"{percent(answer.probability)} sure, and {takes}"
     return render(
         "app",
         "answer.html",
@@ -189,11 +188,7 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
     """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fields = (
-        [name for name in answers[0]._fields if name not in ("windows", "set")]
-        if answers
-        else ["path"]
-    )
+    fields = [name for name in answers[0]._fields if name not in ("windows", "set")]
     writer.writerow(fields)
     for answer in answers:
         row = answer._replace(path=Path(answer.path).name)._asdict()

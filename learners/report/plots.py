@@ -29,17 +29,12 @@ _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
 LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
 
+_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _STYLE: dict[Any, Any] = {
+    **dict.fromkeys(_INKED, INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "svg.fonttype": "none",
     "font.size": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.markersize": 4,
     "text.parse_math": False,  # a label may hold dollar signs
@@ -178,19 +173,18 @@ def panel(
     written.append(_inline(buffer.getvalue(), said, size))
 
 
-_LINES = "stroke-linejoin:round;stroke-linecap:butt"
-
-
 def _inline(svg: str, said: str, size: tuple[float, float]) -> Markup:
     """An SVG file as a part of a page: no name spaces or addresses, no ids but those referred to."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    # What it says of joins and caps holds here alone, not for every drawing of the page.
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)  # it would hold for all of the page
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
     head, rest = svg.split(">", 1)
     found = re.search(r'viewBox="[^"]*"', head)
-    begun = Markup('<svg {} role="img" aria-label="{}" style="width:{:.0f}px;{}"><title>{}</title>')
     box = Markup(found.group() if found else "")
-    shown = begun.format(box, said, size[0] * 96, _LINES, said) + Markup(rest)
+    begun = Markup(
+        '<svg {0} role="img" aria-label="{1}" style="width:{2:.0f}px;stroke-linejoin:round;'
+        'stroke-linecap:butt"><title>{1}</title>'
+    )
+    shown = begun.format(box, said, size[0] * 96) + Markup(rest)
     return shown.replace(INK, "currentColor")

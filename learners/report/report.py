@@ -113,7 +113,7 @@ def write_report(
             "tables": {name: frame.to_dict("records") for name, frame in (tables or {}).items()},
             "provenance": trained,
             "not_judged": refused.to_dict("records"),
-            "evaluated": {name: value for name, value in made.items() if value},
+            "evaluated": made,
         }
     )
     text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import jinja2
 import pytest
 from markupsafe import Markup
 
 from learners.templates import _environment, number, render, short
 
+ROOT = Path(__file__).parents[2]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b\u202e"
 
 
@@ -36,3 +40,18 @@ def test_what_is_not_given_is_an_error():
 def test_texts_are_cut_and_fractions_rounded():
     assert short("x" * 10_000, 50) == "x" * 49 + "…"
     assert [number(v) for v in (0.12345, 3, "a", None, float("nan"))] == ["0.123", 3, "a", "", ""]
+
+
+def test_an_installed_package_has_what_is_read_beside_its_code():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    data = settings["setuptools"]["package-data"]
+    packed = {
+        path
+        for package, patterns in data.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {
+        path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.*")
+    }
+    assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
