@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from datasets.errors import SecondhandError
@@ -42,70 +42,47 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     parser.add_argument(
         "models", nargs="*", default=[], help="model folders; the newest of runs/ if none is given"
     )
-    where = parser.add_argument_group("where")
-    where.add_argument("--port", type=int, default=7860, help="port")
-    where.add_argument(
-        "--host", type=str, default="127.0.0.1", help="0.0.0.0: all of this machine's addresses"
-    )
-    where.add_argument(
-        "--share", action="store_true", help="also a public link, through Gradio's servers"
-    )
-    where.add_argument(
-        "--auth",
-        action="append",
-        default=[],
-        metavar="NAME:PASSWORD",
-        help="who may enter; may be given more than once",
-    )
-    what = parser.add_argument_group("what")
-    what.add_argument(
-        "--feedback",
-        type=str | None,
-        default=None,
-        help="folder for corrections by visitors; off if not given",
-    )
-    what.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
-    limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-mb", type=int, default=50, help="megabytes of one file")
-    limits.add_argument("--max-files", type=int, default=64, help="files in one table")
-    limits.add_argument(
-        "--queue",
-        type=int,
-        default=32,
-        help="requests that may wait for a model; the next is told: busy",
-    )
-    limits.add_argument(
-        "--bs", type=int, default=8, help="waiting requests that are answered together"
-    )
-    limits.add_argument(
-        "--keep", type=float, default=30.0, help="minutes that an uploaded file is kept"
-    )
-    settings = parser.parse_args(argv)
+    add = parser.add_argument_group("where").add_argument
+    add("--port", type=int, default=7860, help="port")
+    add("--host", type=str, default="127.0.0.1", help="0.0.0.0: all of this machine's addresses")
+    add("--share", action="store_true", help="also a public link, through Gradio's servers")
+    who = "who may enter; may be given more than once"
+    add("--auth", action="append", default=[], metavar="NAME:PASSWORD", help=who)
+    add = parser.add_argument_group("what").add_argument
+    corrections = "folder for corrections by visitors; off if not given"
+    add("--feedback", type=str | None, default=None, help=corrections)
+    add("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    add = parser.add_argument_group("limits").add_argument
+    add("--max-mb", type=int, default=50, help="megabytes of one file")
+    add("--max-files", type=int, default=64, help="files in one table")
+    waiting = "requests that may wait for a model; the next is told: busy"
+    add("--queue", type=int, default=32, help=waiting)
+    add("--bs", type=int, default=8, help="waiting requests that are answered together")
+    add("--keep", type=float, default=30.0, help="minutes that an uploaded file is kept")
+    asked = parser.parse_args(argv)
     console.log_to_terminal()
-    keep_memory_on_cpu(settings.device)
+    keep_memory_on_cpu(asked.device)
     from app.server import serve
     from app.serving import Limits, load
 
-    limit = Limits(
-        settings.max_mb, settings.max_files, settings.queue, settings.bs, keep=60 * settings.keep
-    )
-    auth = [_name_and_password(pair) for pair in settings.auth]
-    folders = [Path(name) for name in settings.models] or [newest_model() or train_demo()]
-    if settings.host not in ("127.0.0.1", "localhost", "::1") and not auth:
+    limit = Limits(asked.max_mb, asked.max_files, asked.queue, asked.bs, keep=60 * asked.keep)
+    auth = [_name_and_password(pair) for pair in asked.auth]
+    folders = [Path(name) for name in asked.models] or [newest_model() or train_demo()]
+    if asked.host not in ("127.0.0.1", "localhost", "::1") and not auth:
         print(
-            f"warning: on {settings.host} everybody who reaches this machine can use the page; "
+            f"warning: on {asked.host} everybody who reaches this machine can use the page; "
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
-    models = load(folders, limits=limit, device=settings.device)
+    models = load(folders, limits=limit, device=asked.device)
     ended = _ended_by_kill()  # before anybody can see that the page is there
     with serve(
         models,
-        host=settings.host,
-        port=settings.port,
-        share=settings.share,
+        host=asked.host,
+        port=asked.port,
+        share=asked.share,
         auth=auth,
-        feedback=Path(settings.feedback) if settings.feedback else None,
+        feedback=Path(asked.feedback) if asked.feedback else None,
         limits=limit,
     ) as url:
         loading.close()
@@ -171,11 +148,9 @@ def _ended_by_kill() -> threading.Event:
 
 def _wait(ended: threading.Event) -> None:
     """Until Ctrl-C or a plain kill."""
-    try:
+    with suppress(KeyboardInterrupt):
         while not ended.wait(3600):
             pass
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

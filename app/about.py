@@ -1,28 +1,36 @@
-"""The tab on the model: its card, its classes with a picture each, and how it did in its run."""
+"""What is known of a model beside its answers: its card, and what its run held out, as the page shows it.
+
+The held-out answers and the report lie beside the model, in its run's folder; a model folder that was
+moved away from its run has none, and the page says so.
+"""
 
 from __future__ import annotations
 
-import base64
-import io
+import json
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from markupsafe import Markup
 
-from app.drawing import confusion_table, reliability_svg, text
-from app.evidence import Evidence, Examples
-from app.views import percent
 from datasets.errors import SecondhandError
 from datasets.pictures import open_picture
-from learners.evaluation import reliability
+from datasets.tables import UNKNOWN
+from learners.evaluation import confusion
 from learners.files import shared_provenance
+from learners.report import reliability
+from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from app.serving import Served
     from learners.prediction import Predictor
 
 log = logging.getLogger(__name__)
-
 _TILES = {
     "valid_accuracy": "accuracy, valid",
     "calibration_accuracy": "accuracy, calibration",
@@ -32,64 +40,208 @@ _TILES = {
     "unknown_accepted": "strangers that got an answer",
 }
 _FACTS = ("data", "note", "items", "trained", "seconds", "machine")
+COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
 
 
-def about_html(served: Served, evidence: Evidence) -> str:
-    """All of the tab, as HTML."""
-    return (
-        '<div class="sh-page">'
-        + _card(served.predictor)
-        + "<h3>Classes</h3>"
-        + _classes(served.predictor, evidence)
-        + _run(evidence)
-        + "</div>"
+class Bought(NamedTuple):
+    """What a rule gives on the calibration items: of ``items``, ``answered``, and of those ``right``."""
+
+    items: int
+    answered: int
+    right: int
+
+
+class Examples(NamedTuple):
+    """A file of a class, as the run's table names it."""
+
+    label: str
+    path: str
+    gps: float | None = None
+
+
+class Evidence:
+    """The held-out answers and the items of the run that a model folder lies in.
+
+    Parameters
+    ----------
+    folder : the model folder; None for a model that has none.
+    classes : the model's classes.
+    """
+
+    def __init__(self, folder: Path | None, classes: list[str]) -> None:
+        self.run = None if folder is None else folder.parent
+        self.classes = classes
+
+    @cached_property
+    def answers(self) -> pd.DataFrame:
+        """Held-out known items: truth, best, probability, distance_p, split. May be empty."""
+        frame = self._table("predictions.csv", COLUMNS)
+        known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
+        frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
+        return frame if "distance_p" in frame else frame.assign(distance_p=np.nan)
+
+    @cached_property
+    def calibration(self) -> pd.DataFrame:
+        """Those of `answers` that the threshold was set on."""
+        return self.answers.loc[self.answers["split"].eq("calibration")]
+
+    def buys(self, threshold: float | None, alpha: float) -> Bought | None:
+        """What a rule gives; None where nothing is known.
+
+        Parameters
+        ----------
+        threshold : on the probability; None for the model's own rule, by which its run answered.
+        alpha : items whose ``distance_p`` is below it are refused whatever their probability.
+        """
+        held = self.calibration
+        if held.empty:
+            return None
+        if threshold is None:
+            taken = held["label"].ne(UNKNOWN)
+        else:
+            taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
+        right = taken & held["best"].eq(held["truth"])
+        return Bought(len(held), int(taken.sum()), int(right.sum()))
+
+    def as_strict(self) -> float:
+        """The threshold that takes as many calibration items as the model's own rule; else a half."""
+        own = self.buys(None, 0.0)
+        if own is None or not own.answered:
+            return 0.5
+        return float(self.calibration["probability"].nlargest(own.answered).iloc[-1])
+
+    @cached_property
+    def report(self) -> Mapping[str, Any]:
+        """The figures of the run's report; none where it has none, or of other classes."""
+        if self.run is None or not (file := self.run / "report" / "report.json").is_file():
+            return {}
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            ours = [row["class"] for row in found["classes"]] == self.classes
+            return found if ours and isinstance(found["splits"], dict) else {}
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+            log.warning("%s: cannot be read (%s); the page does without", file, error)
+            return {}
+
+    @cached_property
+    def confusion(self) -> npt.NDArray[np.int64]:
+        """Counts [true, answered] of the held-out items that could be judged, by the run's report.
+
+        Of one that was written before reports had them, they are counted in its answers.
+        """
+        try:
+            counts = np.asarray(self.report["confusion"], np.int64)
+        except (LookupError, TypeError, ValueError, OverflowError):
+            counts = np.zeros(0, np.int64)
+        if counts.shape == (len(self.classes),) * 2:
+            return counts
+        return np.asarray(confusion(self.answers, self.classes))
+
+    def judged(self) -> str:
+        """How many items the confusion matrix is of, and which; "" for none."""
+        names = ", ".join(sorted(self.report.get("splits") or self.answers["split"].unique()))
+        return f"{self.confusion.sum()} held-out items ({names})" if self.confusion.any() else ""
+
+    def reliability(self) -> Markup | None:
+        """The reliability diagram of the run's report, from its own bins; None where it has none."""
+        try:
+            split, bins = self.report["judged_on"], self.report["reliability"]["after"]
+            ece = self.report["splits"][split]["calibration"]["after"]["ece"]["value"]
+            return reliability(bins, str(split), ece)
+        except (LookupError, TypeError, ValueError) as error:
+            log.info("no reliability diagram: %r", error)
+            return None
+
+    @cached_property
+    def items(self) -> pd.DataFrame:
+        """The run's table of items; may be empty. Held-out ones first."""
+        frame = self._table("items.csv", {"path", "label", "split"})
+        order = (
+            frame["split"].map({"test": 0, "calibration": 1, "valid": 2, "unknown": 3}).fillna(4)
+        )
+        return frame.loc[order.sort_values(kind="stable").index]
+
+    def examples(
+        self, per_class: int = 1, *, limit: int = 40, strangers: int = 0
+    ) -> list[Examples]:
+        """Files of each class that are still there, held-out ones before training ones."""
+        found = []
+        wanted = {**dict.fromkeys(self.classes, per_class), "unknown": strangers}
+        for label, rows in self.items.groupby("label", sort=False):
+            left = wanted.get(str(label), 0)
+            for row in rows.to_dict("records"):
+                if not left:
+                    break
+                path = Path(str(row["path"]))
+                if path.is_file():
+                    gps = row.get("gps")
+                    known = isinstance(gps, float) and np.isfinite(gps)
+                    found.append(Examples(str(label), str(path), gps if known else None))
+                    left -= 1
+        place = {name: i for i, name in enumerate([*self.classes, "unknown"])}
+        return sorted(found, key=lambda item: place[item.label])[:limit]
+
+    def _table(self, name: str, columns: set[str]) -> pd.DataFrame:
+        empty = pd.DataFrame({column: [] for column in sorted(columns)})
+        if self.run is None or not (self.run / name).is_file():
+            return empty
+        try:
+            text = dict.fromkeys(("path", "label", "best", "truth", "split", "group"), str)
+            # A class may be called "NA".
+            frame = pd.read_csv(self.run / name, dtype=text, keep_default_na=False)
+        except (OSError, ValueError, pd.errors.ParserError) as error:
+            log.warning("%s: cannot be read (%s); the page does without", self.run / name, error)
+            return empty
+        if not columns <= set(frame):
+            return empty
+        for column in {"probability", "distance_p", "gps"} & set(frame):
+            frame[column] = pd.to_numeric(frame[column], errors="coerce")
+        return frame
+
+
+def about_html(served: Served, evidence: Evidence) -> Markup:
+    """The tab on the model: its card, its classes with a picture each, and how it did in its run."""
+    predictor, bundle = served.predictor, served.predictor.bundle
+    size, trained = bundle.preprocessing.size, shared_provenance(bundle.provenance)
+    examples = {item.label: item for item in evidence.examples()}
+    return render(
+        "app",
+        "about.html",
+        tiles=[
+            (name, float(bundle.metrics[key]), _limits(bundle.metrics.get(f"{key}_interval")))
+            for key, name in _TILES.items()
+            if isinstance(bundle.metrics.get(key), int | float)
+        ],
+        facts={
+            "backbone": bundle.spec.backbone,
+            "input": f"{size} x {size} pixels",
+            "kind": served.kind,
+            **{key: value for key in _FACTS if (value := trained.get(key)) not in (None, "")},
+        },
+        notes=predictor.confidence.notes,
+        classes=[
+            (name, _thumbnail(predictor, examples[name]) if name in examples else "")
+            for name in predictor.classes
+        ],
+        examples=examples,
+        judged=evidence.judged(),
+        wrong=evidence.confusion.sum() - np.trace(evidence.confusion),
+        confusion=confusion_table(evidence.confusion, predictor.classes),
+        reliability=evidence.reliability(),
     )
 
 
-def _card(predictor: Predictor) -> str:
-    bundle = predictor.bundle
-    tiles = "".join(
-        f'<div class="sh-tile"><b>{percent(float(bundle.metrics[key]))}</b>{name}'
-        f"{_limits(bundle.metrics.get(f'{key}_interval'))}</div>"
-        for key, name in _TILES.items()
-        if isinstance(bundle.metrics.get(key), int | float)
-    )
-    size = bundle.preprocessing.size
-    trained = shared_provenance(bundle.provenance)
-    facts = {
-        "backbone": bundle.spec.backbone,
-        "input": f"{size} x {size} pixels",
-        "kind": "picture" if predictor.recipe is None else predictor.recipe.kind,
-        **{key: value for key in _FACTS if (value := trained.get(key)) not in (None, "")},
-    }
-    rows = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in facts.items())
-    notes = "".join(f"<li>{text(note)}</li>" for note in predictor.confidence.notes)
-    return (
-        f'<h3>Model card</h3><div class="sh-tiles">{tiles}</div><dl class="sh-facts">{rows}</dl>'
-        + (f"<ul>{notes}</ul>" if notes else "")
-    )
+def confusion_table(counts: npt.NDArray[np.int64], classes: list[str]) -> Markup:
+    """A confusion matrix [true, answered] as a table."""
+    return render("app", "confusion.html", counts=counts.tolist(), classes=classes)
 
 
-def _limits(interval: object) -> str:
+def _limits(interval: object) -> tuple[float, float] | None:
     """The 95 % limits of a figure, where its run wrote them."""
     match interval:
         case [float() | int() as low, float() | int() as high]:
-            return f"<br>[{percent(low)} to {percent(high)}]"
-    return ""
-
-
-def _classes(predictor: Predictor, evidence: Evidence) -> str:
-    examples = {item.label: item for item in evidence.examples()}
-    shown = []
-    for name in predictor.classes[:100]:
-        picture = _thumbnail(predictor, examples[name]) if name in examples else ""
-        shown.append(f"<figure>{picture}<figcaption>{text(name, 80)}</figcaption></figure>")
-    more = len(predictor.classes) - len(shown)
-    return (
-        f'<div class="sh-classes">{"".join(shown)}</div>'
-        + (f"<p>and {more} more</p>" if more else "")
-        + ("" if examples else "<p>No example pictures: the files of its run are not here.</p>")
-    )
+            return low, high
+    return None
 
 
 def _thumbnail(predictor: Predictor, item: Examples) -> str:
@@ -103,26 +255,4 @@ def _thumbnail(predictor: Predictor, item: Examples) -> str:
         log.info("no example: %s", error)
         return ""
     picture.thumbnail((160, 160))
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80, comment=b"")
-    uri = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="an example of {text(item.label, 80)}" src="data:image/jpeg;base64,{uri}">'
-
-
-def _run(evidence: Evidence) -> str:
-    rows, of_what = evidence.judged()
-    if rows.empty:
-        return "<h3>Its run</h3><p>No run with held-out answers lies around this model folder.</p>"
-    wrong = int(rows["best"].ne(rows["truth"]).sum())
-    # The diagram reads the best class's probability alone: the rest is spread over the others.
-    top, others = rows["probability"].to_numpy(float)[:, None], len(evidence.classes) - 1
-    spread = np.concatenate([top, np.repeat((1 - top) / others, others, axis=1)], axis=1)
-    found = reliability(spread, rows["best"].ne(rows["truth"]).astype(int), bins=10)
-    diagram = reliability_svg(found.confidence, found.accuracy, found.low, found.high)
-    return (
-        f"<h3>Confusion matrix: {text(of_what)}, {wrong} wrong</h3>"
-        + confusion_table(evidence.confusion(), evidence.classes)
-        + "<h3>Reliability: is a probability of 0.8 right in 8 cases of 10?</h3>"
-        + diagram
-        + "<p>Points on the dashed line are well calibrated; bars are 95 % intervals.</p>"
-    )
+    return data_uri(picture, 80)

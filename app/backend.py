@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.drawing import panel_svg, text, timeline
-from app.evidence import Bought, Evidence
+from app.about import Bought, Evidence
+from app.drawing import look, panel_svg, timeline, trigger
 from app.feedback import Feedback
-from app.inputs import inside
 from app.serving import Busy, Served
 from app.views import Rule, own_rule, span, without_paths
 from datasets import sound
@@ -23,6 +23,7 @@ from datasets.kinds import kind_of
 from datasets.processes import apart
 from learners.confidence import Reason
 from learners.prediction import refused
+from learners.templates import render
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,8 @@ class Site:
         SecondhandError : not an uploaded file, no place in the line, or it took too long.
         """
         served = self.models[name]
-        if not inside(file, self.uploads):
+        here = os.path.join(os.path.realpath(self.uploads), "")
+        if not os.path.realpath(file).startswith(here):  # links followed
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused(Source(file), BadFile(file, why))
@@ -148,8 +150,6 @@ class Site:
 
     def show(self, name: str, asked: Asked, window: str | None) -> str:
         """What the model saw, where it looked, and the windows of a long recording, as HTML."""
-        from app.seen import look, trigger
-
         served, answer = self.models[name], asked.answer
         if answer is None or not answer.best:
             return ""
@@ -171,11 +171,14 @@ class Site:
                     panels = look(served.predictor, source, None)
                     log.info("no heat map: %s", error)
         except SecondhandError as error:
-            return f"<p>{text(without_paths(str(error), asked.file), 400)}</p>"
-        drawn = "".join(panel_svg(panel) for panel in panels)
-        strip = timeline(windows, served.predictor.classes, windows[-1].end) if windows else ""
-        plain = " sh-plain" if served.kind == "picture" else ""
-        return f'{strip}<div class="sh-panels{plain}">{drawn}</div>'
+            return render("app", "note.html", words=without_paths(str(error), asked.file))
+        return render(
+            "app",
+            "seen.html",
+            strip=timeline(windows, served.predictor.classes, windows[-1].end) if windows else "",
+            panels=[panel_svg(panel) for panel in panels],
+            plain=served.kind == "picture",
+        )
 
 
 def refusal(file: str, kind: str) -> str | None:

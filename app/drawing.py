@@ -1,23 +1,27 @@
-"""Pictures with axes, diagrams and timelines as SVG and HTML text: sharp, light, in the page's colours.
-
-Every text that comes from outside goes through :func:`text`.
-"""
+"""What the model saw of a file, with axes in seconds and hertz, where it looked, and its windows."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from markupsafe import Markup
+
+from datasets import sound
+from datasets.drawings import Source, colour_table
+from datasets.pictures import open_picture, pixels
+from datasets.sound import AudioRecipe
+from datasets.strain import StrainRecipe
+from learners.prediction import heatmap, overlay
+from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from learners.prediction import Predictor
 
 Tick = tuple[float, str]
 
@@ -42,51 +46,164 @@ class Panel:
     y_label: str = ""
 
 
-def text(value: object, limit: int = 200) -> str:
-    """Outside text for HTML: escaped, without control characters, cut to a length."""
-    plain = "".join(c if c.isprintable() else " " for c in str(value))
-    cut = plain if len(plain) <= limit else plain[: limit - 1] + "…"
-    return html.escape(cut, quote=True)
-
-
-def data_uri(picture: Image.Image) -> str:
-    """A picture inside the page: PNG for spectrograms, JPEG for what looks like a photo."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    kind = "png"
-    if buffer.tell() > 40_000 and picture.mode == "RGB":
-        buffer, kind = io.BytesIO(), "jpeg"
-        picture.save(buffer, "JPEG", quality=90)
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def panel_svg(panel: Panel, *, width: int = 340) -> str:
+def panel_svg(panel: Panel) -> Markup:
     """A panel as an SVG figure with a caption."""
-    aspect = panel.picture.height / panel.picture.width
-    left, bottom, right = (58, 46, 12) if panel.x or panel.y else (0, 0, 0)
-    top = 8 if panel.y else 0
-    w = width - left - right
-    h = round(w * min(aspect, 1.5))
-    marks = []
-    for place, label in panel.x:
-        x = left + place * w
-        marks.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + h}" y2="{top + h + 5}"/>')
-        marks.append(_svg_text(x, top + h + 19, label, "middle"))
-    for place, label in panel.y:
-        y = top + (1 - place) * h
-        marks.append(f'<line x1="{left - 5}" x2="{left}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        marks.append(_svg_text(left - 8, y + 4, label, "end"))
-    if panel.x_label:
-        marks.append(_svg_text(left + w / 2, top + h + 38, panel.x_label, "middle"))
-    if panel.y_label:
-        turn = f"rotate(-90 13 {top + h / 2:.1f})"
-        marks.append(_svg_text(13, top + h / 2, panel.y_label, "middle", turn))
-    return (
-        f'<figure class="sh-panel"><svg viewBox="0 0 {width} {top + h + bottom}" role="img" '
-        f'aria-label="{text(panel.title)}"><image x="{left}" y="{top}" width="{w}" height="{h}" '
-        f'preserveAspectRatio="none" href="{data_uri(panel.picture)}"/>{"".join(marks)}</svg>'
-        f"<figcaption>{text(panel.title)}</figcaption></figure>"
+    picture = data_uri(panel.picture, 90, sharp=True)
+    return render("app", "panel.html", panel=panel, picture=picture)
+
+
+def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) -> Markup:
+    """The windows of a long recording, in a strip and as a list that can be read.
+
+    Parameters
+    ----------
+    windows : predictions with ``start`` and ``end`` in seconds.
+    duration : of the recording, s.
+    """
+    duration = max(duration, *(w.end for w in windows), 1e-9)
+    return render(
+        "app",
+        "timeline.html",
+        windows=windows,
+        duration=duration,
+        ticks=seconds(0, duration, 8),
+        colours={n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)},
     )
+
+
+def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
+    """The panels of a file: what the model saw, then, for a class, where it looked.
+
+    Raises
+    ------
+    BadFile : the file cannot be read. SecondhandError : the backbone gives no heat map.
+    """
+    fit = predictor.bundle.preprocessing.fit
+    recipe = predictor.recipe
+    if recipe is None:
+        opened = open_picture(source.path, at_least=predictor.bundle.preprocessing.needs)
+        picture = fit(opened)
+        whole = Panel(picture, f"What the model saw: {picture.width} x {picture.height} pixels")
+        panels = [whole]
+    else:
+        signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
+        drawn = recipe.image(signal)
+        picture = fit(drawn.convert("RGB"))
+        if isinstance(recipe, StrainRecipe):
+            whole, panels = _strain_panels(recipe, signal, drawn)
+        else:
+            assert isinstance(recipe, AudioRecipe)
+            whole = _sound_panel(recipe, source, drawn)
+            panels = [whole]
+    if class_index is None:
+        return panels
+    heat = heatmap(
+        predictor.network,
+        pixels(picture),
+        class_index,
+        preprocessing=predictor.bundle.preprocessing,
+    )
+    name = predictor.classes[class_index]
+    hot = replace(
+        whole, picture=overlay(whole.picture, heat), title=f"Where it looked for “{name}”"
+    )
+    return [*panels, hot]
+
+
+def trigger(predictor: Predictor, source: Source) -> Source:
+    """A strain file's loudest moment is looked for once: the source with its GPS time filled in."""
+    recipe = predictor.recipe
+    if not isinstance(recipe, StrainRecipe) or source.at is not None:
+        return source
+    signal = recipe.read(source.path, start=source.start, end=source.end)
+    return source._replace(at=float(signal.trigger), start=None, end=None)
+
+
+def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
+    """Round frequencies at their places on the mel axis of a recipe's pictures.
+
+    Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
+    evenly in mel over the band (`datasets.sound.mel.filterbank`).
+    """
+    low, high = (float(sound.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
+    found, last = [], -1.0
+    for value in _round_frequencies(recipe.fmin, recipe.fmax):
+        share = (float(sound.hz_to_mel(value)) - low) / (high - low)
+        place = (share * (recipe.n_mels + 1) - 0.5) / recipe.n_mels
+        if 0 <= place <= 1 and place - last > 0.06:
+            found.append((place, hertz(value)))
+            last = place
+    return tuple(found)
+
+
+def log_ticks(low: float, high: float) -> tuple[Tick, ...]:
+    """Round frequencies at their places on a logarithmic axis."""
+    span = np.log(high / low)
+    return tuple(
+        (float(np.log(value / low) / span), hertz(value))
+        for value in _round_frequencies(low, high)
+        if span / np.log(2) < 12 or str(value)[0] in "15"
+    )
+
+
+def _round_frequencies(low: float, high: float) -> list[float]:
+    decades = range(6)
+    return [v for d in decades for k in (1, 2, 5) if low <= (v := float(k * 10**d)) <= high]
+
+
+def _sound_panel(recipe: AudioRecipe, source: Source, drawn: Image.Image) -> Panel:
+    duration = sound.probe(source.path).duration
+    if source.at is not None:
+        middle = max(source.at - recipe.window / 2, 0) + recipe.window / 2
+    else:
+        end = duration if source.end is None else min(source.end, duration)
+        middle = ((source.start or 0.0) + end) / 2
+    low, high = middle - recipe.window / 2, middle + recipe.window / 2
+    return Panel(
+        drawn.convert("RGB"),
+        f"What the model saw: {recipe.window:g} s, {recipe.fmin:g} Hz to {recipe.fmax:g} Hz",
+        seconds(low, high),
+        mel_ticks(recipe),
+        "time in the recording (s)",
+        "frequency (Hz, mel)",
+    )
+
+
+def _strain_panels(
+    recipe: StrainRecipe, signal: Any, drawn: Image.Image
+) -> tuple[Panel, list[Panel]]:
+    """The model's input as one picture, and its views, each with a time axis of its own."""
+    from PIL import Image
+
+    bottom = recipe.fmin
+    top = max(recipe.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
+    y = log_ticks(bottom, top)
+    where = f"time from GPS {signal.trigger:.3f} (s)"
+    rgb = drawn.convert("RGB")
+    if recipe.layout == "row":
+        count = len(recipe.views)
+        marks = [
+            ((i + place) / count, f"{value:.4g}")
+            for i, view in enumerate(recipe.views)
+            for place, value in ticks(-view / 2, view / 2, 3)
+            if 0.05 < place < 0.95
+        ]
+        row = Panel(rgb, "What the model saw", tuple(marks), y, where, "frequency (Hz)")
+        return row, [row]
+    if recipe.layout == "one":
+        x = seconds(-recipe.views[0] / 2, recipe.views[0] / 2)
+        one = Panel(rgb, "What the model saw", x, y, where, "frequency (Hz)")
+        return one, [one]
+    palette = colour_table("viridis")
+    views = []
+    for name, view, plane in zip(("red", "green", "blue"), recipe.views, rgb.split(), strict=True):
+        picture = Image.fromarray(palette[np.asarray(plane)])
+        title = f"What the model saw as its {name} channel: {view:g} s"
+        x = seconds(-view / 2, view / 2)
+        views.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
+    shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
+    label = "time (in lengths of each view)"
+    return Panel(rgb, "The three views together", shared, y, label, "frequency (Hz)"), views
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[tuple[float, float]]:
@@ -109,117 +226,3 @@ def seconds(low: float, high: float, count: int = 5) -> tuple[Tick, ...]:
 def hertz(value: float) -> str:
     """A frequency on an axis."""
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
-
-
-def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) -> str:
-    """The windows of a long recording, in a strip and as a list that can be read.
-
-    Parameters
-    ----------
-    windows : predictions with ``start`` and ``end`` in seconds.
-    duration : of the recording, s.
-    """
-    colours = {name: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, name in enumerate(classes)}
-    duration = max(duration, *(w.end for w in windows), 1e-9)
-    blocks, rows = [], []
-    for i, window in enumerate(windows):
-        x = 600 * window.start / duration
-        # Windows overlap: a block ends where the next one begins.
-        until = windows[i + 1].start if i + 1 < len(windows) else window.end
-        width = max(600 * (until - window.start) / duration - 1.5, 1)
-        said = f"{window.start:.1f} to {window.end:.1f} s: {window.label}"
-        known = window.label in colours
-        height = 44 * (window.probability if window.probability == window.probability else 0)
-        blocks.append(
-            f'<g><title>{text(said)}</title><rect class="sh-back" x="{x:.1f}" y="0" '
-            f'width="{width:.1f}" height="44"/><rect x="{x:.1f}" y="{44 - height:.1f}" '
-            f'width="{width:.1f}" height="{height:.1f}" '
-            f'fill="{colours[window.label] if known else "#8b8f97"}"/></g>'
-        )
-        share = f"{100 * window.probability:.0f} %" if height else ""
-        rows.append(
-            f"<tr><td>{window.start:.1f} to {window.end:.1f} s</td><td>{text(window.label)}</td>"
-            f"<td>{text(window.best)}</td><td>{share}</td></tr>"
-        )
-    marks = "".join(
-        _svg_text(min(max(600 * place, 8), 588), 62, label, "middle")
-        for place, label in seconds(0, duration, 8)
-    )
-    named = [name for name in classes if any(w.label == name for w in windows)]
-    legend = "".join(
-        f'<li><span class="sh-dot" style="background:{colours[name]}"></span>{text(name)}</li>'
-        for name in named
-    )
-    return (
-        f'<h3>Windows of the recording</h3><svg class="sh-strip" viewBox="0 0 600 66" role="img" '
-        f'aria-label="{len(windows)} windows over {duration:.1f} seconds">{"".join(blocks)}{marks}'
-        f'</svg><ul class="sh-legend">{legend}<li><span class="sh-dot" style="background:#8b8f97">'
-        "</span>unknown</li></ul><details><summary>As a table</summary>"
-        '<div class="sh-wide" tabindex="0" role="region" aria-label="Windows"><table>'
-        "<thead><tr><th>seconds</th><th>answer</th><th>best class</th>"
-        f"<th>probability</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
-    )
-
-
-def confusion_table(matrix: npt.NDArray[np.int64], classes: Sequence[str]) -> str:
-    """A confusion matrix as a table: rows are true classes, columns answers."""
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    head = "".join(f'<th scope="col"><span>{text(name, 24)}</span></th>' for name in classes)
-    rows = []
-    for name, counts, part in zip(classes, matrix, shares, strict=True):
-        cells = "".join(
-            # Beyond a half the cell is dark enough for white letters (contrast above 4.5).
-            f'<td style="background:rgb(30 74 140 / {share:.2f})"'
-            f"{' class=sh-dark' if share > 0.5 else ''}>{count or '·'}</td>"
-            for count, share in zip(counts, part, strict=True)
-        )
-        rows.append(f'<tr><th scope="row">{text(name, 24)}</th>{cells}</tr>')
-    return (
-        '<div class="sh-wide" tabindex="0" role="region" aria-label="Confusion matrix">'
-        '<table class="sh-confusion"><thead><tr><th>true \\ answered</th>'
-        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def reliability_svg(
-    confidence: npt.ArrayLike,
-    accuracy: npt.ArrayLike,
-    low: npt.ArrayLike,
-    high: npt.ArrayLike,
-    *,
-    side: int = 320,
-) -> str:
-    """Accuracy against mean probability, in bins, with 95 % intervals and the ideal diagonal."""
-    left, bottom, w = 52, 44, side - 64
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return left + x * w, 8 + (1 - y) * w
-
-    marks = []
-    for place, value in ticks(0, 1, 5):
-        x, _ = at(place, 0)
-        _, y = at(0, place)
-        marks.append(_svg_text(x, 8 + w + 18, f"{value:.1f}", "middle"))
-        marks.append(_svg_text(left - 8, y + 4, f"{value:.1f}", "end"))
-    marks.append(_svg_text(left + w / 2, 8 + w + 36, "probability", "middle"))
-    turn = f"rotate(-90 13 {8 + w / 2:.0f})"
-    marks.append(_svg_text(13, 8 + w / 2, "accuracy", "middle", turn))
-    (x0, y0), (x1, y1) = at(0, 0), at(1, 1)
-    lines = [f'<line class="sh-ideal" x1="{x0}" y1="{y0}" x2="{x1}" y2="{y1}"/>']
-    points = np.stack([np.asarray(v, float) for v in (confidence, accuracy, low, high)], axis=1)
-    for c, a, lo, hi in points.tolist():
-        x, y = at(c, a)
-        lines.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at(c, lo)[1]:.1f}" y2="{at(c, hi)[1]:.1f}"/>'
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
-        )
-    return (
-        f'<svg class="sh-plot" viewBox="0 0 {side} {8 + w + bottom}" role="img" aria-label='
-        f'"Reliability diagram"><rect class="sh-frame" x="{left}" y="8" width="{w}" height="{w}"/>'
-        f"{''.join(lines)}{''.join(marks)}</svg>"
-    )
-
-
-def _svg_text(x: float, y: float, label: str, anchor: str, turn: str = "") -> str:
-    turned = f' transform="{turn}"' if turn else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{text(label)}</text>'

@@ -1,4 +1,4 @@
-"""The page: its parts and what happens between them. What is said stands in ``views``."""
+"""The page: its parts, what happens between them, and its look. What is said stands in ``views``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from app.about import about_html
+from app.api import add_api, raw
 from app.backend import Asked, Site
-from app.drawing import text
-from app.inputs import raw
 from app.serving import Served
-from app.style import TITLE
-from app.views import Rule, answer_html, bought_html, judge, span, table_html, without_paths
+from app.views import (
+    Rule,
+    answer_html,
+    bought_html,
+    judge,
+    no_answer_html,
+    span,
+    table_html,
+    without_paths,
+)
 from datasets.errors import SecondhandError
 from datasets.kinds import SUFFIXES
+from learners.templates import render
 
-WAITING = '<div class="sh-answer" role="status"><p class="sh-words">Choose a file.</p></div>'
+TITLE = "Secondhand"
 #: Of a long recording, the window that speaks loudest for the answer.
 LOUDEST = "the one that decides"
+#: What no program calls, and what the waiting for is not shown.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build_page(site: Site) -> Any:
@@ -29,16 +39,10 @@ def build_page(site: Site) -> Any:
     -------
     Gradio's Blocks; `app.server.serve` puts it on a port.
     """
-    from app.api import add_api
-
-    with gr.Blocks(
-        title=TITLE, delete_cache=(60, int(next(iter(site.models.values())).limits.keep))
-    ) as page:
+    limits = next(iter(site.models.values())).limits
+    with gr.Blocks(title=TITLE, delete_cache=(60, int(limits.keep))) as page:
         add_api(site)  # first: Gradio gives a name to whoever asks for it first
-        gr.HTML(
-            '<div class="sh-head"><h1>Secondhand</h1><p>Ask a fine-tuned network. It answers '
-            "<b>unknown</b> where it does not know.</p></div>"
-        )
+        gr.HTML(render("app", "head.html", title=TITLE))
         if len(site.models) == 1:
             _model(site, next(iter(site.models)))
         else:
@@ -46,12 +50,7 @@ def build_page(site: Site) -> Any:
                 for name in site.models:
                     with gr.Tab(name):
                         _model(site, name)
-        limits = next(iter(site.models.values())).limits
-        gr.HTML(
-            f'<p class="sh-note">At most {limits.megabytes} MB a file, {limits.files} files at once, '
-            f"{limits.queue} requests waiting. Uploaded files are deleted after "
-            f"{limits.keep / 60:.0f} minutes.</p>"
-        )
+        gr.HTML(render("app", "limits.html", limits=limits))
     return page
 
 
@@ -63,7 +62,7 @@ def _model(site: Site, name: str) -> None:
         with gr.Tab("Several files"):
             _several(site, name, rules)
         with gr.Tab("About this model") as tab:
-            about = gr.HTML("<p>Loading.</p>", elem_classes="sh-page")
+            about = gr.HTML(_note("Loading."), elem_classes="sh-page")
             drawn: list[str] = []
 
             def once() -> str:
@@ -71,29 +70,20 @@ def _model(site: Site, name: str) -> None:
                     drawn.append(about_html(served, site.evidence[name]))
                 return drawn[0]
 
-            tab.select(once, None, about, api_visibility="private", show_progress="hidden")
+            tab.select(once, None, about, **QUIET)
 
 
 def _input(served: Served, number: int) -> Any:
+    shared: dict[str, Any] = {"elem_id": f"file-{number}", "type": "filepath"}
     if served.kind == "picture":
-        return raw(
-            gr.Image(
-                elem_id=f"file-{number}", type="filepath", label="Picture", sources=["upload", "clipboard", "webcam"],
-                height=320, buttons=["fullscreen"],
-            )
-        )  # fmt: skip
+        ways = ["upload", "clipboard", "webcam"]
+        shared |= {"label": "Picture", "sources": ways, "buttons": ["fullscreen"]}
+        return raw(gr.Image(height=320, **shared))
     if served.kind == "sound":
-        return raw(
-            gr.Audio(
-                elem_id=f"file-{number}",
-                type="filepath",
-                label="Sound",
-                sources=["upload", "microphone"],
-                buttons=["download"],
-            )
-        )
+        shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
+        return raw(gr.Audio(**shared))
     ends = ", ".join(end for end in SUFFIXES["strain"] if end != ".gwf")
-    return raw(gr.File(elem_id=f"file-{number}", label=f"Strain file ({ends})"))
+    return raw(gr.File(label=f"Strain file ({ends})", **shared))
 
 
 class Rules(NamedTuple):
@@ -106,7 +96,7 @@ class Rules(NamedTuple):
 
 
 def _ask(site: Site, name: str) -> Rules:
-    served = site.models[name]
+    served, waiting = site.models[name], no_answer_html("Choose a file.", "")
     asked = gr.State(Asked(), time_to_live=3600)
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
@@ -132,7 +122,7 @@ def _ask(site: Site, name: str) -> Rules:
             bought = gr.HTML(bought_html(site.bought(name, first), first))
             _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
-            said = gr.HTML(WAITING, elem_classes="sh-page")
+            said = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
             seen = gr.HTML("", elem_classes="sh-page")
             if site.feedback is not None:
@@ -141,12 +131,12 @@ def _ask(site: Site, name: str) -> Rules:
     async def ask(path: str | None, moment: float | None, own: bool, cut: float) -> tuple[Any, ...]:
         hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
-            return Asked(), WAITING, hidden, ""
+            return Asked(), waiting, hidden, ""
         moment = moment or None  # a browser sends an empty field as 0, when no detector was running
         try:
             answer = await site.answer(name, path, moment)
         except SecondhandError as error:
-            return Asked(), _refusal(without_paths(str(error), path)), hidden, ""
+            return Asked(), no_answer_html(without_paths(str(error), path)), hidden, ""
         rule = site.rule(name, None if own else cut)
         spans = [LOUDEST, *(span(w) for w in answer.windows)]
         shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
@@ -167,19 +157,22 @@ def _ask(site: Site, name: str) -> Rules:
     def show(last: Asked, chosen: str | None) -> str:
         return site.show(name, last, chosen)
 
-    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    many: dict[str, Any] = {"concurrency_limit": None, **quiet}
+    shown: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     for event in (file.change, button.click, at.submit):
-        event(ask, [file, at, own, threshold], [asked, said, window, seen], **many).then(
-            show, [asked, window], seen, concurrency_limit=4, **quiet
-        )
-    now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **quiet}
+        event(
+            ask,
+            [file, at, own, threshold],
+            [asked, said, window, seen],
+            concurrency_limit=None,
+            **QUIET,
+        ).then(show, [asked, window], seen, **shown)
+    now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [own, threshold, said, bought]
     changes = (
         threshold.input(moved, [asked, threshold], changed, **now),
         own.input(ruled, [asked, own, threshold], changed, **now),
     )
-    window.input(show, [asked, window], seen, concurrency_limit=4, **quiet)
+    window.input(show, [asked, window], seen, **shown)
     return Rules(at, own, threshold, changes)
 
 
@@ -212,7 +205,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         )
     )
     also = " and GPS time" if served.kind == "strain" else ""
-    gr.HTML(f'<p class="sh-note">The rule{also} chosen under <b>Ask</b> holds here too.</p>')
+    gr.HTML(_note(f"The rule{also} chosen under “Ask” holds here too."))
     button = gr.Button("Ask", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
 
@@ -228,28 +221,15 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         try:
             answers = await site.answers(name, paths, moment or None)
         except SecondhandError as error:
-            return [], _refusal(without_paths(str(error), paths[0]))
+            return [], no_answer_html(without_paths(str(error), paths[0]))
         return answers, table(answers, own, cut)
 
     rule = [rules.own, rules.threshold]
+    waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        event(
-            ask,
-            [files, rules.at, *rule],
-            [given, out],
-            concurrency_limit=None,
-            api_visibility="private",
-            show_progress="minimal",
-        )
+        event(ask, [files, rules.at, *rule], [given, out], **waited)
     for change in rules.changes:
-        change.then(
-            table,
-            [given, *rule],
-            out,
-            queue=False,
-            api_visibility="private",
-            show_progress="hidden",
-        )
+        change.then(table, [given, *rule], out, queue=False, **QUIET)
 
 
 def _correction(site: Site, name: str, asked: Any) -> None:
@@ -265,21 +245,41 @@ def _correction(site: Site, name: str, asked: Any) -> None:
     def save(last: Asked, said: str | None) -> str:
         assert site.feedback is not None
         if last.answer is None:
-            return "<p>Ask about a file first.</p>"
+            return _note("Ask about a file first.", status=True)
         try:
             site.feedback.save(
                 last.file, said or "", kind=served.kind, gps=last.at, answered=last.answer.best,
                 probability=last.answer.probability, model=name,
             )  # fmt: skip
         except SecondhandError as error:
-            return f'<p role="status">{text(error, 300)}</p>'
-        return '<p role="status">Saved. Thank you.</p>'
+            return _note(str(error), status=True)
+        return _note("Saved. Thank you.", status=True)
 
-    button.click(save, [asked, label], thanks, api_visibility="private", show_progress="hidden")
+    button.click(save, [asked, label], thanks, **QUIET)
 
 
-def _refusal(message: str) -> str:
-    return (
-        '<div class="sh-answer sh-unknown" role="status" aria-live="polite">'
-        f'<p class="sh-label">no answer</p><p class="sh-words">{text(message, 400)}</p></div>'
+def _note(words: str, *, status: bool = False) -> str:
+    return render("app", "note.html", words=words, status=status)
+
+
+def theme() -> Any:
+    """Gradio's own theme with the fonts of the reader's machine and with enough contrast."""
+    own = gr.themes.Default(
+        primary_hue="blue",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
     )
+    in_light_and_dark = {
+        "body_text_color_subdued": ("#4b5563", "#c3c9d2"),
+        "block_info_text_color": ("#4b5563", "#c3c9d2"),
+        "input_placeholder_color": ("#4b5563", "#c3c9d2"),
+        "block_label_text_color": ("#374151", "#e5e7eb"),
+        "block_title_text_color": ("#374151", "#e5e7eb"),
+        "link_text_color": ("#1e4a8c", "#9dbdf5"),
+        "button_primary_background_fill": ("#1e4a8c", "#1e4a8c"),
+        "button_primary_background_fill_hover": ("#163868", "#163868"),
+        "button_primary_text_color": ("#ffffff", "#ffffff"),
+        "slider_color": ("#3b6fd4", "#3b6fd4"),
+    }
+    light = {name: colours[0] for name, colours in in_light_and_dark.items()}
+    return own.set(**light, **{f"{n}_dark": dark for n, (_, dark) in in_light_and_dark.items()})

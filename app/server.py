@@ -11,11 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
+from learners.templates import render
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +64,10 @@ def serve(
     os.environ.update(ours)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(min(SWITCH, interval))
+    from app.api import routes
     from app.backend import Site
     from app.feedback import Feedback
-    from app.interface import build_page
-    from app.plain import routes
-    from app.style import CSS, theme
+    from app.interface import build_page, theme
 
     limits = limits or Limits()
     kept = Feedback(feedback) if feedback is not None else None
@@ -92,12 +93,9 @@ def serve(
             enable_monitoring=False,
             footer_links=["api"],
             theme=theme(),
-            css=CSS,
-            app_kwargs={
-                "routes": routes(site, limits, auth),
-                "docs_url": None,
-                "redoc_url": None,
-            },
+            css=render("app", "page.css"),
+            app_kwargs={"routes": routes(site, limits, auth)}
+            | {"docs_url": None, "redoc_url": None},
         )
         sweeper.start()
         yield url
@@ -132,23 +130,17 @@ def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
 def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
     """One round of it. Returns how many files went."""
     found = []
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                state = os.lstat(os.path.join(root, name))
-            except OSError:
-                continue
-            found.append(
-                (max(state.st_mtime, state.st_ctime), state.st_size, os.path.join(root, name))
-            )
+    for file in Path(folder).rglob("*"):
+        with suppress(OSError):
+            state = file.lstat()
+            if not S_ISDIR(state.st_mode):
+                found.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
     total, gone, now = sum(size for _, size, _ in found), 0, time.time()
     for changed, size, path in sorted(found):
         if now - changed <= keep and total <= most:
             break
-        try:
-            os.unlink(path)
-            os.rmdir(os.path.dirname(path))
-        except OSError:
-            pass  # the folder holds more, or another was first
+        with suppress(OSError):  # the folder holds more, or another was first
+            path.unlink()
+            path.parent.rmdir()
         total, gone = total - size, gone + 1
     return gone

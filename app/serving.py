@@ -8,6 +8,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,16 +48,13 @@ class Limits:
     keep: float = 1800.0
 
     def __post_init__(self) -> None:
-        wrong = [
-            f"--{name} {value}"
-            for name, value, low, high in (
-                ("max-mb", self.megabytes, 1, 2000),
-                ("max-files", self.files, 1, 10_000),
-                ("queue", self.queue, 1, 10_000),
-                ("bs", self.batch, 1, 1024),
-            )
-            if not low <= value <= high
-        ]
+        ranges = {
+            "max-mb": (self.megabytes, 2000),
+            "max-files": (self.files, 10_000),
+            "queue": (self.queue, 10_000),
+            "bs": (self.batch, 1024),
+        }
+        wrong = [f"--{n} {value}" for n, (value, most) in ranges.items() if not 1 <= value <= most]
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
 
@@ -195,11 +193,8 @@ def load(
     for folder in folders:
         resolved = folder.resolve()
         name = resolved.parent.name if resolved.name == "model" else resolved.name
-        unused = next(
-            n
-            for i in range(1, len(folders) + 2)
-            if (n := f"{name} {i}" if i > 1 else name) not in served
-        )
+        names = chain([name], (f"{name} {i}" for i in count(2)))
+        unused = next(other for other in names if other not in served)
         predictor = Predictor(folder, top=5, device=device)
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served

@@ -1,4 +1,4 @@
-"""Answers in words: what the page shows of a prediction, as HTML whose outside texts are escaped."""
+"""Answers by a rule: in words, as HTML, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.drawing import text
-from app.evidence import Bought
+from markupsafe import Markup
+
+from app.about import Bought
 from learners.confidence import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.prediction import cell
+from learners.templates import percent, render
 
 if TYPE_CHECKING:
     from learners.confidence import Confidence, Temperature
@@ -77,7 +79,7 @@ def span(window: Any) -> str:
 
 
 def in_words(answer: Prediction, rule: Rule) -> str:
-    """Why an answer is unknown, in plain words; "" where it is not. Not yet escaped."""
+    """Why an answer is unknown, in plain words; "" where it is not."""
     why, detail = answer.reason.why, answer.reason.detail
     if why is Why.AMBIGUOUS:
         share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
@@ -104,44 +106,38 @@ def headline(answer: Prediction) -> str:
     return "no answer" if answer.reason.unanswered else answer.label
 
 
-def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> str:
+def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Markup:
     """The label large, or unknown with its reason, and the best classes with their probabilities.
 
     Parameters
     ----------
     temperature : the model's; the page calls probabilities calibrated only where it does.
     """
-    said = answer.label
     words = in_words(answer, rule)
     if not words:
-        words = f"{percent(answer.probability)} sure"
+        takes = f"an answer takes {percent(rule.cut)}."
         if rule.on != "probability":
-            words += ", and this model's own rule accepts it."
-        else:
-            words += f", and an answer takes {percent(rule.cut)}."
-    state = "sh-unknown" if said == UNKNOWN else "sh-known"
-    rows = "".join(
-        f'<li><span class="sh-name">{text(name, 80)}</span>'
-        f'<span class="sh-bar"><span style="width:{100 * p:.1f}%"></span></span>'
-        f'<span class="sh-share">{percent(p)}</span></li>'
-        for name, p in answer.top
+            takes = "this model's own rule accepts it."
+        words = f"{percent(answer.probability)} sure, and {takes}"
+    return render(
+        "app",
+        "answer.html",
+        state="sh-unknown" if answer.label == UNKNOWN else "sh-known",
+        label=headline(answer),
+        words=words,
+        top=answer.top,
+        temperature=temperature,
     )
-    best = ""
-    if rows:
-        name = "Calibrated" if temperature.calibrated else "Uncalibrated"
-        note = (
-            temperature.message and f'<p class="sh-note">{text(_sentence(temperature.message))}</p>'
-        )
-        best = f'<h3>{name} probabilities</h3>{note}<ol class="sh-top">{rows}</ol>'
-    return (
-        f'<div class="sh-answer {state}" role="status" aria-live="polite">'
-        f'<p class="sh-label">{text(headline(answer), 80)}</p><p class="sh-words">{text(words, 400)}</p>'
-        f"</div>{best}"
-    )
+
+
+def no_answer_html(words: str, label: str = "no answer") -> Markup:
+    """Why there is no answer, in the place of one; ``label`` "" where nothing was asked yet."""
+    state = "sh-unknown" if label else ""
+    return render("app", "answer.html", state=state, label=label, words=words, top=())
 
 
 def rule_words(rule: Rule) -> str:
-    """Which rule is in force, in plain words. Not yet escaped."""
+    """Which rule is in force, in plain words."""
     if not rule.own:
         return f"Not the model's own rule: an answer takes a probability of {percent(rule.cut)}."
     amount = f"a probability of {percent(rule.cut)}"
@@ -156,58 +152,34 @@ def rule_words(rule: Rule) -> str:
     return f"The model's own rule: an answer takes {amount}{aim}.{missed}"
 
 
-def bought_html(bought: Bought | None, rule: Rule) -> str:
+def bought_html(bought: Bought | None, rule: Rule) -> Markup:
     """Which rule is in force, and what it gives on the calibration items."""
-    words = f'<p class="sh-note">{text(rule_words(rule), 400)}</p>'
-    if bought is None:
-        return (
-            f'{words}<p class="sh-note">What it buys is not known: the model folder lies beside no '
-            "run with the answers for its calibration items.</p>"
-        )
-    right = ""
-    if bought.answered:
-        right = (
-            f", and {_share(bought.right, bought.answered)} of those answers are right (accuracy)"
-        )
-    return (
-        f'{words}<p class="sh-note">Of {bought.items} calibration items, which training has not seen, '
-        f"{_share(bought.answered, bought.items)} are answered (coverage){right}. In brackets: exact "
-        "95 % limits.</p>"
+    return render(
+        "app",
+        "bought.html",
+        words=rule_words(rule),
+        bought=bought,
+        answered=bought and _share(bought.answered, bought.items),
+        right=bought and bought.answered and _share(bought.right, bought.answered),
     )
 
 
-def _share(hits: int, n: int) -> str:
+def _share(hits: int, n: int) -> tuple[float, float, float]:
     """A part of items with its limits: all of a few items is not certainty."""
     low, high = clopper_pearson(hits, n)
-    return f"<b>{percent(hits / n)}</b> [{percent(float(low))} to {percent(float(high))}]"
+    return hits / n, float(low), float(high)
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
-
-
-def table_html(answers: Sequence[Prediction], rule: Rule) -> str:
+def table_html(answers: Sequence[Prediction], rule: Rule) -> Markup:
     """A row a file, and a link that saves the same as CSV, in the columns of the command."""
-    rows = "".join(
-        f"<tr><td>{text(Path(a.path).name, 60)}</td>"
-        f"<td><b>{text(headline(a), 60)}</b></td><td>{text(a.best, 60)}</td>"
-        f"<td>{'' if math.isnan(a.probability) else percent(a.probability)}</td>"
-        f'<td class="sh-why">{text(in_words(a, rule), 300)}</td></tr>'
-        for a in answers
-    )
-    uri = base64.b64encode(answers_csv(answers).encode()).decode()
-    answered = sum(a.label != UNKNOWN for a in answers)
-    bad = sum(a.reason.unanswered for a in answers)
-    broken = f", {bad} could not be used" if bad else ""
-    return (
-        f'<p role="status">{len(answers)} files: {answered} answered, '
-        f"{len(answers) - answered - bad} unknown{broken}.</p>"
-        f'<p class="sh-note">{text(rule_words(rule), 400)}</p>'
-        f'<p><a class="sh-save" download="answers.csv" href="data:text/csv;base64,{uri}">'
-        "Download as CSV</a></p>"
-        '<div class="sh-wide" tabindex="0" role="region" aria-label="Answers"><table><thead><tr>'
-        "<th>file</th><th>answer</th><th>best class</th><th>probability</th><th>why not</th>"
-        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    return render(
+        "app",
+        "table.html",
+        answers=[(Path(a.path).name, headline(a), a, in_words(a, rule)) for a in answers],
+        answered=sum(a.label != UNKNOWN for a in answers),
+        bad=sum(a.reason.unanswered for a in answers),
+        words=rule_words(rule),
+        csv=base64.b64encode(answers_csv(answers).encode()).decode(),
     )
 
 
@@ -215,11 +187,7 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
     """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fields = (
-        [name for name in answers[0]._fields if name not in ("windows", "set")]
-        if answers
-        else ["path"]
-    )
+    fields = [name for name in answers[0]._fields if name not in ("windows", "set")]
     writer.writerow(fields)
     for answer in answers:
         row = answer._replace(path=Path(answer.path).name)._asdict()
@@ -241,18 +209,6 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
     return dict(jsonable(values))
-
-
-def percent(share: float) -> str:
-    """A probability for people: never rounded up to a certainty that it is not."""
-    if math.isnan(share):
-        return "?"
-    value = 100 * share
-    if 0 < value < 0.1:
-        return "under 0.1\u00a0%"
-    if 99.9 < value < 100:
-        return "over 99.9\u00a0%"
-    return f"{value:.0f}\u00a0%" if value in (0, 100) else f"{value:.1f}\u00a0%"
 
 
 def without_paths(message: str, path: str) -> str:

@@ -1,8 +1,15 @@
 """Answers for labelled items -> figures: accuracy, calibration (ECE, reliability), risk and coverage,
 open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
-from learners.evaluation.calibration_metrics import clopper_pearson, reliability
-from learners.evaluation.figures import Answered, Judged, all_figures, judge, measure
+from learners.evaluation.calibration_metrics import clopper_pearson
+from learners.evaluation.figures import (
+    Answered,
+    Judged,
+    all_figures,
+    confusion,
+    judge,
+    measure,
+)
 from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
@@ -17,6 +24,7 @@ __all__ = [
     "answer",
     "calibrate",
     "clopper_pearson",
+    "confusion",
     "copies",
     "hardest",
     "judge",
@@ -26,6 +34,5 @@ __all__ = [
     "near_duplicates",
     "recheck",
     "reference_rows",
-    "reliability",
     "score_tables",
 ]

@@ -152,7 +152,8 @@ def all_figures(
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
     model has chosen; ``strangers`` (None without any): AUROC, FPR95 and OSCR of the model's own
-    score and of ``msp``, the histograms of the first; ``classes``: of `class_table`.
+    score and of ``msp``, the histograms of the first; ``classes``: of `class_table`;
+    ``confusion``: counts [true, answered] of what was held out and could be judged.
     """
     predictions = evaluation.predictions
     judged = judge(evaluation, bundle) if judged is None else judged
@@ -169,6 +170,7 @@ def all_figures(
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "strangers": _strangers(chosen, judged.where(split == UNKNOWN), predictions),
         "classes": class_table(known, bundle.classes).to_dict("records"),
+        "confusion": confusion(known, bundle.classes),
     }
     return dict(jsonable(found))
 
@@ -187,6 +189,12 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     return pd.DataFrame(
         {"class": classes, "precision": precision, "recall": recall, "f1": f1, "items": support}
     )
+
+
+def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
+    """How often each true class was answered by each class, thresholds aside."""
+    counts = pd.crosstab(known["truth"], known["best"])
+    return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
 
 def _rate(hits: pd.Series) -> dict[str, float]:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
-from datasets.drawings import Source
+from datasets.drawings import Source, source_of
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import open_picture
+from learners.evaluation import Evaluation, Judged
 from learners.files import Names
 from learners.prediction import Predictor, heatmap, overlay
+from learners.templates import data_uri
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for
+SHOWN = 12  # figures in a gallery
+
+
+class Figure(NamedTuple):
+    """Pictures side by side, each an address and what it shows; what is said, and the files' names."""
+
+    pictures: list[tuple[str, str]]
+    said: str
+    under: str
 
 
 @dataclass
@@ -97,30 +107,30 @@ class Pictures:
             return None
         return overlay(seen, found)
 
-    def figure(self, source: Source, said: str, class_index: int | None = None) -> str:
+    def figure(self, source: Source, said: str, class_index: int | None = None) -> Figure:
         """An item under what is said of it, with its heat map for a class if one is named."""
         if class_index is not None:
             source = self.moment(source, class_index)
         try:
-            pictures = [(self.draw(source), said)]
+            pictures = [(_shown(self.draw(source)), said)]
         except SecondhandError as error:
-            return _figure([], said, Names("", [source.path])(str(error)))
+            return Figure([], said, Names("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
-            pictures.append((heat, f"where the network looked for {name}"))
-        return _figure(pictures, said, Path(source.path).name + _when(source))
+            pictures.append((_shown(heat), f"where the network looked for {name}"))
+        return Figure(pictures, said, Path(source.path).name + _when(source))
 
-    def pair(self, sources: Sequence[Source], said: str, names: Sequence[str]) -> str:
+    def pair(self, sources: Sequence[Source], said: str, names: Sequence[str]) -> Figure:
         """Items side by side."""
         pictures = []
         for source, name in zip(sources, names, strict=True):
             try:
-                pictures.append((self.draw(source), name))
+                pictures.append((_shown(self.draw(source)), name))
             except SecondhandError:  # gone since it was compared
                 continue
         under = " · ".join(Path(source.path).name + _when(source) for source in sources)
-        return _figure(pictures, said, under)
+        return Figure(pictures, said, under)
 
 
 def _when(source: Source) -> str:
@@ -132,19 +142,8 @@ def _when(source: Source) -> str:
     return f", {source.start:.1f}–{source.end:.1f} s"  # noqa: RUF001
 
 
-def _figure(pictures: Sequence[tuple[Image.Image, str]], said: str, under: str) -> str:
-    shown = "".join(
-        f'<img alt="{html.escape(alt)}" src="{_data_uri(picture)}" loading="lazy">'
-        for picture, alt in pictures
-    )
-    kind = "two" if len(pictures) == 2 else "one"
-    return (
-        f'<figure class="{kind}"><div>{shown}</div><figcaption>{html.escape(said)}<br>'
-        f'<span class="soft">{html.escape(under)}</span></figcaption></figure>'
-    )
-
-
-def _data_uri(picture: Image.Image) -> str:
+def _shown(picture: Image.Image) -> str:
+    """As it stands in the page."""
     size = max(picture.size)
     if size < SIDE:  # small pictures keep their pixels
         scale = -(-SIDE // size)
@@ -152,6 +151,50 @@ def _data_uri(picture: Image.Image) -> str:
             (picture.width * scale, picture.height * scale), Image.Resampling.NEAREST
         )
     picture.thumbnail((SIDE, SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=82, comment=b"")  # a file's own stays its own
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return data_uri(picture)
+
+
+def mistakes(
+    pictures: Pictures, evaluation: Evaluation, judged: Judged, wrong: pd.DataFrame
+) -> tuple[list[Figure], list[Figure]]:
+    """The surest mistakes, then the worst of the others, with heat maps."""
+    numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
+    own = pd.Series(np.nan, index=evaluation.predictions.index)
+    has = judged.labels >= 0
+    own.iloc[judged.rows[has]] = judged.after[has, judged.labels[has]]
+    wrong = wrong.assign(own=own.loc[wrong.index].to_numpy())
+    surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
+    worst = wrong.drop(index=surest.index).sort_values("own", kind="stable").head(SHOWN)
+
+    def shot(row: Any) -> Figure:
+        taken = "accepted" if row["label"] == row["best"] else "refused"
+        said = f"{row['best']} ({100 * row['probability']:.0f} %, {taken}) · is {row['truth']}"
+        if row["own"] == row["own"]:
+            said += f" ({100 * row['own']:.0f} %)"
+        return pictures.figure(source_of(row), said, numbers[row["best"]])
+
+    first = [shot(row) for row in surest.to_dict("records")]
+    return first, [shot(row) for row in worst.to_dict("records")]
+
+
+def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
+    """Items whose label may be wrong."""
+    drawn = []
+    for row in suspects.head(SHOWN).to_dict("records"):
+        words = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
+        drawn.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), words))
+    return drawn
+
+
+def twinned(pictures: Pictures, twins: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
+    """Held-out items beside the training items that they look like."""
+    drawn = []
+    for twin in twins.head(SHOWN).to_dict("records"):
+        held = evaluation.predictions.iloc[twin["row"]]
+        times = {name: twin[f"train_{name}"] for name in ("start", "end", "gps")}
+        trained = source_of({"path": twin["train_path"], **times})
+        words = f"{held['split']}: {held['truth']} · train: {twin['train_label']}"
+        words += f" · likeness {twin['correlation']:.3f}"
+        names = [f"held out: {held['truth']}", f"in training: {twin['train_label']}"]
+        drawn.append(pictures.pair([source_of(held), trained], words, names))
+    return drawn

@@ -5,15 +5,16 @@ Text stays text, so a phone and a dark page can read it. Figures are matplotlib'
 
 from __future__ import annotations
 
-import html
 import io
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -23,27 +24,24 @@ if TYPE_CHECKING:
 INK = "#010203"
 #: Blue, orange and green that are seen on white and on black.
 BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
+#: matplotlib's settings are the whole process's: one plot at a time, also of a page with visitors.
+_ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
 LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
 
+_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _STYLE: dict[Any, Any] = {
+    **dict.fromkeys(_INKED, INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "svg.fonttype": "none",
     "font.size": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.markersize": 4,
     "text.parse_math": False,  # a label may hold dollar signs
 }
 
 
-def curves(epochs: pd.DataFrame) -> list[str]:
+def curves(epochs: pd.DataFrame) -> list[Markup]:
     """Loss, and each metric, by epoch."""
     from matplotlib.ticker import MaxNLocator
 
@@ -82,7 +80,7 @@ def curves(epochs: pd.DataFrame) -> list[str]:
     return drawn
 
 
-def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> str:
+def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
     """Counts of true class by answered class; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
     names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in classes]
@@ -107,7 +105,7 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> str:
     return out()
 
 
-def reliability(bins: dict[str, Any], when: str, ece: float) -> str:
+def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
     """Accuracy against confidence, in bins, with the exact limits of each."""
     confidence, accuracy = np.array(bins["confidence"]), np.array(bins["accuracy"])
     errors = np.abs(np.stack([bins["low"], bins["high"]]) - accuracy)
@@ -122,7 +120,7 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> str:
     return out()
 
 
-def risk_coverage(curve: dict[str, Any]) -> str:
+def risk_coverage(curve: dict[str, Any]) -> Markup:
     """Error among accepted items against the part accepted, and where the model was cut."""
     point = curve["point"]
     said = f"Risk against coverage, area {curve['aurc']:.4f}"
@@ -141,7 +139,7 @@ def risk_coverage(curve: dict[str, Any]) -> str:
     return out()
 
 
-def histogram(bins: dict[str, Any], score: str) -> str:
+def histogram(bins: dict[str, Any], score: str) -> Markup:
     """Known items and strangers by the model's own score."""
     edges = np.array(bins["edges"])
     said = f"Histogram of the score {score} of known items and of strangers"
@@ -161,13 +159,13 @@ def histogram(bins: dict[str, Any], score: str) -> str:
 @contextmanager
 def panel(
     said: str, size: tuple[float, float] = (4.2, 3.1)
-) -> Iterator[tuple[Axes, Callable[[], str]]]:
+) -> Iterator[tuple[Axes, Callable[[], Markup]]]:
     """Axes to draw on, and a function that gives the SVG, to be called after the block."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    written: list[str] = []
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": said}):
+    written: list[Markup] = []
+    with _ALONE, matplotlib.rc_context({**_STYLE, "svg.hashsalt": said}):
         figure = Figure(figsize=size, layout="constrained")
         yield figure.subplots(), lambda: written[0]
         buffer = io.StringIO()
@@ -175,16 +173,18 @@ def panel(
     written.append(_inline(buffer.getvalue(), said, size))
 
 
-def _inline(svg: str, said: str, size: tuple[float, float]) -> str:
+def _inline(svg: str, said: str, size: tuple[float, float]) -> Markup:
     """An SVG file as a part of a page: no name spaces or addresses, no ids but those referred to."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)  # it would hold for all of the page
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
     head, rest = svg.split(">", 1)
     found = re.search(r'viewBox="[^"]*"', head)
-    box = found.group() if found else ""
-    alt = html.escape(said)
-    return (
-        f'<svg {box} role="img" aria-label="{alt}" style="width:{size[0] * 96:.0f}px">'
-        f"<title>{alt}</title>{rest}"
-    ).replace(INK, "currentColor")
+    box = Markup(found.group() if found else "")
+    begun = Markup(
+        '<svg {0} role="img" aria-label="{1}" style="width:{2:.0f}px;stroke-linejoin:round;'
+        'stroke-linecap:butt"><title>{1}</title>'
+    )
+    shown = begun.format(box, said, size[0] * 96) + Markup(rest)
+    return shown.replace(INK, "currentColor")

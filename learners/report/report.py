@@ -1,5 +1,5 @@
 """The report of a run or of an evaluation: ``index.html``, one file that needs no network, and the
-same figures as JSON."""
+same figures as JSON. The words stand in ``templates``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from datasets.errors import Rejected
 from datasets.files import write_beside
 from datasets.tables import UNKNOWN, ItemTable
 from learners.evaluation import (
+    LOW,
     Answered,
     Evaluation,
     all_figures,
@@ -26,23 +27,10 @@ from learners.files import Names, jsonable, last_part, shared_command, shared_pr
 from learners.machine import surroundings
 from learners.model import Bundle
 from learners.prediction import Predictor
-from learners.report import page as _page
-from learners.report import plots as _plots
-from learners.report.galleries import Pictures
-from learners.report.sections import (
-    calibration,
-    classes,
-    headline,
-    label_gallery,
-    mistakes,
-    refusal,
-    strangers,
-    twin_gallery,
-)
+from learners.report import plots
+from learners.report.galleries import Pictures, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
-
-SHOWN = 12  # pictures in a gallery
-LISTED = 50  # rows in a list of files
+from learners.templates import render
 
 
 def write_report(
@@ -101,56 +89,95 @@ def write_report(
         if command or history is None
         else {}
     )
-    everything = {
-        "title": title,
-        "notices": notices,
-        **found,
-        "history": [] if epochs is None else epochs.to_dict("records"),
-        "hardest": hard.to_dict("records"),
-        "label_suspects": suspects.to_dict("records"),
-        "copies_of_training_items": [
-            names.file(path) for path in evaluation.predictions["path"].iloc[same]
-        ],
-        "near_duplicates": None if twins is None else _named(twins, evaluation, names),
-        "data": {**about, "items": counts.to_dict("records")},
-        "left_out": left_out.to_dict("records"),
-        "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
-        "provenance": trained,
-        "evaluated": made,
-    }
-    text = json.dumps(
-        jsonable(everything), indent=1, default=str, ensure_ascii=False, allow_nan=False
+    everything: dict[str, Any] = jsonable(
+        {
+            "title": title,
+            "notices": notices,
+            **found,
+            "history": [] if epochs is None else epochs.to_dict("records"),
+            "hardest": hard.to_dict("records"),
+            "label_suspects": suspects.to_dict("records"),
+            "copies_of_training_items": [
+                names.file(path) for path in evaluation.predictions["path"].iloc[same]
+            ],
+            "near_duplicates": None if twins is None else _named(twins, evaluation, names),
+            "data": {**about, "items": counts.to_dict("records")},
+            "left_out": left_out.to_dict("records"),
+            "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
+            "provenance": trained,
+            "not_judged": refused.to_dict("records"),
+            "evaluated": made,
+        }
     )
+    text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)
     write_beside(folder / "report.json", f"{text}\n".encode())
 
-    mistaken = mistakes(pictures, evaluation, judged, wrong, SHOWN)
-    sections = [
-        ("Training", "" if epochs is None or epochs.empty else _training(bundle, epochs)),
-        ("Confusion", classes(known, found["classes"], bundle.classes)),
-        ("Calibration", calibration(found, bundle)),
-        ("Accepted or unknown", refusal(found, bundle)),
-        ("Strangers", strangers(found)),
-        *((name, _page.table(frame)) for name, frame in tables.items()),
-        (f"Mistakes ({len(wrong)} of {len(known)})", mistaken),
-        ("Hardest files", _files(hard)),
-        (f"Labels to look at ({len(suspects)})", label_gallery(pictures, suspects, evaluation, SHOWN)),
-        (f"Near-duplicates ({max(alike, len(same))})", twin_gallery(pictures, twins, evaluation, len(same), SHOWN)),
-        ("Data", _page.definitions(about) + _page.table(counts)),
-        (f"Not judged ({len(refused)})", _listed(refused)),
-        (f"Left out ({len(table.rejected)})", _listed(left_out)),
-        ("How it came about", _made(trained, made)),
-    ]  # fmt: skip
-    note = f'<p class="soft">{_page.text(names(table.note))}</p>' if table.note else ""
-    head = note + _page.notices(notices) + _page.tiles(headline(found))
-    page = folder / "index.html"
-    write_beside(page, _page.document(title, head, sections).encode())
-    return page
+    surest, worst = mistakes(pictures, evaluation, judged, wrong)
+    html = render(
+        "learners.report",
+        "report.html",
+        found=everything,
+        note=names(table.note) if table.note else "",
+        confidence=bundle.confidence,
+        notes={name: frame.attrs.get("note", "") for name, frame in tables.items()},
+        known=len(known),
+        wrong=len(wrong),
+        surest=surest,
+        worst=worst,
+        no_map=pictures.no_map,
+        low=LOW,
+        confused=_confused(found["confusion"], bundle.classes),
+        suspects=suspected(pictures, suspects, evaluation),
+        twins=[] if twins is None else twinned(pictures, twins, evaluation),
+        **_drawn(found, bundle, epochs),
+    )
+    write_beside(folder / "index.html", html.encode())
+    return folder / "index.html"
 
 
-def _training(bundle: Bundle, epochs: pd.DataFrame) -> str:
-    kept = bundle.provenance.get("kept")
-    said = f"<p>Kept {_page.text(str(kept))}.</p>" if kept else ""
-    return said + _page.plots(_plots.curves(epochs))
+def folds_page(
+    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]
+) -> str:
+    """The page of a cross-validation: its table, and for each fold a link to its report."""
+    counts = [name for name in table if str(name).endswith("_items")]
+    figures = table.drop(columns=counts).set_index("fold").T
+    rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
+    return render(
+        "learners.report",
+        "folds.html",
+        title=f"{title}: folds",
+        figures=rows,
+        links=links,
+        missing=missing,
+    )
+
+
+def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """What was most often taken for what."""
+    wrong = [
+        {"label": classes[t], "answered": classes[b], "times": count}
+        for t, row in enumerate(counts)
+        for b, count in enumerate(row)
+        if count and t != b
+    ]
+    return sorted(wrong, key=lambda pair: -pair["times"])[:10]
+
+
+def _drawn(found: Mapping[str, Any], bundle: Bundle, epochs: pd.DataFrame | None) -> dict[str, Any]:
+    """The plots; nothing where there is nothing to plot."""
+    matrix, strange = np.array(found["confusion"]), found["strangers"]
+    errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
+    return {
+        "curves": [] if epochs is None or epochs.empty else plots.curves(epochs),
+        "judged": matrix.sum(),
+        "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
+        "reliability": [
+            plots.reliability(bins, when, errors[when]["ece"]["value"])
+            for when, bins in (found["reliability"] or {}).items()
+        ],
+        "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
+        "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
+    }
 
 
 def _too_good(same: int, alike: int, judged: int) -> list[str]:
@@ -182,37 +209,3 @@ def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[An
     named = twins.assign(path=paths, split=rows["split"].to_numpy())
     named["train_path"] = named["train_path"].map(names.file)
     return named.drop(columns="row").to_dict("records")
-
-
-def _files(hard: pd.DataFrame) -> str:
-    if hard.empty:
-        return ""
-    names = {
-        "path": "file",
-        "truth": "label",
-        "own": "label's probability",
-        "best": "answered",
-        "probability": "answer's probability",
-        "reason": "refused as",
-    }
-    shown = hard.assign(path=[Path(path).name for path in hard["path"]])
-    shown = shown[list(names)].rename(columns=names)
-    return (
-        "<p>The held-out files whose own label has the least probability, right or wrong.</p>"
-        + _page.table(shown)
-    )
-
-
-def _listed(frame: pd.DataFrame) -> str:
-    if frame.empty:
-        return ""
-    more = f"<p>… and {len(frame) - LISTED} more.</p>" if len(frame) > LISTED else ""
-    return _page.table(frame.head(LISTED).replace({np.nan: ""})) + more
-
-
-def _made(trained: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    then = _page.definitions(trained) if trained else "<p>Not recorded.</p>"
-    if not made:
-        return then
-    now = _page.definitions({name: value for name, value in made.items() if value})
-    return f"<h3>This evaluation</h3>{now}<h3>The model's training</h3>{then}"

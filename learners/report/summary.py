@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -51,7 +50,7 @@ def facts(table: ItemTable) -> dict[str, str]:
     if table.kind == "picture":
         sizes = [size for path in looked if (size := _size(path))]
         if sizes:
-            small, usual, large = _three([min(size) for size in sizes])
+            small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
             found["short side"] = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}{about}"
             (width, height), count = Counter(sizes).most_common(1)[0]
             found["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
@@ -65,15 +64,11 @@ def facts(table: ItemTable) -> dict[str, str]:
             except SecondhandError:  # gone or changed since
                 continue
         if headers:
-            short, usual, long = _three([header.duration for header in headers])
+            short, usual, long = np.quantile([header.duration for header in headers], (0, 0.5, 1))
             found["duration"] = f"{short:.2f} to {long:.2f} s, median {usual:.2f}{about}"
             rates = Counter(header.rate for header in headers).most_common(4)
             found["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
     return found
-
-
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    return float(np.min(values)), float(np.median(values)), float(np.max(values))
 
 
 def _size(path: str) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from datasets.errors import BadFile
-from datasets.files import write_beside
+from datasets.files import file_beside, write_beside
 from learners import distributed
 from learners.files import disk_error
 from learners.model import read_tensors, sha256, storable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
+from learners.evaluation import Evaluation, figures
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
@@ -130,7 +132,8 @@ def _trained(
 
 
 def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
-    """A run folder around the model of colours: its items and its held-out answers. The model's.
+    """A run folder around the model of colours: its items, its held-out answers and the figures of its
+    report. The model's.
 
     With a target, its rule cuts the combined score instead of the probability.
     """
@@ -143,10 +146,11 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
     items = pd.DataFrame(rows)
     items.loc[items["label"].eq("unknown"), "split"] = "unknown"
     items.to_csv(folder / "items.csv", index=False)
+    _, logits, features = Predictor(bundle).outputs(items["path"])
     if target_coverage is not None:
-        known = items.loc[items["split"].eq("calibration")]
-        _, logits, features = Predictor(bundle).outputs(known["path"])
-        held = Items(logits, known["label"].map(bundle.classes.index).to_numpy(), features)
+        known = items["split"].eq("calibration").to_numpy()
+        labels = items.loc[known, "label"].map(bundle.classes.index).to_numpy()
+        held = Items(logits[known], labels, features[known])
         asked = ConfidenceSettings(target_coverage=target_coverage)
         fitted = Confidence.fit(held, held.take(np.arange(0, len(held), 2)), asked)
         bundle = replace(bundle, confidence=fitted)
@@ -155,4 +159,7 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
     frame = pd.DataFrame(answers).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]
     frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
+    found = figures(Evaluation(frame, logits, features), bundle)
+    (folder / "report").mkdir()
+    (folder / "report" / "report.json").write_text(json.dumps(found))
     return folder / "model"

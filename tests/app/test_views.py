@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.drawing import text
-from app.evidence import Bought
+from app.about import Bought
 from app.views import (
     Rule,
     answer_html,
@@ -21,7 +20,6 @@ from app.views import (
     in_words,
     judge,
     own_rule,
-    percent,
     rule_words,
     table_html,
     without_paths,
@@ -32,6 +30,7 @@ from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.confidence.temperature import Temperature
 from learners.prediction.predictor import Prediction
 from learners.settings import ConfidenceSettings
+from learners.templates import percent, short
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
@@ -52,7 +51,7 @@ class Seen(HTMLParser):
         self.tags: list[str] = []
         self.said = ""
         self.attributes: list[str | None] = []
-        self.feed(html)
+        self.feed(str(html))
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -115,7 +114,7 @@ def test_outside_texts_are_never_markup():
 
 def test_long_texts_are_cut():
     assert len(answer_html(SURE._replace(label="x" * 10_000), RULE, FITTED)) < 3000
-    assert text("x" * 10_000, 50).endswith("…")
+    assert short("x" * 10_000, 50).endswith("…")
 
 
 def test_probabilities_are_not_rounded_to_certainty():

@@ -20,7 +20,7 @@ from sklearn.metrics import (
 )
 from torchmetrics.functional import precision, recall
 
-from learners.evaluation.figures import all_figures, class_table, judge, measure
+from learners.evaluation.figures import all_figures, class_table, confusion, judge, measure
 from learners.evaluation.held_out import Evaluation
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -139,6 +139,15 @@ def test_classes_against_torchmetrics(evaluation, bundle):
     assert table["precision"].tolist() == pytest.approx(precision(best, truth, **kind).tolist())
     assert table["recall"].tolist() == pytest.approx(recall(best, truth, **kind).tolist())
     assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
+
+
+def test_the_confusion_matrix_is_that_of_scikit_learn(found, evaluation, bundle):
+    """Of all that was held out and could be judged, in the order of the classes."""
+    rows = evaluation.predictions.query("split != 'unknown' and best != ''")
+    expected = confusion_matrix(rows.truth, rows.best, labels=bundle.classes)
+    assert found["confusion"] == expected.tolist()
+    none = rows.head(0)
+    assert confusion(none, bundle.classes).tolist() == [[0] * 3] * 3
 
 
 def test_the_split_that_had_no_part_is_preferred(bundle):

@@ -335,4 +335,4 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
         expected = parts[int(logits[:, c].argmax())]
         assert pictures.moment(Source(path), c) == expected
         drawn = pictures.figure(Source(path), "said", c)
-        assert f"{expected.start:.1f}–{expected.end:.1f} s" in drawn  # noqa: RUF001
+        assert f"{expected.start:.1f}–{expected.end:.1f} s" in drawn.under  # noqa: RUF001

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +8,10 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from app.about import about_html
-from app.evidence import Bought, Evidence
+from app.about import Bought, Evidence, about_html
 from app.serving import Served
 from learners.prediction.predictor import Predictor
+from learners.report import reliability
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen
 
@@ -69,8 +70,8 @@ def test_the_confusion_matrix_is_that_of_scikit_learn(run):
     folder, frame = run
     evidence = Evidence(folder / "model", CLASSES)
     expected = confusion_matrix(frame["truth"], frame["best"], labels=CLASSES)
-    np.testing.assert_array_equal(evidence.confusion(), expected)
-    assert evidence.judged()[1] == "60 held-out items (calibration, valid)"
+    np.testing.assert_array_equal(evidence.confusion, expected)
+    assert evidence.judged() == "60 held-out items (calibration, valid)"
 
 
 @pytest.mark.parametrize("content", [None, "", "path,best\n1,2", "\x00\xff", "a" * 1000])
@@ -107,8 +108,45 @@ def test_the_tab_on_the_model(tmp_path):
     assert "Confusion matrix: 36 held-out items (calibration)" in seen.said
     assert "made by a test" in seen.said
     assert "90.0\u00a0%" in seen.said
+    assert "calibration: ECE" in seen.said
     alone = about_html(served, Evidence(None, served.predictor.classes))
     assert "No run with held-out answers" in alone
+
+
+def test_the_diagrams_are_the_reports(tmp_path):
+    """As they stand in report.json; the page fills in and works out nothing."""
+    evidence = Evidence(write_run(tmp_path), colours().classes)
+    file = tmp_path / "report" / "report.json"
+    report = json.loads(file.read_text())
+    assert evidence.confusion.tolist() == report["confusion"]
+    report["confusion"] = [[5, 1, 0], [0, 6, 0], [2, 0, 7]]
+    report["splits"]["calibration"]["calibration"]["after"]["ece"]["value"] = 0.321
+    file.write_text(json.dumps(report))
+    told = Evidence(tmp_path / "model", colours().classes)
+    assert told.confusion.tolist() == report["confusion"]
+    assert told.judged() == "21 held-out items (calibration)"
+    assert "ECE 0.321" in told.reliability()
+    bins = report["reliability"]["after"]
+    assert told.reliability() == reliability(bins, "calibration", 0.321)
+    other = Evidence(tmp_path / "model", ["x", "y"])
+    assert not other.confusion.any()
+    assert other.reliability() is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "[" * 100_000, "{}", "\x00\xff", '{"classes": 3}', '{"classes": [{}]}',
+     '{"classes": [{"class": "NA"}, {"class": "b"}, {"class": "c"}], "splits": {}, "confusion": [[1], "a"], '
+     '"judged_on": {}, "reliability": {"after": 3}}'],
+)  # fmt: skip
+def test_a_report_that_is_none(run, content):
+    folder, frame = run
+    (folder / "report").mkdir()
+    (folder / "report" / "report.json").write_text(content, encoding="latin-1")
+    evidence = Evidence(folder / "model", CLASSES)
+    assert evidence.confusion.sum() == len(frame)
+    assert evidence.judged().startswith("60 held-out items")
+    assert evidence.reliability() is None
 
 
 def test_the_tab_tells_no_folder_of_older_models():

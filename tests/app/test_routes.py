@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from starlette.applications import Starlette
 
+from app.api import routes
 from app.backend import Site
-from app.plain import routes
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
 from learners.prediction.predictor import Predictor

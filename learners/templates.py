@@ -1,0 +1,79 @@
+"""HTML out of a package's ``templates``: what is put into one is text there, never markup."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from functools import cache
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SHARP = 40_000  # bytes up to which a picture may be a PNG
+
+
+def render(package: str, name: str, **values: object) -> Markup:
+    """A template of a package, filled in. A value that it asks for and is not given is an error."""
+    return Markup(_environment(package).get_template(name).render(values))
+
+
+@cache
+def _environment(package: str) -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"short": short, "number": number, "percent": percent}
+    return found
+
+
+def _printable(value: object) -> object:
+    """Text without control characters, or such as turn the writing round."""
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\u00a0" else " " for c in value)
+
+
+def short(value: object, limit: int = 200) -> str:
+    """Text of at most so many characters."""
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def number(value: object) -> object:
+    """A fraction with three decimals; nothing for what is no number."""
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else value
+
+
+def percent(share: float) -> str:
+    """A probability for people: never rounded up to a certainty that it is not."""
+    if math.isnan(share):
+        return "?"
+    value = 100 * share
+    if 0 < value < 0.1:
+        return "under 0.1\u00a0%"
+    if 99.9 < value < 100:
+        return "over 99.9\u00a0%"
+    return f"{value:.0f}\u00a0%" if value in (0, 100) else f"{value:.1f}\u00a0%"
+
+
+def data_uri(picture: Image.Image, quality: int = 82, *, sharp: bool = False) -> str:
+    """A picture inside a page, as JPEG without the comment of its file; a small ``sharp`` one as PNG."""
+    buffer, kind = io.BytesIO(), "png"
+    if sharp:
+        picture.save(buffer, "PNG")
+    if not sharp or buffer.tell() > SHARP:
+        buffer, kind = io.BytesIO(), "jpeg"
+        picture.save(buffer, "JPEG", quality=quality, comment=b"")
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,57 @@
+"""What is put into a template is text there."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import jinja2
+import pytest
+from markupsafe import Markup
+
+from learners.templates import _environment, number, render, short
+
+ROOT = Path(__file__).parents[2]
+EVIL = "<script>alert(1)</script>\"'&\x00\x1b\u202e"
+
+
+def filled(template: str, **values: object) -> str:
+    return _environment("learners.report").from_string(template).render(values)
+
+
+def test_outside_texts_are_never_markup():
+    html = filled('<b title="{{ evil }}">{{ evil }}</b>{{ evil|short(12) }}', evil=EVIL)
+    assert html.count("<") == 2
+    assert html.count('"') == 2
+    assert not {"\x00", "\x1b", "\u202e"} & {*html}
+    assert "&lt;script&gt;" in html
+
+
+def test_drawings_stay_as_they_are():
+    drawn = Markup("<svg>\n</svg>")
+    assert filled("{{ drawn }}{{ words }}", drawn=drawn, words="5\u00a0%") == f"{drawn}5\u00a0%"
+
+
+def test_what_is_not_given_is_an_error():
+    with pytest.raises(jinja2.UndefinedError, match="figures"):
+        render("learners.report", "folds.html", missing=[], links={})
+
+
+def test_texts_are_cut_and_fractions_rounded():
+    assert short("x" * 10_000, 50) == "x" * 49 + "…"
+    assert [number(v) for v in (0.12345, 3, "a", None, float("nan"))] == ["0.123", 3, "a", "", ""]
+
+
+def test_an_installed_package_has_what_is_read_beside_its_code():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    data = settings["setuptools"]["package-data"]
+    packed = {
+        path
+        for package, patterns in data.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {
+        path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.*")
+    }
+    assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
