@@ -173,10 +173,11 @@ def share(value: T) -> T:
     """The first process's value, in all."""
     if count() == 1:
         return value
+    import torch
     import torch.distributed as dist
 
     values = [value]
-    dist.broadcast_object_list(values, src=0, group=_control(), device=_cpu())
+    dist.broadcast_object_list(values, src=0, group=_control(), device=torch.device("cpu"))
     return values[0]
 
 
@@ -232,9 +233,3 @@ def training(learn: Learner) -> Iterator[None]:
 def plain_model(learn: Learner) -> Any:
     """The learner's network without what is around it in training: its names are the model's own."""
     return learn.model if count() == 1 else getattr(learn.model, "module", learn.model)
-
-
-def _cpu() -> Any:
-    import torch
-
-    return torch.device("cpu")

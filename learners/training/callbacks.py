@@ -66,7 +66,7 @@ class CpuAutocast(Callback):
     def after_pred(self) -> None:
         # Left here and not after the loss: a batch without targets has no loss.
         self._leave()
-        self.learn.pred = _to_float32(self.pred)
+        self.learn.pred = self.pred.float()
 
     def after_cancel_batch(self) -> None:
         self._leave()
@@ -78,12 +78,6 @@ class CpuAutocast(Callback):
         if self.autocast is not None:
             self.autocast.__exit__(None, None, None)
             self.autocast = None
-
-
-def _to_float32(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_to_float32, value))
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 class PlainLoss(Callback):

@@ -12,12 +12,12 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
@@ -72,59 +72,34 @@ def frozen_features(
     if not views:
         yield
         return
-    features = FrozenFeatures(views, adapt=adapt)
+    began, files = time.monotonic(), learn.dls
+    layers = [learn.model[0], *_passive(learn.model[1])]
     # Nothing of what is compiled is left to run.
     compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
-    with learn.removed_cbs(compiled), learn.added_cbs([features]):
+    with (
+        tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
+        learn.removed_cbs(compiled),
+    ):
+        with undisturbed_randomness(files):
+            learn.dls = _feature_loaders(learn, layers, views, adapt, Path(folder))
+        shown = "1 view" if views == 1 else f"{views} views"
+        seconds = time.monotonic() - began
+        log.info("features of %d files, %s each: %.1f s", learn.dls.train.n, shown, seconds)
+        # fastxtend's optimizers stop at a group of parameters without gradients.
+        needed = not isinstance(learn.opt, OptimWrapper)
+        norms = [p for p in learn.model[0].parameters() if needed and p.requires_grad]
+        for parameter in norms:
+            parameter.grad = torch.zeros_like(parameter)
+        pass_by(layers)
         try:
             yield
         finally:
-            features.undo()
-
-
-class FrozenFeatures(Callback):
-    """Before the fit: computes the features and puts them in the place of the files.
-
-    `undo` puts the files back; it does not wait for ``after_fit``, which Ctrl-C would skip.
-    """
-
-    order = -4  # after what prepares the loaders for the fit, before what copies the model
-
-    def __init__(self, views: int, *, adapt: bool) -> None:
-        self.views, self.adapt = views, adapt
-        self.stack = ExitStack()
-
-    def before_fit(self) -> None:
-        learn, began = self.learn, time.monotonic()
-        passed_by = [learn.model[0], *_passive(learn.model[1])]
-        folder = tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-")
-        self.stack.enter_context(folder)
-        with undisturbed_randomness(learn.dls):
-            loaders = _feature_loaders(learn, passed_by, self.views, self.adapt, Path(folder.name))
-        seconds = time.monotonic() - began
-        shown = "1 view" if self.views == 1 else f"{self.views} views"
-        log.info("features of %d files, %s each: %.1f s", loaders.train.n, shown, seconds)
-        pass_by(passed_by)
-        self.stack.callback(self._pass_through)
-        self.stack.callback(setattr, learn, "dls", learn.dls)
-        learn.dls = loaders
-        if not isinstance(learn.opt, OptimWrapper):
-            # fastxtend's optimizers stop at a group of parameters without gradients.
-            norms = [p for p in learn.model[0].parameters() if p.requires_grad]
+            learn.dls = files
             for parameter in norms:
-                parameter.grad = torch.zeros_like(parameter)
-                self.stack.callback(setattr, parameter, "grad", None)
-
-    def before_train(self) -> None:
-        self.dls.train.view = self.epoch
-
-    def undo(self) -> None:
-        self.stack.close()
-
-    def _pass_through(self) -> None:
-        """Also in the averaged weights, of which the learner keeps those of the last fit."""
-        for network in (self.learn.model, getattr(self.learn, "model_ema", None)):
-            pass_through(network.modules() if network is not None else ())
+                parameter.grad = None
+            # Also in the averaged weights, of which the learner keeps those of the last fit.
+            for network in (learn.model, getattr(learn, "model_ema", None)):
+                pass_through(network.modules() if network is not None else ())
 
 
 class FeatureLoader(Repeatable):
@@ -132,18 +107,20 @@ class FeatureLoader(Repeatable):
 
     Parameters
     ----------
-    views : each features [n, width] and targets [n], in an order of its own; ``view`` says which
-        is given, counted round.
+    views : each features [n, width] and targets [n], in an order of its own.
+    epoch : tells which is given, counted round.
     """
 
-    def __init__(self, views: Sequence[tuple[Tensor, Tensor]], **options: Any) -> None:
+    def __init__(
+        self, views: Sequence[tuple[Tensor, Tensor]], epoch: Callable[[], int], **options: Any
+    ) -> None:
         # A file that has become unreadable between two views is missing from one of them.
         shortest = min(len(targets) for _, targets in views)
         super().__init__(range(shortest), num_workers=0, **options)
-        self.views, self.view = views, 0
+        self.views, self.epoch = views, epoch
 
     def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        features, targets = self.views[self.view % len(self.views)]
+        features, targets = self.views[self.epoch() % len(self.views)]
         for chosen in self.chunkify(samps):
             rows = torch.tensor(list(chosen))
             yield features[rows], targets[rows]
@@ -186,9 +163,10 @@ def _feature_loaders(
     held = _computed(layers, fresh, folder / "valid", nullcontext())
     # As where the files themselves are read: a training set smaller than a batch is one batch.
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
+    epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
-        FeatureLoader(drawn, bs=bs, shuffle=True, drop_last=True, device=device),
-        FeatureLoader([held], bs=8 * valid.bs, device=device),
+        FeatureLoader(drawn, epoch, bs=bs, shuffle=True, drop_last=True, device=device),
+        FeatureLoader([held], epoch, bs=8 * valid.bs, device=device),
         path=learn.dls.path,
         device=device,
     )

@@ -1,0 +1,63 @@
+"""Epochs that can be had again, also from the middle; items that drop out."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+import torch
+
+from datasets.errors import BadFile
+from datasets.loaders.seeded import SeededDL
+
+
+class Numbers:
+    """Its items are their numbers and a draw."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        if number == 3:
+            raise BadFile("three.jpg", "damaged")
+        return torch.tensor([number, random.random(), torch.rand(()).item()])
+
+
+def epoch(seed: int, *, first: int = 0) -> list[torch.Tensor]:
+    loader = SeededDL(Numbers(), bs=2, shuffle=True, num_workers=0)
+    loader.begin(seed)
+    loader.first = first
+    return list(loader)
+
+
+def test_an_epoch_follows_from_its_seed_alone() -> None:
+    whole = epoch(1)
+    random.random(), torch.rand(3)
+    again, other = epoch(1), epoch(2)
+    assert all(torch.equal(*pair) for pair in zip(whole, again, strict=True))
+    assert not torch.equal(torch.cat(whole), torch.cat(other))
+    drawn = torch.cat(whole)[:, 1:].flatten()
+    assert len(drawn.unique()) == len(drawn) == 12
+
+
+def test_it_goes_on_from_the_middle_and_disturbs_nothing() -> None:
+    whole = torch.cat(epoch(1))
+    order = SeededDL(Numbers(), bs=2, shuffle=True, num_workers=0)
+    order.begin(1)
+    order.randomize()
+    numbers = [n for n in order.get_idxs()[2:] if n != 3]
+    before = torch.get_rng_state()
+    rest = torch.cat(epoch(1, first=1))
+    assert rest[:, 0].tolist() == numbers
+    assert torch.equal(rest, whole[-len(rest) :])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_cannot_be_read_is_left_out_and_said(caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    assert sorted(torch.cat(epoch(1))[:, 0].tolist()) == [0, 1, 2, 4, 5, 6]
+    assert "three.jpg: left out of this epoch, damaged" in caplog.text
+    unseeded = SeededDL(Numbers(), bs=2, num_workers=0)
+    with pytest.raises(BadFile):
+        list(unseeded)
