@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +67,16 @@ def command_line(module: str, *words: object) -> str:
     return shlex.join([min(near, python, key=len), "-m", module, *map(str, words)])
 
 
-def add_threshold_flag(group: Any) -> None:
-    """The threshold of the commands that ask a model, for a jsonargparse group."""
-    group.add_argument(
-        "--threshold",
-        type=float | None,
-        default=None,
-        help="probability in [0, 1] below which the answer is unknown; the model's own if not given",
-    )
+def as_typed(module: str, argv: Sequence[str] | None) -> str:
+    """The command that is running, as a report and a model's provenance tell it."""
+    return shlex.join(["python", "-m", module, *(sys.argv[1:] if argv is None else argv)])
 
 
-def add_speed_flags(parser: Any) -> Any:
-    """Batch size, threads and device of the commands that ask a model; the group they are in."""
-    speed = parser.add_argument_group("speed")
-    speed.add_argument("--bs", type=int, default=32, help="batch size in items")
-    speed.add_argument(
-        "--workers", type=int | None, default=None, help="processes that decode files"
-    )
-    speed.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
-    return speed
+def print_figures(metrics: Mapping[str, Any]) -> None:
+    """The numbers among them, a line each."""
+    for name, value in metrics.items():
+        if isinstance(value, float):
+            print(f"{name.replace('_', ' '):34} {value:.3f}")
 
 
 def log_to_terminal(file: Path | None = None) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Literal
 
 from datasets.config_file import config_action
 from learners import console
-from learners.flags import check_once
+from learners.flags import add_flags, check_once
 from learners.machine import keep_memory_on_cpu
-from learners.settings import EvaluateSettings, ScoreName
+from learners.settings import EvaluateSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,34 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "--data", type=str, required=True, help="labelled files, named as for learners.finetune"
-    )
-    data.add_argument(
-        "--unknown",
-        type=str | None,
-        default=None,
-        help="strangers: a folder, or a table with the column path",
-    )
-    data.add_argument(
-        "--kind",
-        type=Literal["auto", "picture", "sound", "strain"],
-        default="auto",
-        help="kind of the files; what the model judges",
-    )
-    answers = parser.add_argument_group("answers")
-    console.add_threshold_flag(answers)
-    answers.add_argument(
-        "--score",
-        type=ScoreName | None,
-        default=None,
-        help="what tells known files from strangers; the model's own if not given",
-    )
-    console.add_speed_flags(parser)
-    run = parser.add_argument_group("run")
-    run.add_argument("--out", type=str, default="report", help="folder of the report")
-    run.add_argument("--overwrite", action="store_true", help="replace an older report there")
+    add_flags(parser, EvaluateSettings)
     check_once(argv)
     given = parser.parse_args(argv)
     settings = EvaluateSettings(
@@ -65,15 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu(settings.device)
     from learners.runs import evaluate
 
-    words = sys.argv[1:] if argv is None else argv
-    command = shlex.join(["python", "-m", "learners.evaluate", *words])
-    result = evaluate(settings, command=command)
-    for name, value in result.metrics.items():
-        if isinstance(value, float):
-            print(f"{name.replace('_', ' '):34} {value:.3f}")
-    print()
-    for line in result.lines:
-        print(line)
+    result = evaluate(settings, command=console.as_typed("learners.evaluate", argv))
+    console.print_figures(result.metrics)
+    print("", *result.lines, sep="\n")
     for item in result.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if result.bad:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,13 +12,9 @@ from learners.machine import keep_memory_on_cpu
 from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
-SHOWN = (
-    "test_accuracy",
-    "test_coverage",
-    "test_accuracy_of_accepted",
-    "test_ece",
-    "unknown_accepted",
-)
+SHOWN = {
+    "test_accuracy", "test_coverage", "test_accuracy_of_accepted", "test_ece", "unknown_accepted"
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     settings = parse(parser, argv)
     console.log_to_terminal()
-    words = sys.argv[1:] if argv is None else argv
-    command = shlex.join(["python", "-m", "learners.finetune", *words])
+    command = console.as_typed("learners.finetune", argv)
     if (folder := settings.run.resume) is not None:
         from learners.runs import command_of, is_finished, settings_of
 
@@ -61,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not distributed.is_first():
         return 0
     print()
-    for name, value in result.metrics.items():
-        if isinstance(value, float):
-            print(f"{name.replace('_', ' '):34} {value:.3f}")
+    console.print_figures(result.metrics)
     print(f"\n{_where(folder)}")
     if result.interrupted:
         print(f"go on   {go_on(folder)}")

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from datasets.config_file import check_names, config_action, read_settings
+from datasets.config_file import config_action
 from datasets.errors import SecondhandError
 from learners.settings import Settings, flag
 
@@ -30,7 +30,7 @@ def make_parser(prog: str, description: str) -> Any:
 
     parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
-    names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
+    names = _preset_names()
     # For the help alone: what it stands for is read as a file, and printed as its values.
     parser.add_argument(
         "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
@@ -38,18 +38,28 @@ def make_parser(prog: str, description: str) -> Any:
     for name in RETIRED:
         parser.add_argument(flag(name), type=Any, help=argparse.SUPPRESS)
     for section in get_type_hints(Settings).values():
-        group = parser.add_argument_group(section.__doc__ or "")
-        hints = get_type_hints(section)
-        for item in dataclasses.fields(section):
-            keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
-            if hints[item.name] in (bool, bool | None):
-                keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
-            else:
-                keywords["type"] = item.metadata["read"] or hints[item.name]
-                if item.metadata["bare"] is not None:
-                    keywords |= {"nargs": "?", "const": item.metadata["bare"]}
-            group.add_argument(flag(item.name), **keywords)
+        add_flags(parser.add_argument_group(section.__doc__ or ""), section)
     return parser
+
+
+def add_flags(group: Any, section: type) -> None:
+    """A flag for each `learners.settings.option` of a dataclass; one without a default is required."""
+    import jsonargparse
+
+    hints = get_type_hints(section)
+    for item in dataclasses.fields(section):
+        if not item.metadata:
+            continue
+        keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
+        if item.default is dataclasses.MISSING:
+            keywords = {"help": item.metadata["help"], "required": True}
+        if hints[item.name] in (bool, bool | None):
+            keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
+        else:
+            keywords["type"] = item.metadata["read"] or hints[item.name]
+            if item.metadata["bare"] is not None:
+                keywords |= {"nargs": "?", "const": item.metadata["bare"]}
+        group.add_argument(flag(item.name), **keywords)
 
 
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
@@ -81,11 +91,6 @@ def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     return {n: value for n, value in vars(namespace).items() if n not in ("config", *RETIRED)}
 
 
-def check_keys(file: Path) -> None:
-    """Raise SecondhandError that names all keys of a YAML file that are no settings."""
-    check_names(file, read_settings(file), list(Settings().flat()))
-
-
 def dump(settings: Settings) -> str:
     """The settings as YAML that ``--config`` reads back."""
     content = {
@@ -104,20 +109,23 @@ def _in_order_of_weight(argv: list[str]) -> list[str]:
     words = iter(argv)
     for word in words:
         name, equals, value = word.partition("=")
-        if name in ("--config", "--preset"):
-            value = value if equals else next(words, "")
-            if name == "--config":
-                files += [f"--config={value}"]
-            else:
-                presets += [f"--config={_preset(value)}"]
-        else:
+        if name not in ("--config", "--preset"):
             rest.append(word)
+            continue
+        value = value if equals else next(words, "")
+        if name == "--config":
+            files.append(f"--config={value}")
+        else:
+            presets.append(f"--config={_preset(value)}")
     return [*presets, *files, *rest]
 
 
 def _preset(name: str) -> Path:
     file = PRESETS / f"{name}.yaml"
     if Path(name).name != name or not file.is_file():
-        known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))
-        raise SecondhandError(f"--preset {name!r} is none of {known}")
+        raise SecondhandError(f"--preset {name!r} is none of {_preset_names()}")
     return file
+
+
+def _preset_names() -> str:
+    return ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))

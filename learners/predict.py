@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
+from learners.flags import add_flags
 from learners.machine import keep_memory_on_cpu
+from learners.settings import AskSettings
 
 if TYPE_CHECKING:
     from learners.prediction import Prediction, Predictor
@@ -38,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
     )
     answers.add_argument("--top", type=int, default=3, help="best classes listed")
-    console.add_threshold_flag(answers)
     answers.add_argument(
         "--at",
         type=float | None,
@@ -61,14 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
-    speed = console.add_speed_flags(parser)
-    speed.add_argument(
+    add_flags(parser, AskSettings)
+    parser.add_argument(
         "--engine",
         type=Literal["torch", "onnx"],
         default="torch",
         help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU",
     )
-    speed.add_argument(
+    parser.add_argument(
         "--cluster",
         type=str | None,
         default=None,
@@ -81,14 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.confidence import Why
     from learners.prediction import Predictor, check_moment
 
-    predictor = Predictor(
-        settings.model,
-        threshold=settings.threshold,
-        top=settings.top,
-        device="cpu" if settings.cluster else settings.device,
-        tta=not settings.no_tta,
-        engine=settings.engine,
-    )
+    options = {name: getattr(settings, name) for name in ("threshold", "top", "engine")}
+    options["tta"] = not settings.no_tta
+    device = "cpu" if settings.cluster else settings.device
+    predictor = Predictor(settings.model, device=device, **options)
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
@@ -106,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     hidden = () if settings.sets else ("set",)
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
     bad = outside = count = 0
-    for prediction in _predictions(predictor, chain([first], files), settings):
+    for prediction in _predictions(predictor, chain([first], files), settings, options):
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
@@ -123,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 3 if bad or outside else 0
 
 
-def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> Iterator[Prediction]:
+def _predictions(
+    predictor: Predictor, files: Iterator[str], settings: Any, options: dict[str, Any]
+) -> Iterator[Prediction]:
     """The model's answers from here, or from the workers of a cluster."""
     if settings.cluster is None:
         yield from predictor.predict(
@@ -134,18 +133,8 @@ def _predictions(predictor: Predictor, files: Iterator[str], settings: Any) -> I
     from learners.prediction import predict_on
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
-        yield from predict_on(
-            cluster,
-            settings.model,
-            list(files),
-            at=settings.at,
-            bs=settings.bs,
-            threshold=settings.threshold,
-            top=settings.top,
-            device=settings.device,
-            tta=not settings.no_tta,
-            engine=settings.engine,
-        )
+        asked = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}
+        yield from predict_on(cluster, settings.model, list(files), **asked)
 
 
 def find_files(

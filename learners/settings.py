@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from datasets.errors import SecondhandError
 
-#: The names of `learners.confidence.detectors.SCORES`.
+#: What tells known files from strangers; `learners.confidence` has them.
 ScoreName = Literal[
     "combined", "msp", "max-logit", "energy", "entropy", "vim", "mahalanobis", "knn"
 ]
@@ -360,31 +360,38 @@ FREE = (
 )
 
 
-@dataclass
-class EvaluateSettings:
-    """What ``python -m learners.evaluate`` is asked.
+@dataclass(kw_only=True)
+class AskSettings:
+    """how a model is asked"""
 
-    Attributes
-    ----------
-    model : a model folder.
-    data : labelled files, as for fine-tuning. Of data that name their parts, the test part counts,
-        else all but train. Files of labels that the model does not have are strangers.
-    out : the folder of the report.
-    unknown : more strangers: a folder, a table or ``demo:NAME``.
-    threshold : on the probability, instead of the model's own. score : to rank files by, likewise.
+    threshold: float | None = option(
+        None,
+        "probability in [0, 1] below which the answer is unknown; the model's own if not given",
+    )
+    bs: int = option(32, "batch size in items")
+    workers: int | None = option(None, "processes that decode files")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+
+
+@dataclass(kw_only=True)
+class EvaluateSettings(AskSettings):
+    """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
+
+    Of data that name their parts, the test part counts, else all but train. Files of labels that the
+    model does not have are strangers.
     """
 
     model: str
-    data: str
-    out: str = "report"
-    unknown: str | None = None
-    kind: str = "auto"
-    threshold: float | None = None
-    score: str | None = None
-    bs: int = 32
-    device: str = "auto"
-    workers: int | None = None
-    overwrite: bool = False
+    data: str = option(MISSING, "labelled files, named as for learners.finetune")
+    unknown: str | None = option(None, "strangers: a folder, or a table with the column path")
+    kind: Literal["auto", "picture", "sound", "strain"] = option(
+        "auto", "kind of the files; what the model judges"
+    )
+    score: ScoreName | None = option(
+        None, "what tells known files from strangers; the model's own if not given"
+    )
+    out: str = option("report", "folder of the report")
+    overwrite: bool = option(False, "replace an older report there")
 
 
 @dataclass

@@ -339,7 +339,7 @@ class Confidence:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Stored:
     """The confidence in a config.json."""
 

@@ -124,8 +124,9 @@ class Items:
         return len(self.logits)
 
     def take(self, rows: NDArray[np.generic]) -> Items:
-        parts = (self.logits, self.labels, self.features)
-        return Items(*(None if part is None else part[rows] for part in parts))
+        labels = None if self.labels is None else self.labels[rows]
+        features = None if self.features is None else self.features[rows]
+        return Items(self.logits[rows], labels, features)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from learners.files import ranged
 ALL = 1e9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PredictionSets:
     """A fitted rule. ``quantile`` cuts the conformity score; 1e9 where every class is always in.
 
@@ -92,7 +92,10 @@ def fit_prediction_sets(
             f"{n} calibration items cannot support a coverage of {coverage:g}: {needed} are "
             "needed, so every set holds every class"
         )
-    return PredictionSets(classes, coverage, quantile, penalty, rank, randomised, n, message)
+    return PredictionSets(
+        classes=classes, coverage=coverage, quantile=quantile, penalty=penalty, rank=rank,
+        randomised=randomised, n=n, message=message,
+    )  # fmt: skip
 
 
 def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from datasets.config_file import check_names, read_settings
 from datasets.errors import SecondhandError
-from learners.flags import PRESETS, check_keys, dump, make_parser, parse
+from learners.flags import PRESETS, dump, make_parser, parse
 from learners.settings import Settings, TrainSettings
 
 
@@ -54,7 +55,7 @@ def test_the_stem_learns_faster_on_sound_unless_it_is_told() -> None:
 
 @pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
-    check_keys(file)
+    check_names(file, read_settings(file), list(Settings().flat()))
     assert read("--preset", file.stem) != read()
 
 

@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from datasets import catalog
+from datasets.config_file import check_names, read_settings
 from datasets.recipes import RECIPES
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.flags import PRESETS, check_keys, make_parser, parse
+from learners.flags import PRESETS, make_parser, parse
 from learners.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
@@ -45,7 +46,7 @@ def test_there_are_these() -> None:
 
 @each
 def test_its_values_arrive(file: Path) -> None:
-    check_keys(file)
+    check_names(file, read_settings(file), list(Settings().flat()))
     wanted = yaml.safe_load(file.read_text())
     got = read(["--preset", file.stem]).flat()
     assert {name: got[name] for name in wanted} == wanted
