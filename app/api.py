@@ -110,7 +110,7 @@ def add_api(site: Site) -> None:
         model = gr.Dropdown(names, value=None, label="model")
         at = gr.Number(label="at", value=None)
         threshold = gr.Number(label="threshold", value=None)
-        out = gr.JSON(label="answers")
+        out: Any = gr.JSON(label="answers")
         out.api_info = out.api_info_as_output = lambda: ANSWERS
         button = gr.Button()
 

@@ -159,9 +159,10 @@ def mistakes(
 ) -> tuple[list[Figure], list[Figure]]:
     """The surest mistakes, then the worst of the others, with heat maps."""
     numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
-    own = pd.Series(np.nan, index=evaluation.predictions.index)
+    likely = np.full(len(evaluation.predictions), np.nan)
     has = judged.labels >= 0
-    own.iloc[judged.rows[has]] = judged.after[has, judged.labels[has]]
+    likely[judged.rows[has]] = judged.after[has, judged.labels[has]]
+    own = pd.Series(likely, index=evaluation.predictions.index)
     wrong = wrong.assign(own=own.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
     worst = wrong.drop(index=surest.index).sort_values("own", kind="stable").head(SHOWN)

@@ -154,7 +154,7 @@ def folds_page(
 
 def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
     """What was most often taken for what."""
-    wrong = [
+    wrong: list[dict[str, Any]] = [
         {"label": classes[t], "answered": classes[b], "times": count}
         for t, row in enumerate(counts)
         for b, count in enumerate(row)
