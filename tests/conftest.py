@@ -37,6 +37,17 @@ def sketched() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def unreported() -> Iterator[None]:
+    """Runs without their fourth stage, the report: four tenths of a small run, which tests that
+    compare weights and answers can do without."""
+    from learners.runs import finetuning
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test, and no fixture of a module, reads or leaves anything in the user's cache; all of them

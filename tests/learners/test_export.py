@@ -34,6 +34,7 @@ from learners.export import main as export
 from learners.model.bundle import Bundle, save_bundle
 from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
 from learners.prediction.predictor import Predictor
+from learners.scratch import vit
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -55,21 +56,40 @@ def small() -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def onnx_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_onnx(small, tmp_path_factory.mktemp("onnx") / "it.onnx")
+def written(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which the command was at work, and what it printed."""
+    root = tmp_path_factory.mktemp("files")
+    folder = save_bundle(small, root / "run" / "model")
+    with redirect_stdout(io.StringIO()) as said:
+        assert export([str(folder)]) == 0
+        assert export([str(folder), "--torch", "--out", str(root / "new" / "v1.2")]) == 0
+    return root, said.getvalue()
 
 
 @pytest.fixture(scope="module")
-def torch_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_torch(small, tmp_path_factory.mktemp("torch") / "it.pt2")
+def onnx_file(written: tuple[Path, str]) -> Path:
+    return written[0] / "run" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def torch_file(written: tuple[Path, str]) -> Path:
+    return written[0] / "new" / "v1.2.pt2"
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
+def shallow(size: int, n_classes: None) -> vit.ViT:
+    """``scratch/vit_b_16`` with two layers of its twelve, which are alike."""
+    return vit.ViT(size=size, width=48, depth=2, heads=3, hidden=96, n_classes=n_classes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_both_files_answer_as_the_predictor(name: str, tmp_path: Path) -> None:
+def test_both_files_answer_as_the_predictor(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vit, "vit_b_16", shallow)
     model = bundle(*NETWORKS[name])
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
     program = torch.export.load(export_torch(model, tmp_path / "it.pt2")).module()
@@ -285,14 +305,13 @@ def test_what_answers_differently_is_thrown_away(
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command(small: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = save_bundle(small, tmp_path / "run" / "model")
-    assert export([str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder}.onnx\n"
+def test_the_command(written: tuple[Path, str]) -> None:
+    root, said = written
+    folder = root / "run" / "model"
+    assert said == f"{folder}.onnx\n{root}/new/v1.2.pt2\n"
     with pytest.raises(SecondhandError, match=r"model\.onnx: there already; give --overwrite"):
         export([str(folder), "--onnx", "--torch"])
-    assert export([str(folder), "--torch", "--out", str(tmp_path / "new" / "v1.2")]) == 0
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["v1.2.pt2"]
+    assert [p.name for p in (root / "new").iterdir()] == ["v1.2.pt2"]
     assert sorted(p.name for p in folder.parent.iterdir()) == ["model", "model.onnx"]
     Predictor(folder)  # nothing in it was touched
 

@@ -12,7 +12,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,14 +30,20 @@ from learners import console
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
+from learners.runs import finetuning
+from learners.runs.finetuning import report
 from learners.runs.folder import go_on, run_folder
 from learners.runs.lock import NAME, locked
 from learners.settings import Settings
 from learners.training import seeding as steady
+from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
 
 RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+
+
+pytestmark = pytest.mark.usefixtures("unreported")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbs."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
@@ -164,6 +169,7 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
 ):
+    monkeypatch.setattr(finetuning, "report", report)  # files are missing there too
     data, out = write_pictures(tmp_path / "data"), tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--workers", workers, "--out", str(out)]
     split: dict[str, list[Path]] = {}
@@ -319,13 +325,11 @@ console.run(finetune.main)
 def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, status):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    ended = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, str(int(number)), *words],
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert ended.returncode == status, ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert f"go on with: {go_on(out)}" in ended.stderr
+    ended = Program("-c", SIGNALLED, str(int(number)), *words)
+    _, said = ended.communicate(timeout=200)
+    assert ended.returncode == status, said
+    assert "Traceback" not in said
+    assert f"go on with: {go_on(out)}" in said
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0
@@ -348,12 +352,9 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
     """By a lock that dies with its owner, though a child of it lives on."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     (run / "checkpoint/finished.json").unlink()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(run)], stdout=subprocess.PIPE, start_new_session=True
-    )
+    owner = Program("-c", HOLDS, str(run))
     try:
-        assert owner.stdout
-        assert owner.stdout.readline() == b"locked\n"
+        until(lambda: owner.out == "locked\n")
         before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
         said = rf"{run}: process {owner.pid} on .* is at work in it; wait"
         words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
@@ -369,8 +370,6 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         assert not (run / NAME).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
-        owner.wait()
-        owner.stdout.close()
 
 
 def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):

@@ -32,6 +32,7 @@ from learners.prediction.predictor import Predictor
 from learners.runs import finetuning
 from learners.runs.folder import go_on, run_folder
 from learners.settings import Settings
+from tests.forks import Program
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
@@ -340,21 +341,15 @@ def test_no_room_is_found_out_before_training(folder, tmp_path):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "learners.finetune", *arguments],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
     out = tmp_path / "run"
-    process = _start(["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"])
+    words = ["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"]
+    process = Program("-m", "learners.finetune", *words)
     deadline = time.monotonic() + 120
     while not (out / "checkpoint/best.json").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.err
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
@@ -366,7 +361,7 @@ def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
-    process = _start(["--data", str(tmp_path / "nothing")])
+    process = Program("-m", "learners.finetune", "--data", str(tmp_path / "nothing"))
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "there is no such folder or file" in errors

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from learners.model.bundle import load_bundle
 from learners.runs import folds
 from learners.runs.folds import summarise
 from learners.settings import Settings
+from tests.forks import Program
 from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
@@ -236,14 +234,12 @@ def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
 @pytest.mark.slow
 def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     out = tmp_path / "cv"
-    words = [sys.executable, "-m", "learners.finetune", "--data", str(pictures), "--out", str(out),
-             *QUICK, "--epochs", "8", "--cv", "2"]  # fmt: skip
-    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(words, env=os.environ, **pipes)
+    words = ["--data", str(pictures), "--out", str(out), *QUICK, "--epochs", "8", "--cv", "2"]
+    process = Program("-m", "learners.finetune", *words)
     deadline = time.monotonic() + 200
     while not (out / "fold-2/checkpoint/best.json").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.err
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
@@ -251,6 +247,6 @@ def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     assert "finished: 1; the same command goes on" in errors
     assert "Traceback" not in errors
     kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
-    assert main(words[3:]) == 0
+    assert main(words) == 0
     assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
     assert json.loads((out / "folds.json").read_text())["missing"] == []
