@@ -36,7 +36,7 @@ def context() -> ForkServerContext:
 
 
 class Program:
-    """``python WORDS…``, of the kinds ``-m MODULE …`` and ``-c CODE …``, in a session of its own.
+    """``python WORDS…``, so ``-m MODULE …``, ``-c CODE …`` or ``FILE …``, in a session of its own.
 
     As a `subprocess.Popen` is used. Standard output and error are files: `out` and `err` what they
     hold by now.
@@ -111,10 +111,12 @@ def _run(
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(said / name, os.O_WRONLY | os.O_APPEND), number)
-    kind, what, *sys.argv[1:] = words
-    if kind == "-m":
-        sys.argv[0] = what
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    if words[0] == "-m":
+        sys.argv = [*words[1:]]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.argv[0] = "-c"
-        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+        sys.argv = [*words]
+        runpy.run_path(words[0], run_name="__main__")

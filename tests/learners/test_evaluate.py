@@ -28,6 +28,8 @@ from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
 from tests.datasets.files import sound
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 CLASSES = ["blue", "green", "red"]
 
 

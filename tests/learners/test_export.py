@@ -108,6 +108,7 @@ def test_both_files_answer_as_the_predictor(
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
 
 
+@pytest.mark.slow
 def test_the_readme_asks_the_file_as_the_predictor_does(
     small: Bundle, onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_the_readme_asks_the_file_as_the_predictor_does(
         assert found == pytest.approx(dict(answer.top), abs=1e-4), name
 
 
+@pytest.mark.slow
 def test_the_file_carries_what_makes_its_input(onnx_file: Path, tmp_path: Path) -> None:
     """A program that has NumPy and Pillow alone."""
     session = onnxruntime.InferenceSession(onnx_file)
@@ -184,6 +186,7 @@ def odd_pictures() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path) -> None:
     session = onnxruntime.InferenceSession(onnx_file)
     program = torch.export.load(torch_file).module()
@@ -199,6 +202,7 @@ def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path
                 close(ours, theirs)
 
 
+@pytest.mark.slow
 def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) -> None:
     model = onnx.load(onnx_file)
     onnx.checker.check_model(model)
@@ -223,6 +227,7 @@ def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) ->
     assert json.loads(extra["secondhand.json"]) == every
 
 
+@pytest.mark.slow
 def test_no_file_tells_where_it_was_made(onnx_file: Path, torch_file: Path) -> None:
     private = {sys.prefix, str(Path.home()), str(Path.cwd()), str(onnx_file.parents[1])}
     with zipfile.ZipFile(torch_file) as parts:
@@ -276,6 +281,7 @@ class Branching(learners.prediction.exporting.Portable):
         return (p, logits, features) if logits.sum() > 0 else (p, -logits, features)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "wrong", "words"),
     [
@@ -305,6 +311,7 @@ def test_what_answers_differently_is_thrown_away(
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command(written: tuple[Path, str]) -> None:
     root, said = written
     folder = root / "run" / "model"

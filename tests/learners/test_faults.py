@@ -87,6 +87,7 @@ def tones(folder: Path, count: int) -> list[Path]:
     return sorted(folder.glob("*.wav"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [0, 3 << 20], ids=["nothing", "half a checkpoint"])
 def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, capsys, leave):
     out = disk / "run"
@@ -106,6 +107,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
     from learners.runs import finetuning as run
 
@@ -165,6 +167,7 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
         PictureCache(disk / "cache").render_all(clips, RECIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
@@ -216,6 +219,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     in_workers(monkeypatch, out, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -227,6 +231,7 @@ def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
     """It allocates more than the machine has."""
     out = tmp_path / "run"
@@ -294,6 +299,7 @@ def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
     assert sum(picture is not None for picture in found) == 59
 
 
+@pytest.mark.slow
 def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
     """By a day, to and fro; also while it saves every so many minutes, and over a stop."""
     rng, real = random.Random(0), time.time
@@ -348,6 +354,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path):
     """By a lock that dies with its owner, though a child of it lives on."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
@@ -396,6 +403,7 @@ def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

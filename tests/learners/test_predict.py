@@ -159,6 +159,7 @@ def test_no_file_at_all_is_a_wrong_call(model, tmp_path):
     assert not out
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(model, folder):
     command = f"{sys.executable} -m learners.predict {model} {folder} | head -n 1"
     done = subprocess.run(

@@ -47,6 +47,7 @@ def pictures(tmp_path: Path) -> list[str]:
     return sorted(map(str, folder.iterdir()))
 
 
+@pytest.mark.slow
 def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str]) -> None:
     same(small, pictures)
     same(replace(small, views=VIEWS), pictures)
@@ -58,6 +59,7 @@ def test_the_engine_changes_no_answer_of_several_networks(pictures: list[str]) -
     same(replace(bundle(*NETWORKS["cosine ensemble"]), views=VIEWS), pictures)
 
 
+@pytest.mark.slow
 def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for n in range(3):
@@ -77,6 +79,7 @@ def same(model: Bundle, files: list[str]) -> None:
         close(a.features, b.features)
 
 
+@pytest.mark.slow
 def test_the_engine_really_asks_onnx_runtime(
     small: Bundle, pictures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +144,7 @@ def test_wrong_engines(small: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
         Predictor(small, engine="onnx", device="cuda:0")
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_engine(
     small: Bundle, pictures: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

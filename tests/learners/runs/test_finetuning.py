@@ -55,6 +55,12 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For runs beside the one whose report is looked at."""
+    monkeypatch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+
+
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
     for name in ("config.yaml", "items.csv", "rejected.csv", "history.csv", "predictions.csv",
                  "log.txt", "model/config.json", "model/model.safetensors",
@@ -130,6 +136,7 @@ def test_the_tables_of_answers_are_one_format(finished, capsys):
         assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
     """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
@@ -156,7 +163,8 @@ def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
         assert command_line("app", "a b") == f"{named} -m app 'a b'"
 
 
-def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
+@pytest.mark.slow
+def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):
     config = yaml.safe_load((finished / "config.yaml").read_text())
     assert config["epochs"] == 2
     again = tmp_path / "again"
@@ -178,7 +186,8 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
+@pytest.mark.slow
+def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
     """Another number of them adds up in another order: the next run of the process would differ."""
     with threads_kept(3):
         asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
@@ -186,13 +195,15 @@ def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
         assert torch.get_num_threads() == 3
 
 
-def test_another_seed_is_another_run(finished, folder, tmp_path):
+@pytest.mark.slow
+def test_another_seed_is_another_run(finished, folder, unreported, tmp_path):
     out = tmp_path / "other"
     main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", "--seed", "1", *QUICK])
     splits = [pd.read_csv(run / "items.csv").set_index("path").split for run in (finished, out)]
     assert (splits[0] != splits[1].reindex(splits[0].index)).any()
 
 
+@pytest.mark.slow
 def test_strangers_a_score_and_sets(folder, tmp_path):
     strange = tmp_path / "strange" / "deep"
     shutil.copytree(folder / "unknown", strange)
@@ -237,8 +248,9 @@ def test_no_strangers_where_they_were_promised(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
-def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
+def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path, backbone):
     size = "160" if backbone == "test_vit" else "32"
     out = tmp_path / "all"
     status = main(
@@ -257,6 +269,7 @@ def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
         assert answer.probability == pytest.approx(row.probability, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_each_stage_is_called_by_itself(finished, tmp_path):
     """On what an earlier process has trained, so that no epoch is trained again."""
     here = tmp_path / "run"

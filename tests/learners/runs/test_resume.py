@@ -178,6 +178,7 @@ def test_a_finished_run_says_so_and_is_left_alone(whole, capsys):
     assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
@@ -188,6 +189,7 @@ def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
 
 
+@pytest.mark.slow
 def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
@@ -198,6 +200,7 @@ def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, 
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys):
     """The model of the best epoch so far is there meanwhile."""
     out = tmp_path / "run"
@@ -230,12 +233,14 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(pictures, whole, tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), *QUICK, "--workers", "2", "--out", str(out)]) == 0
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     data = write_pictures(tmp_path / "data")
     out = tmp_path / "run"
