@@ -6,20 +6,16 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.forks import ROOT, Program
 
 
 @contextlib.contextmanager
-def scheduler_and_workers(
-    folder: Path, count: int = 2
-) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def scheduler_and_workers(folder: Path, count: int = 2) -> Iterator[tuple[str, list[Program]]]:
     """The scheduler's address and the workers, which nobody starts again."""
     from distributed import Client
 
@@ -38,9 +34,7 @@ def scheduler_and_workers(
 
 
 @contextlib.contextmanager
-def killed_when(
-    ready: Callable[[], bool], process: subprocess.Popen[bytes]
-) -> Iterator[threading.Thread]:
+def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threading.Thread]:
     """`kill -9` as soon as `ready` says so, while the test goes on."""
 
     def wait_and_kill() -> None:
@@ -69,18 +63,11 @@ def _until(ready: Callable[[], bool], what: str, seconds: float = 100) -> None:
 
 
 @contextlib.contextmanager
-def _process(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    log = open(folder / f"{words[0]}-{time.monotonic_ns()}.log", "wb")  # noqa: SIM115
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=log,
-        stderr=log,
-    )
+def _process(folder: Path, words: list[str]) -> Iterator[Program]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = Program("-m", "dask", *words, cwd=folder, env=environment)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
-        log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Tests side by side have a core each; so do the programs that they start.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those of `datasets` first: they fork, which takes longer the more a process has in memory."""
+    first = Path(__file__).parent / "datasets"
+    items.sort(key=lambda item: not item.path.is_relative_to(first))
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,17 @@ def sketched() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", savefig)
+        yield
+
+
+@pytest.fixture(scope="module")
+def unreported() -> Iterator[None]:
+    """Runs without their fourth stage, the report: four tenths of a small run, which tests that
+    compare weights and answers can do without."""
+    from learners.runs import finetuning
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
         yield
 
 

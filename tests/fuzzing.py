@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests import mutants, openings
+from tests import forks, mutants, openings
 
 DEADLINE = 10.0  # seconds
 #: After so many seconds nothing more is awaited: what took longer than `DEADLINE` has been told apart.
@@ -80,9 +80,9 @@ class Worker:
 
     def __init__(self, seed: int, root: Path, number: int) -> None:
         # A fresh interpreter forks them: not this one, which may have threads and open files.
-        context: Any = multiprocessing.get_context(METHOD)
-        if METHOD == "forkserver":
-            context.set_forkserver_preload(["tests.fuzzing", "tests.preloaded"])
+        context: Any = (
+            forks.context() if METHOD == "forkserver" else multiprocessing.get_context(METHOD)
+        )
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, seed, root, number))
         self.process.start()

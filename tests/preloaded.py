@@ -1,11 +1,14 @@
-"""What every opening of a mutant needs, imported once before processes are forked."""
+"""What nearly every program of the tests needs, imported once before processes are forked."""
 
-from importlib import import_module
+from importlib import import_module, util
 
 for name in (
     "datasets.tables.table",
     "datasets.strain.recipe",
     "learners.flags",
     "learners.prediction.predictor",
+    "learners.runs.finetuning",
 ):
     import_module(name)
+if util.find_spec("distributed"):
+    import_module("distributed")

@@ -37,7 +37,6 @@ TINY = {
     "--freeze-epochs": "0",
     "--bs": "8",
     "--workers": "0",
-    "--speed": "off",
 }
 #: One fold is trained, where not the data say which there are.
 FOLDS = {"5": "1", "group": "a"}

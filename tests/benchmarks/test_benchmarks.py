@@ -1,7 +1,7 @@
 """Each benchmark runs to its figures, at its smallest sizes (`--small`).
 
-In this process, for to import what they need takes far longer than what they do; so do the sides that
-take turns, but for the Trainer's, which must not see our `datasets`.
+In this process or in one that is forked, for to import what they need takes far longer than what they
+do; so do the sides that take turns, but for the Trainer's, which must not see our `datasets`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import argparse
 import os
 import re
 import runpy
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import _record, _sides
+from tests.forks import Program
 
 FOLDER = Path(_record.__file__).parent
 #: What tells that the figures were reached.
@@ -44,6 +47,9 @@ FIGURES = {
     "check_glitch_model": r"left out: it needs a model of glitches",
     "check_gw150914": r"tile energies \d\.\de[-+]\d\d[\s\S]*4 s view: values",
 }
+
+#: Else it begins a process for to remove what the next one writes.
+MORE = {"bench_rows": ["--folder", "rows"]}
 
 
 def test_each_is_tried() -> None:
@@ -72,6 +78,28 @@ class Here(_sides.Side):
     def end(self) -> None: ...
 
 
+_Run, _Popen = subprocess.run, subprocess.Popen
+
+
+def ran(words: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """A benchmark that calls itself: not from a fresh interpreter."""
+    if words[:1] != [sys.executable] or not words[1].endswith(".py"):
+        return _Run(words, **how)
+    program = Program(*words[1:], env=how.get("env"))
+    out, said = program.communicate(timeout=250)
+    assert program.returncode == 0, said
+    if how.get("stdout") is None:
+        print(out, end="", flush=True)
+    return subprocess.CompletedProcess(words, 0, out.encode())
+
+
+def begun(words: list[str], **how: Any) -> subprocess.Popen[str] | Program:
+    """Nor the runs that are killed, each with all its processes."""
+    if not how.get("start_new_session"):
+        return _Popen(words, **how)
+    return Program(*words[1:], env=how["env"])
+
+
 _Apart = _sides.Side
 
 
@@ -83,7 +111,7 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_it_runs_to_its_figures(
     name: str,
-    sketched: None,
+    unreported: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -91,7 +119,10 @@ def test_it_runs_to_its_figures(
     from datasets.drawings import pictures as cache
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), "--small"])
+    file = str(FOLDER / f"{name}.py")
+    monkeypatch.setattr(sys, "argv", [file, "--small", *MORE.get(name, [])])
+    monkeypatch.setattr(subprocess, "run", ran)
+    monkeypatch.setattr(subprocess, "Popen", begun)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(_sides, "Side", side)
     monkeypatch.setattr(cache, "CHUNK", cache.CHUNK)  # which one of them changes
@@ -101,7 +132,7 @@ def test_it_runs_to_its_figures(
     monkeypatch.setenv("SECONDHAND_RESULTS", str(tmp_path / "results.json"))
     status: object = 0
     try:
-        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        runpy.run_path(file, run_name="__main__")
     except SystemExit as end:
         status = end.code
     assert not status

@@ -34,6 +34,7 @@ from learners.export import main as export
 from learners.model.bundle import Bundle, save_bundle
 from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
 from learners.prediction.predictor import Predictor
+from learners.scratch import vit
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -55,21 +56,40 @@ def small() -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def onnx_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_onnx(small, tmp_path_factory.mktemp("onnx") / "it.onnx")
+def written(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which the command was at work, and what it printed."""
+    root = tmp_path_factory.mktemp("files")
+    folder = save_bundle(small, root / "run" / "model")
+    with redirect_stdout(io.StringIO()) as said:
+        assert export([str(folder)]) == 0
+        assert export([str(folder), "--torch", "--out", str(root / "new" / "v1.2")]) == 0
+    return root, said.getvalue()
 
 
 @pytest.fixture(scope="module")
-def torch_file(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_torch(small, tmp_path_factory.mktemp("torch") / "it.pt2")
+def onnx_file(written: tuple[Path, str]) -> Path:
+    return written[0] / "run" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def torch_file(written: tuple[Path, str]) -> Path:
+    return written[0] / "new" / "v1.2.pt2"
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
+def shallow(size: int, n_classes: None) -> vit.ViT:
+    """``scratch/vit_b_16`` with two layers of its twelve, which are alike."""
+    return vit.ViT(size=size, width=48, depth=2, heads=3, hidden=96, n_classes=n_classes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_both_files_answer_as_the_predictor(name: str, tmp_path: Path) -> None:
+def test_both_files_answer_as_the_predictor(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vit, "vit_b_16", shallow)
     model = bundle(*NETWORKS[name])
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
     program = torch.export.load(export_torch(model, tmp_path / "it.pt2")).module()
@@ -88,6 +108,7 @@ def test_both_files_answer_as_the_predictor(name: str, tmp_path: Path) -> None:
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
 
 
+@pytest.mark.slow
 def test_the_readme_asks_the_file_as_the_predictor_does(
     small: Bundle, onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +131,7 @@ def test_the_readme_asks_the_file_as_the_predictor_does(
         assert found == pytest.approx(dict(answer.top), abs=1e-4), name
 
 
+@pytest.mark.slow
 def test_the_file_carries_what_makes_its_input(onnx_file: Path, tmp_path: Path) -> None:
     """A program that has NumPy and Pillow alone."""
     session = onnxruntime.InferenceSession(onnx_file)
@@ -164,6 +186,7 @@ def odd_pictures() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path) -> None:
     session = onnxruntime.InferenceSession(onnx_file)
     program = torch.export.load(torch_file).module()
@@ -179,6 +202,7 @@ def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path
                 close(ours, theirs)
 
 
+@pytest.mark.slow
 def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) -> None:
     model = onnx.load(onnx_file)
     onnx.checker.check_model(model)
@@ -203,6 +227,7 @@ def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) ->
     assert json.loads(extra["secondhand.json"]) == every
 
 
+@pytest.mark.slow
 def test_no_file_tells_where_it_was_made(onnx_file: Path, torch_file: Path) -> None:
     private = {sys.prefix, str(Path.home()), str(Path.cwd()), str(onnx_file.parents[1])}
     with zipfile.ZipFile(torch_file) as parts:
@@ -256,6 +281,7 @@ class Branching(learners.prediction.exporting.Portable):
         return (p, logits, features) if logits.sum() > 0 else (p, -logits, features)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "wrong", "words"),
     [
@@ -285,14 +311,14 @@ def test_what_answers_differently_is_thrown_away(
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command(small: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = save_bundle(small, tmp_path / "run" / "model")
-    assert export([str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder}.onnx\n"
+@pytest.mark.slow
+def test_the_command(written: tuple[Path, str]) -> None:
+    root, said = written
+    folder = root / "run" / "model"
+    assert said == f"{folder}.onnx\n{root}/new/v1.2.pt2\n"
     with pytest.raises(SecondhandError, match=r"model\.onnx: there already; give --overwrite"):
         export([str(folder), "--onnx", "--torch"])
-    assert export([str(folder), "--torch", "--out", str(tmp_path / "new" / "v1.2")]) == 0
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["v1.2.pt2"]
+    assert [p.name for p in (root / "new").iterdir()] == ["v1.2.pt2"]
     assert sorted(p.name for p in folder.parent.iterdir()) == ["model", "model.onnx"]
     Predictor(folder)  # nothing in it was touched
 

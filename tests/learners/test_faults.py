@@ -12,7 +12,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,13 +31,19 @@ from learners import console
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
+from learners.runs import finetuning
+from learners.runs.finetuning import report
 from learners.runs.folder import go_on, run_folder
 from learners.runs.lock import NAME, locked
 from learners.settings import Settings
+from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
 
 RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+
+
+pytestmark = pytest.mark.usefixtures("unreported")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbs."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
@@ -82,6 +87,7 @@ def tones(folder: Path, count: int) -> list[Path]:
     return sorted(folder.glob("*.wav"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [0, 3 << 20], ids=["nothing", "half a checkpoint"])
 def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, capsys, leave):
     out = disk / "run"
@@ -101,6 +107,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
     from learners.runs import finetuning as run
 
@@ -160,10 +167,12 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
         PictureCache(disk / "cache").render_all(clips, RECIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
 ):
+    monkeypatch.setattr(finetuning, "report", report)  # files are missing there too
     data, out = write_pictures(tmp_path / "data"), tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--workers", workers, "--out", str(out)]
     split: dict[str, list[Path]] = {}
@@ -210,6 +219,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     in_workers(monkeypatch, out, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -221,6 +231,7 @@ def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
     """It allocates more than the machine has."""
     out = tmp_path / "run"
@@ -288,6 +299,7 @@ def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
     assert sum(picture is not None for picture in found) == 59
 
 
+@pytest.mark.slow
 def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
     """By a day, to and fro; also while it saves every so many minutes, and over a stop."""
     rng, real = random.Random(0), time.time
@@ -319,13 +331,11 @@ console.run(finetune.main)
 def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, status):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    ended = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, str(int(number)), *words],
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert ended.returncode == status, ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert f"go on with: {go_on(out)}" in ended.stderr
+    ended = Program("-c", SIGNALLED, str(int(number)), *words)
+    _, said = ended.communicate(timeout=200)
+    assert ended.returncode == status, said
+    assert "Traceback" not in said
+    assert f"go on with: {go_on(out)}" in said
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0
@@ -344,16 +354,14 @@ with locked(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path):
     """By a lock that dies with its owner, though a child of it lives on."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     (run / "checkpoint/finished.json").unlink()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(run)], stdout=subprocess.PIPE, start_new_session=True
-    )
+    owner = Program("-c", HOLDS, str(run))
     try:
-        assert owner.stdout
-        assert owner.stdout.readline() == b"locked\n"
+        until(lambda: owner.out == "locked\n")
         before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
         said = rf"{run}: process {owner.pid} on .* is at work in it; wait"
         words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
@@ -369,8 +377,6 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         assert not (run / NAME).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
-        owner.wait()
-        owner.stdout.close()
 
 
 def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):
@@ -397,6 +403,7 @@ def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

@@ -25,6 +25,9 @@ from datasets.sound.recipe import AudioRecipe
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
 from tests.learners.model.test_bundle import make
 
+#: A fresh interpreter, for what it opens is written down.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 Spoil = Callable[[Path], None]
 

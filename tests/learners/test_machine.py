@@ -17,6 +17,7 @@ from learners.machine import SLEEPING, CoreEach, threads_kept
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_memory_is_kept_between_steps():
     """In a process of its own: page faults of a large block allocated again and again."""
     program = (
@@ -40,6 +41,7 @@ def test_memory_is_kept_between_steps():
     assert faults["keep"] < faults["plain"] / 3
 
 
+@pytest.mark.slow
 def test_memory_of_other_threads_is_kept_too():
     """Theirs would lie in arenas that are too small to keep it: page faults, as above."""
     program = (
@@ -63,6 +65,7 @@ def test_memory_of_other_threads_is_kept_too():
     assert int(ran.stdout) < 2.5 * 5_000_000 * 4 / 4096, "not half of the five were touched anew"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
 def test_commands_let_waiting_threads_sleep(module):
     """Before torch and NumPy are there, for they read it once; what the user set stays."""

@@ -19,6 +19,8 @@ from learners.prediction.predictor import Predictor
 from learners.runs.finetuning import load_items
 from learners.settings import DataSettings, SignalSettings
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 RATE = 8000
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
          "--workers", "0", "--lr", "1e-2"]  # fmt: skip
@@ -49,6 +51,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--window", "1", "--overlap", "0.5", "--n-mels", "32", "--picture", "[32, 48]"]
@@ -76,6 +79,7 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
 
 
+@pytest.mark.slow
 def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     names = ("Blip_sim", "Power_Line_sim")
     rows = glitches.write_demo(tmp_path / "data", per_class=6, classes=names, duration=16)
@@ -95,6 +99,7 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     assert again.probability == pytest.approx(row["probability"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.demos.sets._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
@@ -134,6 +139,7 @@ def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> 
     assert SignalSettings(picture=[8, 9], fmin=3.0).of("strain") == {"size": (8, 9), "fmin": 3.0}
 
 
+@pytest.mark.slow
 def test_a_fold_that_chooses_nothing(tones: Path, tmp_path: Path) -> None:
     """The others are all trained on, all of the fold is answered, and the last epoch is kept."""
     files = sorted(tones.glob("*/*[0-9].wav"))

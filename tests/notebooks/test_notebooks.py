@@ -12,6 +12,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
+from tests.forks import ROOT, Program
 from tests.notebooks.execute import NOTEBOOKS, execute, names
 
 #: Pictures are kept small enough that a notebook opens at once.
@@ -50,10 +51,35 @@ def test_the_pair_is_whole_and_fresh(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", names())
-def test_it_runs_from_a_clean_kernel(name: str) -> None:
-    notebook = execute(NOTEBOOKS / f"{name}.py")
+def test_it_runs_from_a_clean_kernel() -> None:
+    notebook = execute(NOTEBOOKS / "05_from_scratch.py")
     assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+#: Figures are drawn where a kernel would show them.
+DRAWN = """
+import io, runpy, sys
+from matplotlib import pyplot
+def show():
+    for number in pyplot.get_fignums():
+        pyplot.figure(number).savefig(io.BytesIO(), bbox_inches="tight")
+        print("drawn")
+    pyplot.close("all")
+pyplot.switch_backend("agg")
+pyplot.show = show
+runpy.run_path(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [name for name in names() if name != "05_from_scratch"])
+def test_it_runs_from_its_first_line_to_its_last(name: str) -> None:
+    """Without a kernel: most of what one takes is to import anew what others have imported."""
+    script = Program("-c", DRAWN, str(NOTEBOOKS / f"{name}.py"), cwd=ROOT)
+    printed, said = script.communicate(timeout=800)
+    assert script.returncode == 0, said
+    assert "drawn" in printed.splitlines()
 
 
 SCRIPT = """# %% [markdown]

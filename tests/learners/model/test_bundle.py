@@ -133,6 +133,7 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_loading_runs_nothing_and_reads_nothing_else(saved, tmp_path):
     program = """
 import json, os, sys

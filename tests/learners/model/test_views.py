@@ -27,6 +27,8 @@ from learners.prediction.predictor import Predictor
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 CLASSES = ["a", "b", "c"]
 VIEWS = views_for("picture", 6)
 

@@ -23,11 +23,6 @@ from tests.pictures import write_pictures
 
 distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 
-#: Several processes that each import torch, on two cores: minutes, and more where others are at work.
-LONG = pytest.mark.skipif(
-    not os.environ.get("SECONDHAND_LONG"), reason="takes minutes: set SECONDHAND_LONG=1"
-)
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -88,7 +83,6 @@ def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, mo
         list(predict_on(here, gone, [good]))
 
 
-@LONG
 @pytest.mark.slow
 def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
     folder = write_pictures(tmp_path / "p", per_class=80)

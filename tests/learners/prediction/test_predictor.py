@@ -134,6 +134,7 @@ def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, 
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_fastai_is_not_imported(model, pictures, tmp_path):
     folder = save_bundle(model, tmp_path / "model")
     program = (

@@ -33,6 +33,7 @@ from learners.prediction.predictor import Predictor
 from learners.runs import finetuning
 from learners.runs.folder import go_on, run_folder
 from learners.settings import Settings
+from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
@@ -67,6 +68,12 @@ def finished(ran: tuple[Path, Counter[str]]) -> Path:
 
 def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
     assert ran[1] == {"predictors": 1, "judged": 1}
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For runs beside the one whose report is looked at."""
+    monkeypatch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
@@ -144,6 +151,7 @@ def test_the_tables_of_answers_are_one_format(finished, capsys):
         assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
     """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
@@ -170,7 +178,8 @@ def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
         assert command_line("app", "a b") == f"{named} -m app 'a b'"
 
 
-def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, tmp_path):
+@pytest.mark.slow
+def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):
     config = yaml.safe_load((finished / "config.yaml").read_text())
     assert config["epochs"] == 2
     again = tmp_path / "again"
@@ -192,7 +201,8 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
+@pytest.mark.slow
+def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
     """Another number of them adds up in another order: the next run of the process would differ."""
     with threads_kept(3):
         asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
@@ -200,13 +210,15 @@ def test_the_threads_of_a_run_end_with_it(finished, tmp_path):
         assert torch.get_num_threads() == 3
 
 
-def test_another_seed_is_another_run(finished, folder, tmp_path):
+@pytest.mark.slow
+def test_another_seed_is_another_run(finished, folder, unreported, tmp_path):
     out = tmp_path / "other"
     main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", "--seed", "1", *QUICK])
     splits = [pd.read_csv(run / "items.csv").set_index("path").split for run in (finished, out)]
     assert (splits[0] != splits[1].reindex(splits[0].index)).any()
 
 
+@pytest.mark.slow
 def test_strangers_a_score_and_sets(folder, tmp_path):
     strange = tmp_path / "strange" / "deep"
     shutil.copytree(folder / "unknown", strange)
@@ -251,8 +263,9 @@ def test_no_strangers_where_they_were_promised(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
-def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
+def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path, backbone):
     size = "160" if backbone == "test_vit" else "32"
     out = tmp_path / "all"
     status = main(
@@ -271,6 +284,7 @@ def test_every_callback_at_once_through_the_command(folder, tmp_path, backbone):
         assert answer.probability == pytest.approx(row.probability, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_each_stage_is_called_by_itself(finished, tmp_path):
     """On what an earlier process has trained, so that no epoch is trained again."""
     here = tmp_path / "run"
@@ -355,21 +369,15 @@ def test_no_room_is_found_out_before_training(folder, tmp_path):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "learners.finetune", *arguments],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
     out = tmp_path / "run"
-    process = _start(["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"])
+    words = ["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"]
+    process = Program("-m", "learners.finetune", *words)
     deadline = time.monotonic() + 120
     while not (out / "checkpoint/best.json").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.err
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
@@ -381,7 +389,7 @@ def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
-    process = _start(["--data", str(tmp_path / "nothing")])
+    process = Program("-m", "learners.finetune", "--data", str(tmp_path / "nothing"))
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "there is no such folder or file" in errors

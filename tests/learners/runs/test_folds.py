@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,10 @@ from learners.model.bundle import load_bundle
 from learners.runs import folds
 from learners.runs.folds import summarise
 from learners.settings import Settings
+from tests.forks import Program
 from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.usefixtures("sketched")
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
@@ -41,7 +41,7 @@ def call(pictures: Path, out: Path, *more: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def finished(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(pictures: Path, sketched: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "cv"
     assert call(pictures, out, "--cv", "3") == 0
     return out
@@ -126,6 +126,7 @@ def test_figures_that_a_fold_lacks_are_left_out_of_the_mean():
     assert summarise({}).empty
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkeypatch, capsys):
     out = tmp_path / "cv"
     trained = counted(monkeypatch, stop_at="3")
@@ -144,6 +145,7 @@ def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkey
     assert sorted(json.loads((out / "folds.json").read_text())["folds"]) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_fold_without_its_finish_or_with_a_damaged_model_is_trained_again(
     copy, pictures, monkeypatch, caplog
 ):
@@ -156,6 +158,7 @@ def test_a_fold_without_its_finish_or_with_a_damaged_model_is_trained_again(
     load_bundle(copy / "fold-3/model")
 
 
+@pytest.mark.slow
 def test_other_settings_are_named_and_not_mixed_in(copy, pictures, monkeypatch):
     trained = counted(monkeypatch)
     with pytest.raises(SecondhandError, match=r"lr 0.01 there, 0.02 now.*--overwrite") as error:
@@ -170,6 +173,7 @@ def test_other_settings_are_named_and_not_mixed_in(copy, pictures, monkeypatch):
     assert sorted(path.name for path in copy.glob("fold-*")) == ["fold-1", "fold-2"]
 
 
+@pytest.mark.slow
 def test_other_data_are_not_mixed_in(pictures, tmp_path, monkeypatch):
     grown = Path(shutil.copytree(pictures, tmp_path / "grown"))
     trained = counted(monkeypatch, stop_at="2")
@@ -226,6 +230,7 @@ def test_names_of_folds_stay_inside_the_folder():
     assert all("/" not in value and len(f"fold-{value}") < 80 for value in safe.values())
 
 
+@pytest.mark.slow
 def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
     assert call(pictures, tmp_path / "one", "--cv", "3", "--fold", "2") == 0
     alone, inside = (pd.read_csv(run / "predictions.csv") for run in
@@ -236,14 +241,12 @@ def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
 @pytest.mark.slow
 def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     out = tmp_path / "cv"
-    words = [sys.executable, "-m", "learners.finetune", "--data", str(pictures), "--out", str(out),
-             *QUICK, "--epochs", "8", "--cv", "2"]  # fmt: skip
-    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(words, env=os.environ, **pipes)
+    words = ["--data", str(pictures), "--out", str(out), *QUICK, "--epochs", "8", "--cv", "2"]
+    process = Program("-m", "learners.finetune", *words)
     deadline = time.monotonic() + 200
     while not (out / "fold-2/checkpoint/best.json").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.err
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
@@ -251,6 +254,6 @@ def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     assert "finished: 1; the same command goes on" in errors
     assert "Traceback" not in errors
     kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
-    assert main(words[3:]) == 0
+    assert main(words) == 0
     assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
     assert json.loads((out / "folds.json").read_text())["missing"] == []

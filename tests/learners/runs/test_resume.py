@@ -7,8 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -23,11 +21,15 @@ from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import finetuning as run
+from learners.runs.finetuning import report
 from learners.runs.folder import go_on
 from learners.training import checkpoints as _state
 from learners.training import members
+from tests.forks import Program
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.usefixtures("unreported")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing stops."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
@@ -176,6 +178,7 @@ def test_a_finished_run_says_so_and_is_left_alone(whole, capsys):
     assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
@@ -186,6 +189,7 @@ def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
 
 
+@pytest.mark.slow
 def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
@@ -196,6 +200,7 @@ def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, 
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys):
     """The model of the best epoch so far is there meanwhile."""
     out = tmp_path / "run"
@@ -228,12 +233,14 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(pictures, whole, tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), *QUICK, "--workers", "2", "--out", str(out)]) == 0
     same(whole, out)
 
 
+@pytest.mark.slow
 def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     data = write_pictures(tmp_path / "data")
     out = tmp_path / "run"
@@ -268,6 +275,7 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_folds_go_on_within_a_fold(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "report", report)  # folds are measured by theirs
     words = ["--data", str(pictures), *QUICK, "--cv", "2"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "cv"
@@ -293,18 +301,15 @@ def test_kill_nine_at_any_moment(pictures, whole, tmp_path):
     words = ["--data", str(pictures), *QUICK, "--checkpoint-minutes", "0", "--workers", "1",
              "--out", str(out)]  # fmt: skip
     for began in ("config.yaml", "checkpoint/state-000003.json", "checkpoint/trained.json"):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "learners.finetune", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+        process = Program("-m", "learners.finetune", *words)
         deadline = time.monotonic() + 150
         while not (out / began).exists():
             assert time.monotonic() < deadline
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, process.err
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.5))
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.wait(30)
         for file in out.rglob("*.json"):
             if not any(part.startswith(".") for part in file.relative_to(out).parts):
                 json.loads(file.read_text())

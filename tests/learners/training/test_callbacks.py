@@ -172,10 +172,12 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, 
 
 @pytest.mark.slow
 def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path):
+    """Of a network of few layers: the compiler takes seconds for each."""
     gradients = []
     for cbs in ([], [callbacks.Compile()]):
         torch._dynamo.reset()
-        learn = learner(folder, tmp_path, cbs=[*cbs, _Fixed()])
+        few = {"name": "scratch/digits_cnn", "size": 28}
+        learn = learner(folder, tmp_path, **few, cbs=[*cbs, _Fixed(28)])
         for module in learn.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0  # compiled code draws other random numbers
@@ -274,9 +276,12 @@ class _Fixed(callbacks.Callback):
 
     order = -20
 
+    def __init__(self, size: int) -> None:
+        self.size = size
+
     def before_batch(self) -> None:
         torch.manual_seed(0)
-        x = torch.randn(8, 3, 64, 64)
+        x = torch.randn(8, 3, self.size, self.size)
         self.learn.xb, self.learn.yb = (x,), (torch.arange(8) % 3,)
 
     def before_step(self) -> None:

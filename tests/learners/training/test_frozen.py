@@ -273,6 +273,7 @@ def test_with_everything_else_and_then_all_weights(folder, tmp_path, optimizer):
     assert not [m for m in learn.model_ema.modules() if "forward" in vars(m)]
 
 
+@pytest.mark.slow
 def test_a_probe_learns_the_head_alone_and_is_a_model_like_any_other(folder, tmp_path):  # noqa: F811
     out = tmp_path / "run"
     words = ["--data", str(folder), "--out", str(out), "--backbone", "embedded", "--size", "48",

@@ -18,6 +18,8 @@ from learners.settings import SpeedSettings
 from learners.training.speed import check_precision, resolve_precision, settle
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0"]  # fmt: skip
 PLAIN, DEPTHWISE = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
