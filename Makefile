@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 --lr-mult 3 \
+	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 \
 	  --calibration 0.2 --out runs/glitches --overwrite
 
 # A process for each core; whichever is through takes half of what the other has left. The tests of a

@@ -181,10 +181,10 @@ class NetworkSettings:
     size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
     head: Literal["auto", "concat", "linear", "cosine"] = option(
         "auto",
-        "concat for CNNs, linear for transformers; or cosine: direction alone, learned scale",
+        "auto is linear: one layer; concat: fastai's two; cosine: direction alone, learned scale",
     )
     hidden: int = option(512, "width of the concat head")
-    dropout: float = option(0.5, "before the last layer")
+    dropout: float = option(0.2, "before the last layer")
 
 
 @dataclass
@@ -192,28 +192,28 @@ class TrainSettings:
     """training"""
 
     epochs: int = option(5, "epochs with all weights", span=Span(low=0))
-    freeze_epochs: int = option(1, "epochs before that with the head alone", span=Span(low=0))
+    freeze_epochs: int | Literal["fit"] = option(
+        "fit",
+        "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
+        "linear probe, which those that follow have to surpass",
+        span=Span(low=0, word="fit"),
+    )
     frozen_views: int = option(
         2,
         "in those epochs the body computes each file once in so many augmented views; 0 computes "
         "all anew in every epoch",
         span=Span(low=0),
     )
-    probe: int = option(
-        0,
-        "a linear probe: train the head alone for so many epochs, then stop; 20 where no number is "
-        "given",
-        bare=20,
-        span=Span(low=0),
-    )
-    lr: float | Literal["auto"] = option(
-        6e-3,
-        "largest learning rate of the head, or auto",
+    probe: bool = option(False, "a linear probe alone: train the head, then stop")
+    lr: float | Literal["auto"] | None = option(
+        None,
+        "largest learning rate of the head, or auto; 3e-4 behind a fitted head, 6e-3 else",
         span=Span(above=0, below=100, word="auto"),
     )
     lr_mult: float | None = option(
         None,
-        "the stem learns this much slower than the head; 2 for sound, 100 else",
+        "the stem learns this much slower than the head: not at all behind a fitted head; else 2 for "
+        "sound, 100 for others",
         span=Span(low=1),
     )
     bs: int = option(
@@ -249,14 +249,15 @@ class TrainSettings:
     )
 
     def of(self, kind: str) -> TrainSettings:
-        """With what was left open set as it suits data of this kind; for a probe, its epochs.
+        """With what was left open set as it suits data of this kind; a probe has no epochs.
 
         The first layers of a backbone know photographs. Of mel spectrograms they still have much to
         learn, and in a few epochs cannot if they are held back as for pictures.
         """
-        usual = 2.0 if kind == "sound" else 100.0
-        settled = replace(self, lr_mult=usual if self.lr_mult is None else self.lr_mult)
-        return replace(settled, epochs=0, freeze_epochs=self.probe) if self.probe else settled
+        lr_mult = self.lr_mult
+        if lr_mult is None and self.freeze_epochs != "fit":
+            lr_mult = 2.0 if kind == "sound" else 100.0
+        return replace(self, lr_mult=lr_mult, epochs=0 if self.probe else self.epochs)
 
 
 @dataclass

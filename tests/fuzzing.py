@@ -34,7 +34,17 @@ MEGABYTES = 1000
 #: More than is allowed, so that what asks for too much is seen to do so before it gets it all.
 ADDRESS_SPACE = 3 << 30
 METHOD = "forkserver"
-OURS = ("builtins", "collections", "concurrent", "datasets", "learners", "numpy", "pathlib")
+#: tblib: the server that the programs are forked from has dask, which pickles errors by it.
+OURS = (
+    "builtins",
+    "collections",
+    "concurrent",
+    "datasets",
+    "learners",
+    "numpy",
+    "pathlib",
+    "tblib",
+)
 SUFFIX = {"png": ".png", "jpeg": ".jpg", "wav": ".wav", "flac": ".flac", "hdf5": ".hdf5",
           "csv": ".csv", "config": "", "safetensors": "", "yaml": ".yaml",
           "heic": ".heic", "avif": ".avif", "m4a": ".m4a"}  # fmt: skip

@@ -50,7 +50,7 @@ class NetworkSpec:
     size : side of the square input in pixels.
     head : "concat" (fastai's: average and maximum pooled, two linear layers), "linear" (dropout
         and one linear layer) or "cosine" (:class:`Cosine` of the pooled features); "auto" takes
-        concat for feature maps and linear for transformers.
+        linear.
     hidden : width between concat's two linear layers.
     dropout : before the last layer, in [0, 1); half as much before the first one.
     members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
@@ -61,7 +61,7 @@ class NetworkSpec:
     size: int = 224
     head: str = "auto"
     hidden: int = 512
-    dropout: float = 0.5
+    dropout: float = 0.2
     members: int = 1
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ def build(
     )
     out = probe(body, spec.backbone, spec.size, preprocessing.size)
     spatial = out.ndim == 4
-    head = spec.head if spec.head != "auto" else ("concat" if spatial else "linear")
+    head = spec.head if spec.head != "auto" else "linear"
     if head == "concat" and not spatial:
         raise SecondhandError(
             f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import logging
+import math
 import os
 import time
 from pathlib import Path
@@ -97,20 +98,30 @@ class PlainLoss(Callback):
         self.learn.loss_func = self.training_loss
 
 
-class AloneInBatch(Callback):
-    """Batches of a single item have no variance: BatchNorms use their averages, and leave them.
+class FixedNorms(Callback):
+    """BatchNorms that normalise by their averages in training, and leave them as they are.
 
-    Those are the backbone's, or of the training files where frozen epochs have found them.
+    Those of a body whose head was fitted to what it gives: with the statistics of small batches it
+    would give something else, and learn to undo it (of photographs from elsewhere 0.83 were right
+    instead of 0.93). And all of them where a batch is a single item, which has no variance.
+
+    Attributes
+    ----------
+    body : the body's are fixed.
     """
 
     order = -9  # after the learner has set the mode
 
+    def __init__(self, *, body: bool) -> None:
+        self.body = body
+
     def before_train(self) -> None:
-        if self.dls.train.bs == 1 and (norms := batch_norms(self.learn.model)):
-            if not self.epoch:
-                log.info("batches of one item: BatchNorms normalise by their averages")
-            for norm in norms:
-                norm.eval()
+        alone = self.dls.train.bs == 1
+        norms = batch_norms(self.learn.model if alone or not self.body else self.learn.model[0])
+        if alone and norms and not self.epoch:
+            log.info("batches of one item: BatchNorms normalise by their averages")
+        for norm in norms if alone or self.body else ():
+            norm.eval()
 
 
 class Ema(EMACallback):
@@ -271,11 +282,14 @@ class KeepBest(EpochEnd):
     the figure is to be measured, a speaker nobody has heard.
 
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
-    is what was validated. Written beside and renamed.
+    is what was validated. Written beside and renamed. Behind a fitted head its network, a linear
+    probe, is kept in ``probe.safetensors``, and the weights half way from there to the last ones are
+    tried as well (WiSE-FT, 2109.01903): validation on files like those that were learnt tells them
+    apart little, and files from elsewhere are answered better by them.
 
     Parameters
     ----------
-    folder : where the two files go.
+    folder : where the files go.
     monitor : "valid_loss" or a metric's name.
     last : keep the last epoch, whatever its value.
     """
@@ -289,17 +303,47 @@ class KeepBest(EpochEnd):
 
     def epoch_ends(self) -> None:
         value = self.figures()[self.monitor]
+        if phase_of(self.learn) == "frozen" and self.learn.fixed_norms.body:
+            self._save("probe", self._model(), {})
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
-            self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
-                         "of": self.n_epoch, "phase": phase_of(self.learn)}  # fmt: skip
-            if not distributed.is_first():
-                return
-            ema = getattr(self.learn, "ema", None)
-            model = distributed.plain_model(self.learn) if ema is None else ema.ema_model
+            self._keep(value, self._model(), phase_of(self.learn))
+
+    def try_half_way(self) -> None:
+        """Keep the weights half way from the probe to the last ones, unless others are better by
+        more than the standard error of what they reached; by a loss, unless others are better."""
+        probe, model = load_file(self.folder / "probe.safetensors"), self._model()
+        mean = {
+            name: (tensor + probe[name].to(tensor.device)) / 2
+            if tensor.is_floating_point()
+            else tensor
+            for name, tensor in model.state_dict().items()
+        }
+        distributed.plain_model(self.learn).load_state_dict(mean)
+        names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
+        value = dict(zip(names, map(float, self.learn.validate()), strict=True))[self.monitor]
+        best, n = self.kept["value"], len(self.dls.valid_ds)
+        error = math.sqrt(best * (1 - best) / n) if self.monitor == "accuracy" else 0.0
+        shown = self.monitor.replace("_", " ")
+        log.info("half way from the probe to there: %s %.4f", shown, value)
+        if self.last or self.sign * value >= self.sign * best - error:
+            self._keep(value, distributed.plain_model(self.learn), "half way")
+
+    def _model(self) -> nn.Module:
+        ema = getattr(self.learn, "ema", None)
+        return distributed.plain_model(self.learn) if ema is None else ema.ema_model
+
+    def _keep(self, value: float, model: nn.Module, phase: str) -> None:
+        self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
+                     "of": self.n_epoch, "phase": phase}  # fmt: skip
+        if distributed.is_first():
             text = json.dumps(self.kept)
-            save_weights(model, self.folder / "best.safetensors", {"best": text})
+            self._save("best", model, {"best": text})
             write_beside(self.folder / "best.json", text.encode())
+
+    def _save(self, name: str, model: nn.Module, said: dict[str, str]) -> None:
+        if distributed.is_first():
+            save_weights(model, self.folder / f"{name}.safetensors", said)
 
     def said(self) -> str:
         """Which epoch is kept, and why; in words."""
@@ -308,6 +352,10 @@ class KeepBest(EpochEnd):
         phase = f", {kept['phase']}" if "phase" in kept else ""
         why = "the last" if self.last else "the best on valid, and of equal ones the latest"
         figure = f"{kept['monitor'].replace('_', ' ')} {kept['value']:.6g}"
+        if kept.get("phase") == "half way":
+            return (
+                f"half way from the probe to epoch {kept['epoch']}: {figure}, not clearly surpassed"
+            )
         return f"epoch {kept['epoch']}{of}{phase}: {figure}, {why}"
 
     def go_on(self) -> None:

@@ -43,7 +43,7 @@ PASSIVE = (ConcatPool, Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
 @contextmanager
 def frozen_features(
-    learn: Learner, views: int, epochs: int, *, adapt: bool = True
+    learn: Learner, views: int, epochs: int, *, adapt: bool = True, plain: bool = False
 ) -> Iterator[None]:
     """A fit within it passes the learner's body by: its loaders give features.
 
@@ -64,6 +64,7 @@ def frozen_features(
     views : of each training file; 0 leaves the learner as it is.
     epochs : of the fit; there are never more views than these.
     adapt : let the BatchNorms follow the training files.
+    plain : show training files as validation shows its own, not augmented.
     """
     views = min(views, epochs)
     if views and (why := _unsuitable(learn)) is not None:
@@ -81,7 +82,7 @@ def frozen_features(
         learn.removed_cbs(compiled),
     ):
         with undisturbed_randomness(files):
-            learn.dls = _feature_loaders(learn, layers, views, adapt, Path(folder))
+            learn.dls = _feature_loaders(learn, layers, views, adapt, plain, Path(folder))
         shown = "1 view" if views == 1 else f"{views} views"
         seconds = time.monotonic() - began
         log.info("features of %d files, %s each: %.1f s", learn.dls.train.n, shown, seconds)
@@ -146,14 +147,15 @@ def _passive(head: nn.Module) -> list[nn.Module]:
 
 
 def _feature_loaders(
-    learn: Learner, layers: list[nn.Module], views: int, adapt: bool, folder: Path
+    learn: Learner, layers: list[nn.Module], views: int, adapt: bool, plain: bool, folder: Path
 ) -> DataLoaders:
     seed, device = torch.initial_seed() % 2**32, learn.dls.device
     train, valid = learn.dls.loaders[:2]
     layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
     learn.model.to(device=device, memory_format=layout).eval()
     drawn = []
-    with _following(learn.model[0], adapt) as count:
+    shown = train.dataset.set_split_idx(1) if plain else nullcontext()
+    with shown, _following(learn.model[0], adapt) as count:
         for view in range(views):
             set_seed((seed + 7919 * view) % 2**32)
             # Shuffled: a batch that BatchNorm sees is a mixture of the classes.

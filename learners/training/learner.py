@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fastai.callback.core import Callback
@@ -32,11 +32,13 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
+from learners import distributed
 from learners.networks import ConcatPool, parameter_groups
 from learners.settings import TrainSettings
-from learners.training.callbacks import AloneInBatch, PlainLoss
+from learners.training.callbacks import FixedNorms, PlainLoss
 from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
+from learners.training.probe import fit_head, last_layer
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
@@ -61,13 +63,14 @@ def make_learner(
     counts : items of each class in training, for ``settings.class_weights``.
     cbs : further callbacks: precision, EMA, history, …
     """
+    fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
     options: dict[str, Any] = {
         "loss_func": _loss(settings, counts),
         "opt_func": optimizer(settings),
         "metrics": [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
-        "cbs": [AloneInBatch(), PlainLoss(), *_training_callbacks(settings), *cbs],
+        "cbs": [FixedNorms(body=fits), PlainLoss(), *_training_callbacks(settings), *cbs],
         "path": dls.path,
     }
     if _gives_a_map(network):
@@ -79,37 +82,74 @@ def make_learner(
     return learn
 
 
-def fine_tune(learn: Learner, settings: TrainSettings, lr: float) -> None:
-    """The essay's two phases: the head alone, then everything, both by the one-cycle policy.
+def fine_tune(
+    learn: Learner, settings: TrainSettings, lr: float | Literal["auto"] | None = None
+) -> None:
+    """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
-    What fastai's ``fine_tune`` does, with ``div_final`` open and no frozen phase where it would
-    have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
+    A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
+    follows changes the body little: LP-FT, 2202.10054. Another head takes gradient steps first, as
+    in fastai's ``fine_tune``, with ``div_final`` open and no frozen phase where it would have no
+    epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
+
+    Parameters
+    ----------
+    lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
     """
-    mult = settings.lr_mult or 100.0
     cycle: dict[str, Any] = {"pct_start": settings.pct_start, "div": settings.div}
     shared: dict[str, Any] = {"div_final": settings.div_final}
     at = learn.checkpoints.position if hasattr(learn, "checkpoints") else Position()
-    if settings.freeze_epochs:
+    if learn.fixed_norms.body:
         learn.freeze()
         if at.phase == 0:
-            with frozen_features(
-                learn, settings.frozen_views, settings.freeze_epochs, adapt=settings.epochs > 0
-            ):
-                learn.fit_one_cycle(
-                    settings.freeze_epochs,
-                    slice(lr),
-                    # A probe ends there, and so does its cycle.
-                    **(cycle if settings.probe else {"pct_start": 0.99}),
-                    **shared,
-                    start_epoch=at.epoch,
-                )
-        lr /= 2
+            mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
+            with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
+                fit_head(learn, balanced=settings.class_weights, seed=settings.seed)
+                learn.fit(1, lr=0.0)  # which only measures it
+        learn.unfreeze()
+        top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0
+    else:
+        top, mult = _rate(learn, lr, 6e-3), 100.0
+        head_alone = settings.freeze_epochs
+        if head_alone == "fit":
+            head_alone = 20 if settings.probe else 1
+        if head_alone:
+            learn.freeze()
+            if at.phase == 0:
+                with frozen_features(
+                    learn, settings.frozen_views, head_alone, adapt=settings.epochs > 0
+                ):
+                    learn.fit_one_cycle(
+                        head_alone,
+                        slice(top),
+                        # A probe ends there, and so does its cycle.
+                        **(cycle if settings.probe else {"pct_start": 0.99}),
+                        **shared,
+                        start_epoch=at.epoch,
+                    )
+            top /= 2
     if settings.epochs and at.phase <= 1:
         learn.unfreeze()
         first = at.epoch if at.phase == 1 else 0
-        learn.fit_one_cycle(
-            settings.epochs, slice(lr / mult, lr), **cycle, **shared, start_epoch=first
-        )
+        lrs = slice(top / (settings.lr_mult or mult), top)
+        learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
+        if learn.fixed_norms.body and hasattr(learn, "keep_best"):
+            learn.keep_best.try_half_way()
+
+
+def _rate(learn: Learner, lr: float | Literal["auto"] | None, usual: float) -> float:
+    """The learning rate that was asked for, or was found by the training that goes on."""
+    if lr != "auto":
+        return usual if lr is None else lr
+    checkpoints = getattr(learn, "checkpoints", None)
+    if checkpoints is not None and checkpoints.rate:
+        return float(checkpoints.rate)
+    found, suggestions = distributed.from_first(lambda: find_lr(learn))
+    named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+    log.info("learning rate %.2g (%s)", found, named)
+    if checkpoints is not None:
+        checkpoints.rate = found
+    return float(found)
 
 
 def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:

@@ -45,7 +45,7 @@ from learners.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.items import Loaded, picture_cache
-from learners.training.learner import find_lr, fine_tune, make_learner, tracker
+from learners.training.learner import fine_tune, make_learner, tracker
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, record, settle
 
@@ -226,14 +226,8 @@ def _train(learn: Learner, train: TrainSettings) -> bool:
     quiet = nullcontext() if sys.stderr.isatty() else learn.no_bar()
     with quiet, learn.no_logging(), in_plain_words():
         try:
-            lr = learn.checkpoints.rate or train.lr
-            if lr == "auto":
-                lr, suggestions = distributed.from_first(lambda: find_lr(learn))
-                named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-                log.info("learning rate %.2g (%s)", lr, named)
-                learn.checkpoints.rate = lr
             with distributed.training(learn):
-                fine_tune(learn, train, float(lr))
+                fine_tune(learn, train, train.lr)
         except KeyboardInterrupt:
             if distributed.count() > 1:  # their launcher gives them seconds to end
                 raise

@@ -19,7 +19,7 @@ from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
-from learners.evaluation import Evaluation, figures
+from learners.evaluation import Evaluation, all_figures
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
@@ -159,7 +159,7 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
     frame = pd.DataFrame(answers).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]
     frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
-    found = figures(Evaluation(frame, logits, features), bundle)
+    found = all_figures(Evaluation(frame, logits, features), bundle)
     (folder / "report").mkdir()
     (folder / "report" / "report.json").write_text(json.dumps(found))
     return folder / "model"

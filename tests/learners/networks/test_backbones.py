@@ -142,7 +142,7 @@ def test_torchvision_weights_give_torchvisions_features(tmp_path: Path) -> None:
         oracle = model.fc(features.mean((2, 3)))
         assert torch.allclose(oracle, model(x), rtol=1e-4)
         assert features.shape == (2, 512, 2, 2)
-    assert spec.head == "concat"
+    assert spec.head == "linear"
 
 
 def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
@@ -169,20 +169,24 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
     ("name", "size", "head", "width"),
     [
         ("test_resnet", 48, "concat", 96),
-        ("test_efficientnet", 64, "concat", 256),
-        ("test_convnext", 64, "concat", 64),
-        ("convnext_atto", 64, "concat", 320),
+        ("test_resnet", 48, "linear", 96),
+        ("test_efficientnet", 64, "linear", 256),
+        ("test_convnext", 64, "linear", 64),
+        ("convnext_atto", 64, "linear", 320),
         ("test_vit", 96, "linear", 64),
         ("swin_tiny_patch4_window7_224", 64, "linear", 768),
-        ("torchvision/resnet18", 64, "concat", 512),
-        ("scratch/resnet18", 64, "concat", 512),
-        ("scratch/alexnet", 64, "concat", 256),
+        ("torchvision/resnet18", 64, "linear", 512),
+        ("scratch/resnet18", 64, "linear", 512),
+        ("scratch/alexnet", 64, "linear", 256),
         ("scratch/vit_b_16", 32, "linear", 768),
-        ("torchvision/mobilenet_v3_small", 64, "concat", 576),
+        ("torchvision/mobilenet_v3_small", 64, "linear", 576),
     ],
 )
 def test_logits_features_and_groups(name: str, size: int, head: str, width: int) -> None:
-    built, spec, preprocessing = build(NetworkSpec(name, 3, size=size), pretrained=False)
+    asked = "concat" if head == "concat" else "auto"
+    built, spec, preprocessing = build(
+        NetworkSpec(name, 3, size=size, head=asked), pretrained=False
+    )
     assert (spec.head, preprocessing.size) == (head, size)
     x = torch.randn(2, 3, size, size)
     with torch.inference_mode():

@@ -109,7 +109,7 @@ def test_digits_cnn_weights_by_our_own_names_and_by_the_examples(tmp_path):
 
 def test_digits_cnn_has_two_blocks_and_so_three_groups():
     network, spec, _ = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)
-    assert spec.head == "concat"
+    assert spec.head == "linear"
     assert [len(group) for group in parameter_groups(network)][:2] == [2, 2]
     assert network(torch.zeros(2, 3, 28, 28)).shape == (2, 10)
 

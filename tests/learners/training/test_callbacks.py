@@ -42,8 +42,10 @@ def learner(
     table = load_table(folder)
     frame, _ = assign_splits(table.frame)
     size = 160 if name == VIT else size
-    network, _, preprocessing = build(NetworkSpec(name, 3, size), pretrained=False)
-    train = TrainSettings(bs=bs, **settings)
+    head = "concat" if name == CNN else "linear"
+    spec = NetworkSpec(name, 3, size, head=head, dropout=0.5)
+    network, _, preprocessing = build(spec, pretrained=False)
+    train = TrainSettings(bs=bs, freeze_epochs=1, **settings)
     block = PictureBlock(preprocessing, Augmentation())
     dls: DataLoaders = dataloaders(frame, block, table.classes, bs=bs, workers=0, path=str(path))
     learn = make_learner(dls, network, preprocessing, train, counts=[14, 14, 14], cbs=list(cbs))

@@ -277,10 +277,10 @@ def test_with_everything_else_and_then_all_weights(folder, tmp_path, optimizer):
 def test_a_probe_learns_the_head_alone_and_is_a_model_like_any_other(folder, tmp_path):  # noqa: F811
     out = tmp_path / "run"
     words = ["--data", str(folder), "--out", str(out), "--backbone", "embedded", "--size", "48",
-             "--bs", "8", "--workers", "0", "--probe", "8", "--lr", "1e-2"]  # fmt: skip
+             "--bs", "8", "--workers", "0", "--probe"]  # fmt: skip
     assert main(words) == 0
     history = pd.read_csv(out / "history.csv")
-    assert history["phase"].tolist() == ["frozen"] * 8
+    assert history["phase"].tolist() == ["frozen"]
     assert history["accuracy"].max() > 0.9
     network = Predictor(out / "model").network
     assert [type(layer).__name__ for layer in network[1]][-1] == "Linear"

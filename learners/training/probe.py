@@ -1,0 +1,142 @@
+"""Features of a frozen body -> the linear layer that tells the classes apart: a linear probe.
+
+Fitted to its optimum in seconds, on features that were computed once. It is what fine-tuning begins
+with and has to surpass: a head drawn at random would first pull the body away from what it knows
+(2202.10054), and where files are few or the body knows their like already, nothing surpasses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from fastai.learner import Learner
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+log = logging.getLogger(__name__)
+
+#: Strengths of the penalty that are tried, as scikit-learn's C: 1 / C pulls the weights to zero.
+STRENGTHS = (0.001, 0.01, 0.1, 1.0)
+#: Rows that choose among them; more tell them apart no better, and take their time.
+ENOUGH = 2000
+FOLDS = 3
+
+
+class Fitted(NamedTuple):
+    """A linear layer, and how it was found.
+
+    Attributes
+    ----------
+    weight, bias : float32 [classes, width] and [classes]; logits are ``features @ weight.T + bias``.
+    strength : the penalty's, one of `STRENGTHS`.
+    loss : mean NLL in nats of rows that a fit had not seen.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    strength: float
+    loss: float
+
+
+def fit_probe(
+    features: Tensor, targets: Tensor, n_classes: int, *, balanced: bool = False, seed: int = 0
+) -> Fitted:
+    """Multinomial logistic regression on standardised features, its penalty by cross-validation.
+
+    Parameters
+    ----------
+    features : float [n, width]. targets : int64 [n], from 0 to ``n_classes`` - 1; a class without
+        rows gets the bias of half a row.
+    balanced : weigh classes by 1 / their number of rows.
+    """
+    x = features.float().cpu().numpy()
+    y = targets.cpu().numpy()
+    mean, spread = x.mean(0), x.std(0)
+    spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)
+    x = (x - mean) / spread
+    fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None)
+    losses = _losses(fit, x, y, seed)
+    strength = min(losses, key=lambda c: losses[c])
+    weight, bias = fit(x, y, strength)
+    weight = weight / spread
+    return Fitted(
+        torch.from_numpy(weight.astype(np.float32)),
+        torch.from_numpy((bias - weight @ mean).astype(np.float32)),
+        strength,
+        losses[strength],
+    )
+
+
+def last_layer(network: nn.Sequential) -> nn.Linear | None:
+    """The one layer with weights of a head that a probe can be fitted to; None of another head."""
+    weighted = [layer for layer in network[1].children() if list(layer.parameters())]
+    alone = len(weighted) == 1 and isinstance(weighted[0], nn.Linear)
+    return weighted[0] if alone and weighted[0].bias is not None else None
+
+
+def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
+    """Fit the head's layer to the features that the learner's training loader holds."""
+    layer = last_layer(learn.model)
+    assert layer is not None
+    began = time.monotonic()
+    ((features, targets),) = learn.dls.train.views
+    found = fit_probe(features, targets, layer.out_features, balanced=balanced, seed=seed)
+    with torch.no_grad():
+        layer.weight.copy_(found.weight)
+        layer.bias.copy_(found.bias)
+    log.info(
+        "head fitted to %d files: C %g, loss %.3f over folds of them, %.1f s",
+        len(targets), found.strength, found.loss, time.monotonic() - began,
+    )  # fmt: skip
+
+
+Floats = NDArray[np.float64]
+
+
+def _losses(
+    fit: Callable[..., tuple[Floats, Floats]], x: Floats, y: NDArray[np.int64], seed: int
+) -> dict[float, float]:
+    """Of each strength the mean NLL over folds; where a class has too few rows for folds, the
+    strongest penalty alone is tried."""
+    order = np.random.default_rng(seed).permutation(len(y))[:ENOUGH]
+    # Round the folds class by class: each fold has its part of each.
+    by_class = order[np.argsort(y[order], kind="stable")]
+    fold = np.empty(len(by_class), dtype=np.int64)
+    fold[:] = np.arange(len(by_class)) % FOLDS
+    sums = dict.fromkeys(STRENGTHS, 0.0)
+    for held in range(FOLDS):
+        inside, outside = by_class[fold != held], by_class[fold == held]
+        for strength in STRENGTHS:
+            weight, bias = fit(x[inside], y[inside], strength)
+            logits = x[outside] @ weight.T + bias
+            logits -= logits.max(1, keepdims=True)
+            log_sum = np.log(np.exp(logits).sum(1))
+            sums[strength] += float((log_sum - logits[np.arange(len(outside)), y[outside]]).sum())
+    return {strength: total / len(by_class) for strength, total in sums.items()}
+
+
+def _fit(
+    x: Floats, y: NDArray[np.int64], strength: float, *, n_classes: int, weight: str | None
+) -> tuple[Floats, Floats]:
+    """Weights [classes, width] and biases [classes], those of classes without rows far below."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=strength, max_iter=300, class_weight=weight)
+        model.fit(x, y)
+    coef, intercept = model.coef_, model.intercept_
+    if len(model.classes_) == 2:  # one row for two classes: half of it each way
+        coef, intercept = np.vstack([-coef, coef]) / 2, np.hstack([-intercept, intercept]) / 2
+    weights = np.zeros((n_classes, x.shape[1]))
+    bias = np.full(n_classes, intercept.min() - np.log(2 * len(y)))
+    weights[model.classes_], bias[model.classes_] = coef, intercept
+    return weights, bias

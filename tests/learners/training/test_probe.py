@@ -1,0 +1,123 @@
+"""A head fitted to its optimum, and what fine-tuning makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from learners.finetune import main
+from learners.networks import NetworkSpec, build
+from learners.training import probe
+from learners.training.probe import fit_probe, last_layer
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = load_digits(return_X_y=True)
+    return torch.tensor(x[:600], dtype=torch.float32), torch.tensor(y[:600])
+
+
+def logits(fitted: probe.Fitted, x: torch.Tensor) -> torch.Tensor:
+    return x @ fitted.weight.T + fitted.bias
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_it_is_scikit_learns_regression_on_standardised_features(digits, balanced):
+    x, y = digits
+    rare = (y > 1) | (torch.arange(len(y)) % 7 == 0)  # of two classes a seventh
+    x, y = x[rare], y[rare]
+    fitted = fit_probe(x, y, 10, balanced=balanced)
+    weight = "balanced" if balanced else None
+    model = LogisticRegression(C=fitted.strength, max_iter=2000, tol=1e-6, class_weight=weight)
+    theirs = make_pipeline(StandardScaler(), model).fit(x.numpy(), y.numpy())
+    ours = logits(fitted, x).softmax(1).numpy()
+    assert np.abs(ours - theirs.predict_proba(x.numpy())).max() < 0.02
+
+
+def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
+    x, y = digits
+    fitted = fit_probe(x, y, 10)
+    scores, folds = {}, StratifiedKFold(3, shuffle=True, random_state=0)
+    for strength in probe.STRENGTHS:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500))
+        scores[strength] = cross_val_score(
+            model, x.numpy(), y.numpy(), cv=folds, scoring="neg_log_loss"
+        ).mean()
+    assert fitted.strength == max(scores, key=lambda c: scores[c])
+    assert fitted.loss == pytest.approx(-scores[fitted.strength], rel=0.2)  # of other folds
+    noise = fit_probe(torch.randn(200, 64, generator=torch.Generator().manual_seed(0)), y[:200], 10)
+    assert noise.strength == min(probe.STRENGTHS)
+
+
+def test_two_classes_and_classes_without_a_row(digits):
+    x, y = digits
+    two = y < 2
+    fitted = fit_probe(x[two], y[two], 2)
+    assert (logits(fitted, x[two]).argmax(1) == y[two]).all()
+    among = fit_probe(x[two], y[two] + 3, 6)  # 3 and 4 alone
+    said = logits(among, x[two]).softmax(1)
+    assert torch.allclose(said[:, 3:5], logits(fitted, x[two]).softmax(1), atol=0.01)
+    assert said[:, [0, 1, 2, 5]].max() < 0.01
+
+
+def test_a_feature_that_never_changes_weighs_nothing(digits):
+    x, y = digits
+    x = torch.cat([x, torch.full((len(x), 1), 1e6)], dim=1)
+    fitted = fit_probe(x, y, 10)
+    assert fitted.weight[:, -1].abs().max() == 0
+    assert torch.isfinite(logits(fitted, x)).all()
+
+
+@pytest.mark.parametrize(("head", "one"), [("linear", True), ("concat", False), ("cosine", False)])
+def test_which_heads_are_fitted(head, one):
+    network, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
+    assert isinstance(network, nn.Sequential)
+    assert isinstance(last_layer(network), nn.Linear) == one
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probe")
+    pictures = write_pictures(folder / "data", per_class=20, classes=3)
+    words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
+             "--epochs", "1", "--workers", "0", "--keep", "last"]  # fmt: skip
+    assert main(words) == 0
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
+    history = pd.read_csv(ran / "history.csv")
+    assert history["phase"].tolist() == ["frozen", "unfrozen"]
+    assert history["lr"].iloc[0] == 0
+    body, _, _ = build(NetworkSpec("embedded", 3, 32))
+    published = body[0].state_dict()
+    fitted, kept = (load_file(ran / "checkpoint" / f"{n}.safetensors") for n in ("probe", "best"))
+    averages = [name for name in published if name.endswith(("running_mean", "running_var"))]
+    weights = [name for name in published if name.endswith("conv_pw.weight")]
+    assert averages
+    assert weights
+    assert all(torch.equal(fitted[f"0.{name}"], published[name]) for name in (*averages, *weights))
+    assert all(torch.equal(kept[f"0.{name}"], published[name]) for name in averages)
+    assert not any(torch.equal(kept[f"0.{name}"], published[name]) for name in weights)
+
+
+@pytest.mark.slow
+def test_the_last_weights_are_half_way_back_to_the_probe(ran, caplog):
+    kept = (ran / "log.txt").read_text()
+    assert "half way from the probe to there" in kept
+    assert "kept half way from the probe to epoch 1" in kept
+    config = (ran / "model/config.json").read_text()
+    assert "half way from the probe to epoch 1" in config
