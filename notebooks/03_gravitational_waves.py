@@ -294,5 +294,5 @@ if events is not None:
 # To train on such pictures and refuse a class that was never seen, the whistles:
 #
 # ```
-# python -m learners.finetune --data demo:glitches --size 96 --epochs 8 --lr-mult 3
+# python -m learners.finetune --data demo:glitches --size 96 --epochs 8
 # ```

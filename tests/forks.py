@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing import forkserver
@@ -111,12 +112,16 @@ def _run(
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(said / name, os.O_WRONLY | os.O_APPEND), number)
-    if words[0] == "-m":
-        sys.argv = [*words[1:]]
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    elif words[0] == "-c":
-        sys.argv = ["-c", *words[2:]]
-        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        sys.argv = [*words]
-        runpy.run_path(words[0], run_name="__main__")
+    try:
+        if words[0] == "-m":
+            sys.argv = [*words[1:]]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = [*words]
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        # As an interpreter ends: pools of processes first. multiprocessing would wait for them.
+        threading._shutdown()  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ from learners.confidence.detectors import (
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
-from learners.confidence.temperature import Temperature, fit_temperature
+from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
     Threshold,
     check_threshold,
@@ -116,7 +116,7 @@ class Confidence:
         if target_accuracy is not None and target_coverage is not None:
             raise SecondhandError("target accuracy and target coverage: give one of the two")
         needs = make_score(score).needs
-        temperature = fit_temperature(z, y, paths=paths)
+        temperature = cautious(fit_temperature(z, y, paths=paths), z, y)
         notes = [temperature.message] if temperature.message else []
         z = z / temperature.value
 

@@ -11,6 +11,7 @@ from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
 from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, Confidence
 from learners.confidence.detectors import SCORES, Items
+from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
 
 WIDTH = 16
@@ -310,7 +311,7 @@ def test_all_right_or_all_wrong(right):
     found = model.decide(logits)
     if right:
         assert (found.label == labels).all()
-        assert found.probability.mean() == pytest.approx(201 / 202, abs=1e-3)
+        assert found.probability.mean() == pytest.approx(0.025 ** (1 / 200), abs=1e-3)
     else:
         assert found.probability.max() < 0.35
         assert any("cannot support" in note for note in model.notes)
@@ -383,3 +384,19 @@ def test_another_threshold_or_score_leaves_the_rest():
         model.with_score("mahalanobis")
     with pytest.raises(SecondhandError, match="give a --threshold"):
         fitted(target_coverage=0.5).with_score("energy")
+
+
+def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
+    """Sharpening needs evidence: what was held out is easier than what comes from elsewhere."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 200)
+    z = rng.normal(size=(200, 3)) + 2 * np.eye(3)[y]
+    timid, sure = 0.4 * z, 3 * z
+    items = [Items(logits, y, None) for logits in (timid, sure)]
+    plain = [fit_temperature(one.logits, y) for one in items]
+    taken = [Confidence.fit(one, None, ConfidenceSettings()).temperature for one in items]
+    assert plain[0].value < plain[0].high < 1
+    assert taken[0].value == plain[0].high
+    assert taken[1] == plain[1]
+    right = Confidence.fit(Items(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
+    assert right.temperature.value == 1
