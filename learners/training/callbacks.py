@@ -307,12 +307,13 @@ class KeepBest(EpochEnd):
             self._save("probe", self._model(), {})
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
-            self._keep(value, self._model(), phase_of(self.learn))
+            self._keep(value, self._model(), phase_of(self.learn), epoch=self.epoch + 1)
 
     def try_half_way(self) -> None:
         """Keep the weights half way from the probe to the last ones, unless others are better by
         more than the standard error of what they reached; by a loss, unless others are better."""
         probe, model = load_file(self.folder / "probe.safetensors"), self._model()
+        last = self.n_epoch
         mean = {
             name: (tensor + probe[name].to(tensor.device)) / 2
             if tensor.is_floating_point()
@@ -327,14 +328,14 @@ class KeepBest(EpochEnd):
         shown = self.monitor.replace("_", " ")
         log.info("half way from the probe to there: %s %.4f", shown, value)
         if self.last or self.sign * value >= self.sign * best - error:
-            self._keep(value, distributed.plain_model(self.learn), "half way")
+            self._keep(value, distributed.plain_model(self.learn), "half way", epoch=last)
 
     def _model(self) -> nn.Module:
         ema = getattr(self.learn, "ema", None)
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
-    def _keep(self, value: float, model: nn.Module, phase: str) -> None:
-        self.kept = {"monitor": self.monitor, "value": value, "epoch": self.epoch + 1,
+    def _keep(self, value: float, model: nn.Module, phase: str, *, epoch: int) -> None:
+        self.kept = {"monitor": self.monitor, "value": value, "epoch": epoch,
                      "of": self.n_epoch, "phase": phase}  # fmt: skip
         if distributed.is_first():
             text = json.dumps(self.kept)
