@@ -186,6 +186,11 @@ class NetworkSettings:
     hidden: int = option(512, "width of the concat head")
     dropout: float = option(0.2, "before the last layer")
 
+    @property
+    def fits(self) -> bool:
+        """The head is one linear layer on a body that knows something: it can be fitted."""
+        return self.head in ("auto", "linear") and (self.pretrained or self.weights is not None)
+
 
 @dataclass
 class TrainSettings:
@@ -248,16 +253,28 @@ class TrainSettings:
         span=Span(low=1, high=MAX_MEMBERS),
     )
 
-    def of(self, kind: str) -> TrainSettings:
+    def of(self, kind: str, *, fits: bool) -> TrainSettings:
         """With what was left open set as it suits data of this kind; a probe has no epochs.
 
-        The first layers of a backbone know photographs. Of mel spectrograms they still have much to
-        learn, and in a few epochs cannot if they are held back as for pictures.
+        Behind a fitted head all weights learn at one small rate. Else the first layers, which know
+        photographs, are held back; of mel spectrograms they still have much to learn, and in a few
+        epochs cannot if they are held back as for pictures.
+
+        Parameters
+        ----------
+        fits : the head is one that can be fitted, `NetworkSettings.fits`.
         """
-        lr_mult = self.lr_mult
-        if lr_mult is None and self.freeze_epochs != "fit":
-            lr_mult = 2.0 if kind == "sound" else 100.0
-        return replace(self, lr_mult=lr_mult, epochs=0 if self.probe else self.epochs)
+        alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
+        if alone == "fit" and not fits:
+            alone = 20 if self.probe else 1
+        usual = 1.0 if fits else 2.0 if kind == "sound" else 100.0
+        return replace(
+            self,
+            epochs=0 if self.probe else self.epochs,
+            freeze_epochs=alone,
+            lr=(3e-4 if fits else 6e-3) if self.lr is None else self.lr,
+            lr_mult=usual if self.lr_mult is None else self.lr_mult,
+        )
 
 
 @dataclass

@@ -8,6 +8,7 @@ outside the output folder, a process or a connection.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import io
 import multiprocessing
 import os
@@ -245,6 +246,9 @@ def _causes(error: BaseException | None) -> str:
 def watch(out: Path) -> list[str]:
     """From now on, what this process changes outside `out`, starts or calls."""
     seen: list[str] = []
+    # The server that this is forked from has dask, which has errors pickled with their causes.
+    for kind in [k for k, way in copyreg.dispatch_table.items() if "tblib" in way.__module__]:
+        del copyreg.dispatch_table[kind]
     changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     writes = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
               "os.truncate", "os.chmod", "os.chown", "shutil.rmtree"}  # fmt: skip

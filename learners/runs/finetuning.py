@@ -114,7 +114,7 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         lambda: load_items(settings.data, settings.signal, settings.train.seed, folder)
     )
     table, rows, recipe = loaded
-    settings = replace(settings, train=settings.train.of(table.kind))
+    settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
     write_config(folder, settings, command)
     augment = settings.augment
     views = views_for(

@@ -110,9 +110,7 @@ def fine_tune(
         top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0
     else:
         top, mult = _rate(learn, lr, 6e-3), 100.0
-        head_alone = settings.freeze_epochs
-        if head_alone == "fit":
-            head_alone = 20 if settings.probe else 1
+        head_alone = 1 if settings.freeze_epochs == "fit" else settings.freeze_epochs
         if head_alone:
             learn.freeze()
             if at.phase == 0:

@@ -35,7 +35,7 @@ def make_bundle(
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, len(classes), 150)
     logits, features = outputs(labels, len(classes), rng)
-    held = Items(logits, labels, features if distance else None)
+    held = Items(1.5 * logits, labels, features if distance else None)  # too sure of itself
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
     fitted = Confidence.fit(held, Items(near, kinds, body), ConfidenceSettings(threshold=0.8))

@@ -14,7 +14,7 @@ import yaml
 from datasets.config_file import check_names, read_settings
 from datasets.errors import SecondhandError
 from learners.flags import PRESETS, dump, make_parser, parse
-from learners.settings import Settings, TrainSettings
+from learners.settings import NetworkSettings, Settings, TrainSettings
 
 
 def read(*argv: str) -> dict[str, Any]:
@@ -45,13 +45,20 @@ def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     assert (got["epochs"], got["bs"]) == (3, 8)
 
 
-def test_the_stem_learns_faster_on_sound_unless_it_is_told() -> None:
-    open_ = TrainSettings(freeze_epochs=1)
-    assert open_.of("picture").lr_mult == open_.of("strain").lr_mult == 100
-    assert open_.of("sound").lr_mult == 2
-    assert TrainSettings(lr_mult=7).of("sound").lr_mult == 7
-    assert open_.lr_mult is None
-    assert TrainSettings().of("sound").lr_mult is None  # behind a fitted head all learn alike
+def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
+    open_ = TrainSettings()
+    for kind, usual in (("picture", 100), ("strain", 100), ("sound", 2)):
+        stepped, fitted = (open_.of(kind, fits=fits) for fits in (False, True))
+        assert (stepped.lr_mult, stepped.lr, stepped.freeze_epochs) == (usual, 6e-3, 1)
+        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (1, 3e-4, "fit")
+    assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
+    assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
+    assert TrainSettings(probe=True).of("picture", fits=False).freeze_epochs == 20
+    assert TrainSettings(probe=True).of("picture", fits=True).epochs == 0
+    assert (open_.lr_mult, open_.lr) == (None, None)
+    heads = [NetworkSettings(head=head).fits for head in ("auto", "linear", "concat", "cosine")]
+    assert heads == [True, True, False, False]
+    assert not NetworkSettings(pretrained=False).fits
 
 
 @pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)

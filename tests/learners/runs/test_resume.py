@@ -24,7 +24,7 @@ from learners.runs import finetuning as run
 from learners.runs.finetuning import report
 from learners.runs.folder import go_on
 from learners.training import checkpoints as _state
-from learners.training import members
+from learners.training import learner, members
 from tests.forks import Program
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
@@ -99,7 +99,7 @@ class CpuScaler(MixedPrecision):
 
 @pytest.mark.slow
 def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
-    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "0", "--epochs", "1"]
+    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "0", "--epochs", "1", "--head", "concat"]
     monkeypatch.setattr(members.callbacks, "mixed_precision", lambda *given: [CpuScaler()])
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
@@ -220,8 +220,8 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
     calls: list[int] = []
-    real = members.find_lr
-    monkeypatch.setattr(members, "find_lr", lambda learn: calls.append(1) or real(learn))
+    real = learner.find_lr
+    monkeypatch.setattr(learner, "find_lr", lambda learn: calls.append(1) or real(learn))
     # The second network is stopped before its first checkpoint, then after it.
     stopped_in(monkeypatch, _state, "write", [*words, "--out", str(out)], of="member-2")
     assert (out / "checkpoint/trained.json").exists()
