@@ -77,8 +77,8 @@ def fit_probe(
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
     """The one layer with weights of a head that a probe can be fitted to; None of another head."""
     weighted = [layer for layer in network[1].children() if list(layer.parameters())]
-    alone = len(weighted) == 1 and isinstance(weighted[0], nn.Linear)
-    return weighted[0] if alone and weighted[0].bias is not None else None
+    layer = weighted[0] if len(weighted) == 1 else None
+    return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
 
 
 def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
