@@ -99,7 +99,17 @@ class CpuScaler(MixedPrecision):
 
 @pytest.mark.slow
 def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
-    words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "0", "--epochs", "1", "--head", "concat"]
+    words = [
+        "--data",
+        str(pictures),
+        *QUICK,
+        "--freeze-epochs",
+        "0",
+        "--epochs",
+        "1",
+        "--head",
+        "concat",
+    ]
     monkeypatch.setattr(members.callbacks, "mixed_precision", lambda *given: [CpuScaler()])
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
