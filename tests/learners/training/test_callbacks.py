@@ -244,7 +244,7 @@ def test_all_of_them_together(folder, tmp_path, precision):
     assert all("_orig_mod" not in name for name in learn.model.state_dict())
     learn.remove_cbs([c for c in learn.cbs if isinstance(c, callbacks.CpuAutocast)])
     probabilities, _ = learn.get_preds()
-    fresh, _, _ = build(NetworkSpec(CNN, 3, 64), pretrained=False)
+    fresh, _, _ = build(NetworkSpec(CNN, 3, 64, head="concat"), pretrained=False)
     best.restore(fresh)
     fresh.eval()
     with torch.inference_mode():
