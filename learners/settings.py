@@ -454,8 +454,9 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not span.holds(value)
         ]
-        if self.train.epochs == self.train.freeze_epochs == 0:
-            wrong.append("--epochs 0 with --freeze-epochs 0")
+        if self.train.freeze_epochs == 0 and (self.train.probe or not self.train.epochs):
+            none = "--probe" if self.train.probe else "--epochs 0"
+            wrong.append(f"{none} with --freeze-epochs 0")
         if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
             wrong.append("--target-accuracy beside --target-coverage (one of the two)")
         if wrong:

@@ -171,7 +171,8 @@ def finetune(words: list[str]) -> None:
     kept = [word for at, word in enumerate(words)
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
     fold = FOLDS.get(kept[kept.index("--cv") + 1], "") if "--cv" in kept else ""
-    words = [*kept, "--no-pretrained", *(word for pair in TINY.items() for word in pair)]
+    tiny = TINY | {"--freeze-epochs": "1"} if "--probe" in kept else TINY
+    words = [*kept, "--no-pretrained", *(word for pair in tiny.items() for word in pair)]
     data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
     run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it
     if fold:

@@ -219,6 +219,7 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
+        ({"probe": True, "freeze_epochs": 0}, "--probe with --freeze-epochs 0"),
         (
             {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
             "--overlap 1 (it is 0 to 0.95), --target-accuracy beside --target-coverage (one of the two)",
