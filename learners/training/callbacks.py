@@ -117,7 +117,8 @@ class FixedNorms(Callback):
 
     def before_train(self) -> None:
         alone = self.dls.train.bs == 1
-        norms = batch_norms(self.learn.model if alone or not self.body else self.learn.model[0])
+        network = distributed.plain_model(self.learn)
+        norms = batch_norms(network if alone or not self.body else network[0])
         if alone and norms and not self.epoch:
             log.info("batches of one item: BatchNorms normalise by their averages")
         for norm in norms if alone or self.body else ():
@@ -282,9 +283,8 @@ class KeepBest(EpochEnd):
     the figure is to be measured, a speaker nobody has heard.
 
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
-    is what was validated. Written beside and renamed. Behind a fitted head its network, a linear
-    probe, is kept in ``probe.safetensors``, and the weights half way from there to the last ones are
-    tried as well (WiSE-FT, 2109.01903): validation on files like those that were learnt tells them
+    is what was validated. Written beside and renamed. Behind a fitted head the weights half way from
+    that linear probe to the last ones are tried as well (WiSE-FT, 2109.01903): validation on files like those that were learnt tells them
     apart little, and files from elsewhere are answered better by them.
 
     Parameters
@@ -303,40 +303,59 @@ class KeepBest(EpochEnd):
 
     def epoch_ends(self) -> None:
         value = self.figures()[self.monitor]
-        if phase_of(self.learn) == "frozen" and self.learn.fixed_norms.body:
-            self._save("probe", self._model(), {})
+        phase = phase_of(self.learn)
+        if self.learn.fixed_norms.body and (phase == "frozen" or self.epoch + 1 == self.n_epoch):
+            self._save("probe" if phase == "frozen" else "last", self._model(), {})
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
-            self._keep(value, self._model(), phase_of(self.learn), epoch=self.epoch + 1)
+            self._keep(value, self._model(), phase, self.epoch + 1, self.n_epoch)
 
-    def try_half_way(self) -> None:
+    def try_half_way(self, epochs: int) -> None:
         """Keep the weights half way from the probe to the last ones, unless others are better by
-        more than the standard error of what they reached; by a loss, unless others are better."""
-        probe, model = load_file(self.folder / "probe.safetensors"), self._model()
-        last = self.n_epoch
-        mean = {
-            name: (tensor + probe[name].to(tensor.device)) / 2
-            if tensor.is_floating_point()
-            else tensor
-            for name, tensor in model.state_dict().items()
-        }
-        distributed.plain_model(self.learn).load_state_dict(mean)
+        more than the standard error of what they reached; by a loss, unless others are better.
+
+        Both come from their files, which then go: a run that was stopped in between goes on here.
+        """
+        ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
+        distributed.gathered(None)  # the first process has written them
+        if not all(file.exists() for file in ends):
+            return
+        probe, last = map(load_file, ends)
+        model = distributed.plain_model(self.learn)
+        model.load_state_dict(
+            {
+                n: torch.lerp(probe[n], t, 0.5) if t.is_floating_point() else t
+                for n, t in last.items()
+            }
+        )
+        averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
+        with self.learn.removed_cbs(averages):  # it would begin another average
+            figures = self.learn.validate()
         names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-        value = dict(zip(names, map(float, self.learn.validate()), strict=True))[self.monitor]
+        value = distributed.share(dict(zip(names, map(float, figures), strict=True))[self.monitor])
         best, n = self.kept["value"], len(self.dls.valid_ds)
         error = math.sqrt(best * (1 - best) / n) if self.monitor == "accuracy" else 0.0
         shown = self.monitor.replace("_", " ")
         log.info("half way from the probe to there: %s %.4f", shown, value)
         if self.last or self.sign * value >= self.sign * best - error:
-            self._keep(value, distributed.plain_model(self.learn), "half way", epoch=last)
+            self._keep(value, model, "half way", epochs, epochs)
+        distributed.gathered(None)  # all have read them
+        if distributed.is_first():
+            for file in ends:
+                file.unlink()
 
     def _model(self) -> nn.Module:
         ema = getattr(self.learn, "ema", None)
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
-    def _keep(self, value: float, model: nn.Module, phase: str, *, epoch: int) -> None:
-        self.kept = {"monitor": self.monitor, "value": value, "epoch": epoch,
-                     "of": self.n_epoch, "phase": phase}  # fmt: skip
+    def _keep(self, value: float, model: nn.Module, phase: str, epoch: int, of: int) -> None:
+        self.kept = {
+            "monitor": self.monitor,
+            "value": value,
+            "epoch": epoch,
+            "of": of,
+            "phase": phase,
+        }
         if distributed.is_first():
             text = json.dumps(self.kept)
             self._save("best", model, {"best": text})

@@ -131,8 +131,8 @@ def fine_tune(
         first = at.epoch if at.phase == 1 else 0
         lrs = slice(top / (settings.lr_mult or mult), top)
         learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
-        if learn.fixed_norms.body and hasattr(learn, "keep_best"):
-            learn.keep_best.try_half_way()
+    if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
+        learn.keep_best.try_half_way(settings.epochs)
 
 
 def _rate(learn: Learner, lr: float | Literal["auto"] | None, usual: float) -> float:

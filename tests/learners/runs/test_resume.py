@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import timm
 import torch
 import yaml
 from fastai.callback.fp16 import MixedPrecision
 from PIL import Image
+from safetensors.torch import save_file
 
 from datasets.errors import SecondhandError
 from learners.finetune import main
@@ -23,8 +25,8 @@ from learners.model.bundle import load_bundle
 from learners.runs import finetuning as run
 from learners.runs.finetuning import report
 from learners.runs.folder import go_on
+from learners.training import callbacks, learner, members
 from learners.training import checkpoints as _state
-from learners.training import learner, members
 from tests.forks import Program
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
@@ -84,6 +86,29 @@ def test_frozen_features_come_again(pictures, tmp_path, monkeypatch, where, coun
     stopped(monkeypatch, Stop(count, where), [*words, *often, "--out", str(out)])
     reached = {"after_epoch": [0, 1, 0], "after_batch": [0, 1, 2]}[where]
     assert json.loads(newest(out).read_text())["body"]["position"] == reached
+    assert main(["--resume", str(out)]) == 0
+    same(tmp_path / "whole", out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--ema"]], ids=["plain", "average"])
+def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch, more):
+    """The probe is kept for the weights half way back to it, which a kill may leave untried."""
+    body = timm.create_model("test_resnet", num_classes=5)
+    save_file(body.state_dict(), tmp_path / "body.safetensors")
+    words = [
+        "--data",
+        str(pictures),
+        *QUICK,
+        "--weights",
+        str(tmp_path / "body.safetensors"),
+        *more,
+    ]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    assert "half way from the probe" in (tmp_path / "whole/log.txt").read_text()
+    out = tmp_path / "run"
+    stopped(monkeypatch, Stop(7), [*words, "--checkpoint-minutes", "0", "--out", str(out)])
+    stopped_in(monkeypatch, callbacks.KeepBest, "try_half_way", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     same(tmp_path / "whole", out)
 

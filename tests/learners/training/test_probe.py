@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import nn
 
 from learners.finetune import main
 from learners.networks import NetworkSpec, build
-from learners.training import probe
+from learners.training import callbacks, probe
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
 
@@ -72,6 +73,15 @@ def test_two_classes_and_classes_without_a_row(digits):
     assert said[:, [0, 1, 2, 5]].max() < 0.01
 
 
+def test_very_few_rows(digits):
+    """A fold of them may have one class alone, or nothing."""
+    x, _ = digits
+    for rows in (2, 3, 4):
+        fitted = fit_probe(x[:rows], torch.arange(rows), 6)
+        assert (logits(fitted, x[:rows]).argmax(1) == torch.arange(rows)).all()
+        assert np.isfinite(fitted.loss)
+
+
 def test_a_feature_that_never_changes_weighs_nothing(digits):
     x, y = digits
     x = torch.cat([x, torch.full((len(x), 1), 1e6)], dim=1)
@@ -89,35 +99,49 @@ def test_which_heads_are_fitted(head, one):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one epoch; in ``ends`` the probe and the last weights, which a run does not leave."""
     folder = tmp_path_factory.mktemp("probe")
     pictures = write_pictures(folder / "data", per_class=20, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
              "--epochs", "1", "--workers", "0", "--keep", "last"]  # fmt: skip
-    assert main(words) == 0
-    return folder / "run"
+    real = callbacks.KeepBest.try_half_way
+
+    def kept(best: callbacks.KeepBest, epochs: int) -> None:
+        shutil.copytree(best.folder, folder / "ends")
+        real(best, epochs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks.KeepBest, "try_half_way", kept)
+        assert main(words) == 0
+    return folder
 
 
 @pytest.mark.slow
 def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
-    history = pd.read_csv(ran / "history.csv")
+    history = pd.read_csv(ran / "run/history.csv")
     assert history["phase"].tolist() == ["frozen", "unfrozen"]
     assert history["lr"].iloc[0] == 0
     body, _, _ = build(NetworkSpec("embedded", 3, 32))
     published = body[0].state_dict()
-    fitted, kept = (load_file(ran / "checkpoint" / f"{n}.safetensors") for n in ("probe", "best"))
+    probe, last = (load_file(ran / "ends" / f"{name}.safetensors") for name in ("probe", "last"))
     averages = [name for name in published if name.endswith(("running_mean", "running_var"))]
     weights = [name for name in published if name.endswith("conv_pw.weight")]
     assert averages
     assert weights
-    assert all(torch.equal(fitted[f"0.{name}"], published[name]) for name in (*averages, *weights))
-    assert all(torch.equal(kept[f"0.{name}"], published[name]) for name in averages)
-    assert not any(torch.equal(kept[f"0.{name}"], published[name]) for name in weights)
+    assert all(torch.equal(probe[f"0.{name}"], published[name]) for name in (*averages, *weights))
+    assert all(torch.equal(last[f"0.{name}"], published[name]) for name in averages)
+    assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in weights)
 
 
 @pytest.mark.slow
-def test_the_last_weights_are_half_way_back_to_the_probe(ran, caplog):
-    kept = (ran / "log.txt").read_text()
-    assert "half way from the probe to there" in kept
-    assert "kept half way from the probe to epoch 1" in kept
-    config = (ran / "model/config.json").read_text()
+def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
+    folders = (ran / "ends/probe", ran / "ends/last", ran / "run/checkpoint/best")
+    probe, last, kept = (load_file(folder.with_suffix(".safetensors")) for folder in folders)
+    for name, tensor in kept.items():
+        assert torch.allclose(tensor.double(), (probe[name].double() + last[name]) / 2, atol=1e-5)
+    assert not list((ran / "run").rglob("probe.safetensors")), (
+        "what only the half way needs is gone"
+    )
+    assert "kept half way from the probe to epoch 1" in (ran / "run/log.txt").read_text()
+    config = (ran / "run/model/config.json").read_text()
     assert "half way from the probe to epoch 1" in config
