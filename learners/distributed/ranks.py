@@ -233,3 +233,21 @@ def training(learn: Learner) -> Iterator[None]:
 def plain_model(learn: Learner) -> Any:
     """The learner's network without what is around it in training: its names are the model's own."""
     return learn.model if count() == 1 else getattr(learn.model, "module", learn.model)
+
+
+def part_of(loader: Any) -> Any:
+    """This process's part of each batch of a loader; of one process the loader."""
+    if count() == 1:
+        return loader
+    from learners.distributed.shards import Shard
+
+    return Shard(loader, rank(), count())
+
+
+def plain_loaders(learn: Learner) -> list[Any]:
+    """The learner's loaders of all items, where in training each process has its part."""
+    if count() == 1:
+        return list(learn.dls.loaders)
+    from learners.distributed.shards import Shard
+
+    return [loader.dl if isinstance(loader, Shard) else loader for loader in learn.dls.loaders]

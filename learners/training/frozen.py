@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from datasets.errors import SecondhandError
 from datasets.loaders import Repeatable
 from datasets.upstream import pass_by, pass_through
+from learners import distributed
 from learners.networks import ConcatPool, Unit, batch_norms
 from learners.training import callbacks
 from learners.training.seeding import undisturbed_randomness
@@ -85,12 +86,16 @@ def frozen_features(
             learn.dls = _feature_loaders(learn, layers, views, adapt, plain, Path(folder))
         shown = "1 view" if views == 1 else f"{views} views"
         seconds = time.monotonic() - began
-        log.info("features of %d files, %s each: %.1f s", learn.dls.train.n, shown, seconds)
+        log.info("features of %d files, %s each: %.1f s", len(learn.dls.train_ds), shown, seconds)
         # fastxtend's optimizers stop at a group of parameters without gradients.
         needed = not isinstance(learn.opt, OptimWrapper)
         norms = [p for p in learn.model[0].parameters() if needed and p.requires_grad]
         for parameter in norms:
             parameter.grad = torch.zeros_like(parameter)
+        # And several processes wait for the gradients of whatever can have one.
+        free = [p for p in learn.model[0].parameters() if p.requires_grad]
+        for parameter in free:
+            parameter.requires_grad_(False)
         pass_by(layers)
         try:
             yield
@@ -98,6 +103,8 @@ def frozen_features(
             learn.dls = files
             for parameter in norms:
                 parameter.grad = None
+            for parameter in free:
+                parameter.requires_grad_(True)
             # Also in the averaged weights, of which the learner keeps those of the last fit.
             for network in (learn.model, getattr(learn, "model_ema", None)):
                 pass_through(network.modules() if network is not None else ())
@@ -119,6 +126,11 @@ class FeatureLoader(Repeatable):
         shortest = min(len(targets) for _, targets in views)
         super().__init__(range(shortest), num_workers=0, **options)
         self.views, self.epoch = views, epoch
+
+    def create_item(self, s: int) -> tuple[Tensor, Tensor]:
+        """One of them, for a process that takes its part of each batch."""
+        features, targets = self.views[self.epoch() % len(self.views)]
+        return features[s], targets[s]
 
     def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
         features, targets = self.views[self.epoch() % len(self.views)]
@@ -150,7 +162,8 @@ def _feature_loaders(
     learn: Learner, layers: list[nn.Module], views: int, adapt: bool, plain: bool, folder: Path
 ) -> DataLoaders:
     seed, device = torch.initial_seed() % 2**32, learn.dls.device
-    train, valid = learn.dls.loaders[:2]
+    # Of several processes each computes all features, and takes its part of what comes of them.
+    train, valid = distributed.plain_loaders(learn)[:2]
     layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
     learn.model.to(device=device, memory_format=layout).eval()
     drawn = []
@@ -167,8 +180,10 @@ def _feature_loaders(
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
-        FeatureLoader(drawn, epoch, bs=bs, shuffle=True, drop_last=True, device=device),
-        FeatureLoader([held], epoch, bs=8 * valid.bs, device=device),
+        distributed.part_of(
+            FeatureLoader(drawn, epoch, bs=bs, shuffle=True, drop_last=True, device=device)
+        ),
+        distributed.part_of(FeatureLoader([held], epoch, bs=8 * valid.bs, device=device)),
         path=learn.dls.path,
         device=device,
     )

@@ -20,6 +20,8 @@ from fastai.learner import Learner
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from learners import distributed
+
 log = logging.getLogger(__name__)
 
 #: Strengths of the penalty that are tried, as scikit-learn's C: 1 / C pulls the weights to zero.
@@ -86,7 +88,7 @@ def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
-    ((features, targets),) = learn.dls.train.views
+    ((features, targets),) = distributed.plain_loaders(learn)[0].views
     found = fit_probe(features, targets, layer.out_features, balanced=balanced, seed=seed)
     with torch.no_grad():
         layer.weight.copy_(found.weight)

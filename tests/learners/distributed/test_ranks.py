@@ -19,8 +19,10 @@ from typing import TypeVar
 
 import pandas as pd
 import pytest
+import timm
 import torch
 from fastai.data.core import TfmdDL
+from safetensors.torch import save_file
 
 from datasets.errors import SecondhandError
 from learners.distributed import ranks
@@ -301,6 +303,25 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
     spoken = both.said().count(f"unfrozen {count}/{count}")
     assert spoken == count, "one process speaks: once a member"
     assert (two / "log.txt").read_text().count("learning rate") == (2 if long else 0)
+
+
+@pytest.mark.slow
+def test_two_processes_begin_with_the_probe_of_one(pictures, tmp_path):
+    body = timm.create_model("test_vit", num_classes=5)
+    save_file(body.state_dict(), tmp_path / "body.safetensors")
+    words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
+             "--epochs", "1", "--lr", "1e-3"]  # fmt: skip
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert main([*words, "--out", str(one)]) == 0
+    with together(Forked, [*words, "--out", str(two)], tmp_path / "said") as both:
+        assert both.wait(400) == 0, both.said()
+    same_history(one, two)
+    half = [
+        (run / "log.txt").read_text().count("half way from the probe to there")
+        for run in (one, two)
+    ]
+    assert half == [1, 1]
+    assert not list(two.rglob("probe.safetensors"))
 
 
 @pytest.mark.slow
