@@ -92,6 +92,12 @@ def in_words(answer: Prediction, rule: Rule) -> str:
             f"{percent(answer.distance_p)} of what it knows lies this far from its training data. "
             f"Of its classes, {answer.best} comes nearest."
         )
+    if why is Why.UNUSUAL:
+        return (
+            f"Its best guess is {answer.best}, with {percent(answer.probability)}; yet most of what "
+            "the model knows is surer or nearer to its training data, and strangers often are like "
+            "this."
+        )
     if why is Why.NO_SIGNAL:
         return "There is no signal in it: nothing is louder than -60 dB below full scale."
     if why is Why.NO_MOMENT:

@@ -286,13 +286,19 @@ class ConfidenceSettings:
     threshold: float = option(
         0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
     )
+    keep_known: float = option(
+        0.75,
+        "part of known items whose score is high enough for an answer, beside the threshold: fewer "
+        "strangers are taken for a class; 1 asks the threshold alone",
+        span=Span(above=0, high=1),
+    )
     target_accuracy: float | None = option(
         None,
-        "instead: accuracy promised of what is accepted",
+        "instead of both: accuracy promised of what is accepted",
         span=Span(above=0, below=1, like=0.99),
     )
     target_coverage: float | None = option(
-        None, "instead: part of known items to accept", span=Span(above=0, high=1, like=0.9)
+        None, "instead of both: part of known items to accept", span=Span(above=0, high=1, like=0.9)
     )
     score: ScoreName = option(
         "combined", "what tells known items from strangers, and what a target cuts"

@@ -14,7 +14,7 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, UNUSUAL, Reason, Why
 from learners.confidence.scores import normalise
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import aurc, risk_coverage
@@ -23,6 +23,7 @@ __all__ = [
     "AMBIGUOUS",
     "SCORES",
     "UNLIKE",
+    "UNUSUAL",
     "Confidence",
     "Decisions",
     "Floats",

@@ -1,7 +1,8 @@
 """Accept a prediction, or say "unknown", and why:
 
-    logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+    logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
+    both --> the score that tells known items from strangers ---> >= floor, else "unusual"
 
 Everything is fitted on the calibration split, which training has not seen. Numpy alone.
 """
@@ -26,12 +27,13 @@ from learners.confidence.detectors import (
     score_beside,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, UNUSUAL, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
     Threshold,
     check_threshold,
+    threshold_for_coverage,
     threshold_for_target,
 )
 from learners.files import jsonable, ranged, read_as
@@ -65,7 +67,8 @@ class Confidence:
     """Temperature, threshold and distance of one model. Made by `fit` or `from_dict`.
 
     ``threshold`` cuts ``threshold_on``: "probability", or the name of the score where a target
-    chose it. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
+    chose it. ``floors`` are the least values that an answer may have of each score the model holds,
+    of which that of ``score`` counts; without any the threshold alone is asked. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
     sets of classes, where they were asked for.
     """
 
@@ -77,6 +80,7 @@ class Confidence:
     score: str
     notes: list[str] = field(default_factory=list)
     sets: PredictionSets | None = None
+    floors: dict[str, float] = field(default_factory=dict)
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -99,8 +103,8 @@ class Confidence:
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept. Without features of both the distance is off. vim and mahalanobis also need their
             logits and labels.
-        settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
-            threshold is not used where a target is given. `threshold_for_accuracy` says what a
+        settings : threshold, targets, score and coverage, as ``--threshold`` and the others;
+            threshold and ``keep_known`` are not used where a target is given. `threshold_for_accuracy` says what a
             target accuracy promises; a target coverage counts the distance's refusals. Both cut the
             score. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
@@ -145,10 +149,16 @@ class Confidence:
         chosen = score_beside(score, knn, reference)
         known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
         right = z.argmax(axis=1) == y
-        on = "probability"
+        on, floors = "probability", {}
         if target_accuracy is None and target_coverage is None:
             top = softmax(z).max(axis=1, initial=0)
-            accepted = passed & (top >= threshold)
+            if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
+                each = {n: s.score(x, z) for n, s in _held_scores(score, chosen, knn).items()}
+                each[score] = known
+                floors = {
+                    n: threshold_for_coverage(s, asked.keep_known).value for n, s in each.items()
+                }
+            accepted = passed & (top >= threshold) & (known >= floors.get(score, -np.inf))
             cut = Threshold(
                 float(threshold),
                 float(accepted.mean()) if len(z) else float("nan"),
@@ -167,7 +177,18 @@ class Confidence:
             sets = fit_prediction_sets(softmax(z), y, coverage=asked.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
+            z.shape[1],
+            temperature,
+            cut,
+            on,
+            alpha,
+            score,
+            notes,
+            sets,
+            floors,
+            chosen,
+            knn,
+            distance,
         )
 
     @classmethod
@@ -181,12 +202,12 @@ class Confidence:
         return None if self._knn is None else self._knn.reference
 
     def with_threshold(self, value: float) -> Confidence:
-        """The same with another threshold on the calibrated probability, 0 to 1."""
+        """The same with a threshold on the calibrated probability, 0 to 1, and no floors."""
         cut = Threshold(check_threshold(value), float("nan"), float("nan"))
-        return replace(self, threshold=cut, threshold_on="probability")
+        return replace(self, threshold=cut, threshold_on="probability", floors={})
 
     def with_score(self, name: str) -> Confidence:
-        """The same with another score to rank by; the threshold stays on what it was.
+        """The same with another score, to rank by and for the floor; the threshold stays.
 
         Raises `SecondhandError` where the threshold cuts the old score, and for scores that the
         model does not hold: of those that need features, it has ``knn`` and the one it was fitted
@@ -208,10 +229,7 @@ class Confidence:
 
     def scores(self) -> dict[str, Score]:
         """All scores that can be had without the training items, ready to use."""
-        out = {self.score: self._score}
-        if self._knn is not None:
-            out["knn"] = self._knn
-        return out | {name: make_score(name) for name in LOGIT_SCORES}
+        return _held_scores(self.score, self._score, self._knn)
 
     def decide(
         self,
@@ -248,11 +266,12 @@ class Confidence:
         enough = probability if self.threshold_on == "probability" else known
         enough = enough >= self.threshold.value
         unlike = p < self.alpha  # nan: never
+        unusual = known < self.floors.get(self.score, -np.inf)
         reason = [
-            UNLIKE if far else Reason() if sure else AMBIGUOUS
-            for far, sure in zip(unlike, enough, strict=True)
+            UNLIKE if far else AMBIGUOUS if not sure else UNUSUAL if odd else Reason()
+            for far, sure, odd in zip(unlike, enough, unusual, strict=True)
         ]
-        label = np.where(enough & ~unlike, best, NO_CLASS)
+        label = np.where(enough & ~unlike & ~unusual, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 
     def to_dict(self) -> dict[str, object]:
@@ -264,6 +283,7 @@ class Confidence:
             "threshold_on": self.threshold_on,
             "alpha": self.alpha,
             "score": self.score,
+            "floors": dict(self.floors),
             "distance": self._knn is not None,
             "notes": list(self.notes),
             "sets": jsonable(self.sets),
@@ -295,7 +315,7 @@ class Confidence:
         """
         arrays = arrays or {}
         if isinstance(settings, Mapping):
-            settings = {"sets": None, **settings}  # models saved before there were any
+            settings = {"sets": None, "floors": {}, **settings}  # saved before there were any
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):
@@ -335,8 +355,9 @@ class Confidence:
         except KeyError as error:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
-            classes, temperature, cut, on, read.alpha, score, notes, sets, fitted, knn, distance
-        )
+            classes, temperature, cut, on, read.alpha, score, notes, sets, _floors(read.floors),
+            fitted, knn, distance,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,9 +370,25 @@ class _Stored:
     threshold_on: str
     alpha: float = ranged(0, 1)
     score: ScoreName
+    floors: object
     distance: bool
     notes: list[str]
     sets: object
+
+
+def _held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:
+    out = {name: score} | ({} if knn is None else {"knn": knn})
+    return out | {each: make_score(each) for each in LOGIT_SCORES}
+
+
+def _floors(found: object) -> dict[str, float]:
+    """By names of scores, of which a later version may have dropped some."""
+    if not isinstance(found, Mapping) or any(
+        type(name) is not str or type(value) not in (int, float) or not np.isfinite(value)
+        for name, value in found.items()
+    ):
+        raise SecondhandError(f"confidence.floors is {shown(found)}: expected numbers by names")
+    return {name: float(value) for name, value in found.items()}
 
 
 def _check_alpha(alpha: float) -> None:

@@ -11,6 +11,7 @@ class Why(StrEnum):
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     UNLIKE = "unlike training data"
+    UNUSUAL = "unusual"  # sure of its class, but among the known files that are most like strangers
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold
@@ -45,4 +46,4 @@ class Reason(str):
         return self.why in UNANSWERED
 
 
-AMBIGUOUS, UNLIKE = Reason(Why.AMBIGUOUS), Reason(Why.UNLIKE)
+AMBIGUOUS, UNLIKE, UNUSUAL = Reason(Why.AMBIGUOUS), Reason(Why.UNLIKE), Reason(Why.UNUSUAL)

@@ -130,6 +130,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "temperature": confidence.temperature.value,
         "threshold": confidence.threshold.value,
         "threshold_on": confidence.threshold_on,
+        "floors": confidence.floors,
         "network": asdict(bundle.spec),
     }
     return {
@@ -150,7 +151,9 @@ def notes(bundle: Bundle) -> list[str]:
             f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
         )
     if bundle.decider.reference is not None:
-        found.append("the file measures no distance: it refuses nothing as unlike training data")
+        found.append(
+            "the file measures no distance: it refuses nothing as unlike training data or unusual"
+        )
     return found
 
 

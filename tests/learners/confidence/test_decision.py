@@ -9,7 +9,7 @@ import pytest
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
-from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, Confidence
+from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, UNUSUAL, Confidence
 from learners.confidence.detectors import SCORES, Items
 from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
@@ -62,13 +62,56 @@ def test_reasons_are_as_defined():
     model = fitted()
     logits, _, features = world(500, seed=4)
     found = model.decide(logits, features)
-    for label, probability, p, reason in zip(
-        found.label, found.probability, found.distance_p, found.reason, strict=True
+    floor = model.floors["combined"]
+    for label, probability, p, known, reason in zip(
+        found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
     ):
-        expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else ""
+        expected = UNUSUAL if known < floor else ""
+        expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else expected
         assert reason == expected
         assert (label == NO_CLASS) == (reason != "")
-    assert {"", AMBIGUOUS, UNLIKE} == set(found.reason)
+    assert {"", AMBIGUOUS, UNLIKE, UNUSUAL} == set(found.reason)
+
+
+@pytest.mark.parametrize("score", ["combined", "knn", "msp"])
+@pytest.mark.parametrize("kept", [0.5, 0.75, 1])
+def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
+    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=kept)
+    logits, _, features = world(4000, seed=5)
+    found = model.decide(logits, features)
+    assert (found.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
+    assert model.threshold.coverage == pytest.approx(kept, abs=0.002)
+    assert set(found.reason) <= {UNUSUAL, ""}
+
+
+def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
+    logits, _, features = world(2000, seed=6)
+    _, _, others = world(2000, seed=7)
+    sure = softmax(logits).max(axis=1) > 0.9
+    strangers = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
+    models = [fitted(), fitted(keep_known=1)]
+    assert models[1].floors == {}
+    taken = [(model.decide(*strangers).label != NO_CLASS).mean() for model in models]
+    assert 0 < taken[0] < 0.9 * taken[1]
+
+
+def test_another_score_brings_its_own_floor_and_another_threshold_none():
+    model = fitted(1000, threshold=1e-6, alpha=0)
+    logits, _, features = world(4000, seed=5)
+    by_knn = model.with_score("knn").decide(logits, features)
+    assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)
+    np.testing.assert_array_equal(by_knn.label != NO_CLASS, by_knn.known >= model.floors["knn"])
+    assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
+
+
+def test_a_target_stands_alone():
+    assert fitted(target_coverage=0.9).floors == {}
+
+
+@pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
+def test_floors_of_a_foreign_file_are_checked(floors):
+    with pytest.raises(SecondhandError, match=r"confidence\.floors"):
+        Confidence.from_dict(fitted().to_dict() | {"floors": floors}, fitted().arrays())
 
 
 def test_the_distance_refuses_the_fraction_it_says():
@@ -368,7 +411,7 @@ def test_too_few_items_for_the_sets_are_noted():
 
 
 def test_another_threshold_or_score_leaves_the_rest():
-    model = fitted()
+    model = fitted(keep_known=1)
     logits, _, features = world(300, seed=4)
     before = model.decide(logits, features)
     loose = model.with_threshold(0.0).decide(logits, features)
