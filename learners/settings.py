@@ -134,9 +134,10 @@ class NetworkSettings:
     )
     pretrained: bool = option(True, "start from published weights")
     size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
-    head: Literal["auto", "concat", "linear", "cosine"] = option(
+    head: Literal["auto", "stages", "linear", "concat", "cosine"] = option(
         "auto",
-        "auto is linear: one layer; concat: fastai's two; cosine: direction alone, learned scale",
+        "stages: one layer on what all stages of the body made, auto where it can be had; linear: on "
+        "the last stage alone; concat: fastai's two; cosine: direction alone, learned scale",
     )
     hidden: int = option(512, "width of the concat head")
     dropout: float = option(0.2, "before the last layer")
@@ -144,7 +145,7 @@ class NetworkSettings:
     @property
     def fits(self) -> bool:
         """The head is one linear layer on a body that knows something: it can be fitted."""
-        return self.head in ("auto", "linear") and (self.pretrained or self.weights is not None)
+        return self.head in ("auto", "stages", "linear") and (self.pretrained or self.weights is not None)
 
 
 @dataclass

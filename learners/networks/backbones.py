@@ -26,6 +26,7 @@ from datasets.pictures import Preprocessing
 from learners.networks.bodies import (
     EMBEDDED,
     EMBEDDED_ARCH,
+    Stages,
     check_scratch,
     check_timm,
     digits_preprocessing,
@@ -35,7 +36,7 @@ from learners.networks.bodies import (
 )
 from learners.settings import MAX_MEMBERS
 
-HEADS = ("concat", "linear", "cosine")
+HEADS = ("stages", "concat", "linear", "cosine")
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
@@ -48,9 +49,10 @@ class NetworkSpec:
     backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
     n_classes : length of the logits.
     size : side of the square input in pixels.
-    head : "concat" (fastai's: average and maximum pooled, two linear layers), "linear" (dropout
-        and one linear layer) or "cosine" (:class:`Cosine` of the pooled features); "auto" takes
-        linear.
+    head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
+        :class:`Stages` made), "concat" (fastai's: average and maximum pooled, two linear layers) or
+        "cosine" (:class:`Cosine` of the pooled features); "auto" takes stages where there are any,
+        else linear.
     hidden : width between concat's two linear layers.
     dropout : before the last layer, in [0, 1); half as much before the first one.
     members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
@@ -183,9 +185,17 @@ def build(
     body, preprocessing = load_body(
         spec.backbone, spec.size, pretrained and weights is None, weights
     )
+    probe(body, spec.backbone, spec.size, preprocessing.size)
+    head = spec.head
+    if head in ("auto", "stages"):
+        stages = Stages.of(body, spec.size)
+        if head == "stages" and stages is None:
+            raise SecondhandError(
+                f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
+            )
+        body, head = (body, "linear") if stages is None else (stages, "stages")
     out = probe(body, spec.backbone, spec.size, preprocessing.size)
     spatial = out.ndim == 4
-    head = spec.head if spec.head != "auto" else "linear"
     if head == "concat" and not spatial:
         raise SecondhandError(
             f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"
@@ -224,7 +234,8 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     """Logits [batch, classes] and the body's features [batch, width], pooled, in one pass.
 
     Distances are measured in these, not in what goes into the last layer: the concat head's hidden
-    layer has forgotten more of what no class needs (AUROC of strangers 0.84 there, 0.88 here).
+    layer has forgotten more of what no class needs (AUROC of strangers 0.84 there, 0.88 here). Of
+    `Stages` they are the last one's: with the others beside it strangers are told no better.
     """
     if isinstance(network, Ensemble):
         logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
@@ -232,7 +243,8 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
             [functional.normalize(features.float(), dim=1) for features in each], dim=1
         )
     features = network[0](x)
-    return network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
+    logits, pooled = network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
+    return logits, pooled[:, : network[0].last] if isinstance(network[0], Stages) else pooled
 
 
 def batch_norms(network: nn.Module) -> list[BatchNorm]:

@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
@@ -40,6 +41,43 @@ def load_body(
             _load_embedded(body)
         return body, preprocessing
     return _timm_body(name, size, pretrained, weights)
+
+
+class Stages(nn.Module):
+    """A network of timm whose map carries what each of its stages made, not the last alone.
+
+    [batch, 3, size, size] -> [batch, sum of widths, h, w], the last stage's own features foremost;
+    earlier maps are averaged onto its places. What tells apart things unlike the photographs that a
+    network has seen often lies in its middle: a linear layer on all stages beats one on the last
+    (hypercolumns, 1411.5752; Head2Toe, 2201.03529).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.last: int = model.num_features  # type: ignore[assignment]  # width of the last stage
+
+    @classmethod
+    def of(cls, body: nn.Module, size: int) -> Stages | None:
+        """None of a body that gives no map, or does not say what its stages made."""
+        if not (hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")):
+            return None
+        made, x = cls(body), torch.zeros(1, 3, size, size)
+        was_training = body.training
+        body.eval()
+        try:
+            with torch.inference_mode():
+                last, joined = body(x), made(x)
+            same = last.ndim == 4 and torch.equal(joined[:, : made.last], last)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError):
+            same = False
+        body.train(was_training)
+        return made if same else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, stages = self.model.forward_intermediates(x)
+        last = self.model.forward_head(x)
+        return torch.cat([last, *(adaptive_avg_pool2d(m, last.shape[2:]) for m in stages)], dim=1)
 
 
 def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
