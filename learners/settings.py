@@ -145,7 +145,9 @@ class NetworkSettings:
     @property
     def fits(self) -> bool:
         """The head is one linear layer on a body that knows something: it can be fitted."""
-        return self.head in ("auto", "stages", "linear") and (self.pretrained or self.weights is not None)
+        return self.head in ("auto", "stages", "linear") and (
+            self.pretrained or self.weights is not None
+        )
 
 
 @dataclass
@@ -288,7 +290,7 @@ class ConfidenceSettings:
         0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
     )
     keep_known: float = option(
-        0.75,
+        0.8,
         "part of known items whose score is high enough for an answer, beside the threshold: fewer "
         "strangers are taken for a class; 1 asks the threshold alone",
         span=Span(above=0, high=1),

@@ -96,7 +96,7 @@ def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
 
 
 def test_another_score_brings_its_own_floor_and_another_threshold_none():
-    model = fitted(1000, threshold=1e-6, alpha=0)
+    model = fitted(1000, threshold=1e-6, alpha=0, keep_known=0.75)
     logits, _, features = world(4000, seed=5)
     by_knn = model.with_score("knn").decide(logits, features)
     assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_embedded_without_pretrained_is_another_network() -> None:
     torch.manual_seed(0)
     fresh = network("embedded")
     known, _, _ = build(NetworkSpec("embedded", 3, size=64))
-    name = "conv_stem.weight"
+    name = "model.conv_stem.weight"
     assert not torch.equal(fresh[0].state_dict()[name], known[0].state_dict()[name])
 
 
@@ -108,10 +109,15 @@ def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> N
     file = tmp_path / f"own{suffix}"
     state = model.state_dict()
     save_file(state, file) if suffix == ".safetensors" else torch.save(state, file)
-    built, _, _ = build(NetworkSpec("test_resnet", 3, size=64), weights=file)
+    spec = NetworkSpec("test_resnet", 3, size=64)
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
+        last, stages = model.forward_intermediates(x)
+        built, _, _ = build(replace(spec, head="linear"), weights=file)
         assert torch.equal(built.eval()[0](x), model.forward_features(x))
+        built, _, _ = build(spec, weights=file)
+        means = torch.cat([last.mean((2, 3)), *(stage.mean((2, 3)) for stage in stages)], dim=1)
+        torch.testing.assert_close(built.eval()[0](x).mean((2, 3)), means)
 
 
 @pytest.mark.parametrize("size", [64, 192])
@@ -149,7 +155,8 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
     model = scrambled(timm.create_model("convnext_atto", num_classes=5)).eval()
     save_file(model.state_dict(), tmp_path / "atto.safetensors")
     built, _, _ = build(
-        NetworkSpec("convnext_atto", 3, size=64), weights=tmp_path / "atto.safetensors"
+        NetworkSpec("convnext_atto", 3, size=64, head="linear"),
+        weights=tmp_path / "atto.safetensors",
     )
     ours, theirs = built[0].state_dict(), model.state_dict()
     for name in ("head.norm.weight", "head.norm.bias"):
@@ -169,10 +176,10 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
     ("name", "size", "head", "width"),
     [
         ("test_resnet", 48, "concat", 96),
-        ("test_resnet", 48, "linear", 96),
-        ("test_efficientnet", 64, "linear", 256),
-        ("test_convnext", 64, "linear", 64),
-        ("convnext_atto", 64, "linear", 320),
+        ("test_resnet", 48, "stages", 96),
+        ("test_efficientnet", 64, "stages", 256),
+        ("test_convnext", 64, "stages", 64),
+        ("convnext_atto", 64, "stages", 320),
         ("test_vit", 96, "linear", 64),
         ("swin_tiny_patch4_window7_224", 64, "linear", 768),
         ("torchvision/resnet18", 64, "linear", 512),
@@ -267,6 +274,8 @@ def test_size_that_does_not_suit_names_the_backbones_own(name: str, size: int) -
 
 
 def test_concat_head_on_a_transformer() -> None:
+    with pytest.raises(SecondhandError, match=r"--head stages.*use linear"):
+        build(NetworkSpec("test_vit", 3, size=64, head="stages"), pretrained=False)
     with pytest.raises(SecondhandError, match=r"--head concat.*use linear"):
         network("test_vit", head="concat")
 

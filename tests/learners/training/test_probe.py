@@ -90,7 +90,9 @@ def test_a_feature_that_never_changes_weighs_nothing(digits):
     assert torch.isfinite(logits(fitted, x)).all()
 
 
-@pytest.mark.parametrize(("head", "one"), [("linear", True), ("concat", False), ("cosine", False)])
+@pytest.mark.parametrize(
+    ("head", "one"), [("stages", True), ("linear", True), ("concat", False), ("cosine", False)]
+)
 def test_which_heads_are_fitted(head, one):
     network, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
     assert isinstance(network, nn.Sequential)
