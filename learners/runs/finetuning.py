@@ -23,7 +23,9 @@ from datasets.files import write_beside
 from learners import distributed
 from learners.confidence import Items
 from learners.evaluation import (
+    ACCURACY_THRESHOLD,
     Answered,
+    accuracy_threshold,
     judge,
     measure,
     near_duplicates,
@@ -160,6 +162,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
     bundle.metrics = measure(evaluation.predictions)
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
+    bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
     return Answered(evaluation, judge(evaluation, bundle), tables)
