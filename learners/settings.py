@@ -42,7 +42,7 @@ class DataSettings:
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",
-        "bursts, and copies that no hash finds: each cluster on one side of a split",
+        "bursts, copies that no hash finds, photos of one visit: each cluster on one side of a split",
     )
     fold: str | None = option(
         None, "value of the column 'fold' that is held out", read=str | int | None
