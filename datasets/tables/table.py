@@ -56,7 +56,8 @@ class ItemTable:
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
         one camera took within minutes; "" where none were looked for.
-    basis : what the accuracy of a model trained on these splits rests on, in words.
+    groups : how many the data name, or ``--group-by``.
+    basis : what the figures of a model trained on these splits rest on, in words; "" before.
     """
 
     frame: pd.DataFrame
@@ -67,6 +68,7 @@ class ItemTable:
     note: str = ""
     near_duplicates: str = ""
     visits: str = ""
+    groups: int = 0
     basis: str = ""
 
     @property

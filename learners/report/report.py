@@ -88,6 +88,7 @@ def write_report(
     everything: dict[str, Any] = jsonable(
         {
             "title": title,
+            "basis": names(table.basis),
             "notices": notices,
             **found,
             "history": [] if epochs is None else epochs.to_dict("records"),

@@ -49,11 +49,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Result:
-    """What a run reached: its folder, and figures between 0 and 1."""
+    """What a run reached: its folder, figures between 0 and 1, and what they rest on."""
 
     folder: Path
     metrics: dict[str, Any]
     interrupted: bool = False
+    basis: str = ""
 
 
 @dataclass
@@ -96,7 +97,7 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
         report(folder, learnt, answered)
     if not learnt.interrupted:
         write_beside(folder / FINISHED, b"{}")
-    return Result(folder, learnt.bundle.metrics, learnt.interrupted)
+    return Result(folder, learnt.bundle.metrics, learnt.interrupted, learnt.loaded.table.basis)
 
 
 def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:

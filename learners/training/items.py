@@ -41,6 +41,7 @@ from datasets.tables import (
     summary,
 )
 from learners.settings import DataSettings, SignalSettings
+from learners.training.basis import basis_of
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Load
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
         rows = rows.drop(columns="item").reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
+    table.basis = basis_of(table, whole, data)
     _tell(data.data, table, rows)
     return Loaded(table, rows, recipe)
 
@@ -102,6 +104,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table = load_table(data.data, kind=data.kind, noise=signal.noise)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    table.groups = table.frame["group"].loc[table.frame["group"].ne("")].nunique()
     if data.near_duplicates == "keep-together":
         _keep_together(table, data, signal, seed)
     return table
@@ -153,7 +156,6 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     if frame["split"].isin(["valid", "calibration"]).any():
         return
     free = frame["split"].isin(["", "train"])
-    named = frame["group"].ne("").any()
     if not (free & frame["group"].eq("")).any():
         return
     began = time.monotonic()
@@ -177,7 +179,7 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
         )
         table.near_duplicates += f"; {said}"
         log.warning("near-duplicates: %s", said)
-    if table.kind == "picture" and not named:
+    if table.kind == "picture" and not table.groups:
         _keep_visits(table, free, number, data, seed)
 
 

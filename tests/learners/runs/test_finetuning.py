@@ -141,6 +141,12 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"kept {said}, the best on valid" in (finished / "log.txt").read_text()
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
+    # And what the figures rest on, in the report and the model card as in the log's last lines.
+    basis = report["basis"]
+    assert basis.startswith("a random split of 3 classes; ")
+    assert basis.endswith("expect less elsewhere")
+    for file in ("report/index.html", "model/README.md"):
+        assert f"The figures rest on {basis}." in (finished / file).read_text()
 
 
 def test_the_tables_of_answers_are_one_format(finished, capsys):
