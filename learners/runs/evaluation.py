@@ -148,6 +148,8 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
 
 def _opened(asked: EvaluateSettings) -> tuple[Bundle, Confidence]:
     """The model, and its confidence as asked for; a report that is there may be replaced."""
+    if not asked.data:
+        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
     check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
     bundle = load_bundle(asked.model)
     return bundle, _confidence(bundle, asked.threshold, asked.score)
@@ -187,8 +189,6 @@ def _items(
     bundle: Bundle, data: str, unknown: str | None, kind: str
 ) -> tuple[ItemTable, list[str]]:
     """The items, all in the split `HELD` or strangers; and what to know about the choice."""
-    if not data:
-        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
     own = _kind(bundle, kind)
     # Bad files are answered as such, not left out beforehand.
     table = load_table(data, kind=own, check=_no_check, learned=False)

@@ -191,14 +191,15 @@ def _keep_visits(
     Not where the table could not be split then: photos of too few visits are split as if nothing
     were told of them. Which way it is, is said.
     """
-    frame, found = table.frame, np.full(len(table.frame), -1, dtype=np.int64)
-    found[free] = visits(frame["path"][free].tolist())
+    drawn = table.frame.loc[free]
+    found = visits(drawn["path"].tolist())
     if not (in_one := found >= 0).any():
         return
-    number = tied(found, clusters.to_numpy(np.int64), frame["label"].to_numpy(str))
+    number = tied(found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str))
     kept, loosed = number >= 0, in_one & (number < 0)
     why = "they hold more than half of a class"
-    grouped = frame.assign(group=frame["group"].mask(kept, [f"visit {n + 1}" for n in number]))
+    grouped = table.frame.copy()
+    grouped.loc[drawn.index[kept], "group"] = [f"visit {n + 1}" for n in number[kept]]
     try:
         check_splits(grouped, data, seed)
         table.frame = grouped
