@@ -20,8 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = jsonargparse.ArgumentParser(
         prog="python -m learners.evaluate",
         description="Judge a model on labelled files, with or without strangers: a report, the "
-        "answers as a table, and whether its confidence holds there. Exit status 0, 3 if some "
-        "files were bad (they are listed), 2 for a wrong call.",
+        "answers as a table, and whether its confidence holds there; without labels, the accuracy to "
+        "expect. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
@@ -34,9 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
-    from learners.runs import evaluate
+    from learners.runs import estimate, evaluate
 
-    result = evaluate(settings, command=console.as_typed("learners.evaluate", argv))
+    judge = evaluate if settings.labels else estimate
+    result = judge(settings, command=console.as_typed("learners.evaluate", argv))
     console.print_figures(result.metrics)
     print("", *result.lines, sep="\n")
     for item in result.bad:

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print()
     console.print_figures(result.metrics)
-    print(f"\n{_where(folder)}")
+    print(f"the figures rest on {result.basis}\n\n{_where(folder)}")
     if result.interrupted:
         print(f"go on   {go_on(folder)}")
     return 130 if result.interrupted else 0

@@ -42,7 +42,7 @@ class DataSettings:
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",
-        "bursts, and copies that no hash finds: each cluster on one side of a split",
+        "bursts, copies that no hash finds, photos of one visit: each cluster on one side of a split",
     )
     fold: str | None = option(
         None, "value of the column 'fold' that is held out", read=str | int | None
@@ -360,11 +360,16 @@ class EvaluateSettings(AskSettings):
     """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
 
     Of data that name their parts, the test part counts, else all but train. Files of labels that the
-    model does not have are strangers.
+    model does not have are strangers. Without ``labels`` all files count.
     """
 
     model: str
     data: str = option(MISSING, "labelled files, named as for learners.finetune")
+    labels: bool = option(
+        True,
+        "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "
+        "estimated",
+    )
     unknown: str | None = option(None, "strangers: a folder, or a table with the column path")
     kind: Literal["auto", "picture", "sound", "strain"] = option(
         "auto", "kind of the files; what the model judges"

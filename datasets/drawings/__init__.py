@@ -8,6 +8,7 @@ from datasets.drawings.duplicates import (
     correlation,
     find_clusters,
     thumbnails_of,
+    tied,
 )
 from datasets.drawings.pictures import PictureCache, Source, cache_root, source_of
 from datasets.drawings.recipe import (
@@ -47,4 +48,5 @@ __all__ = [
     "keep",
     "source_of",
     "thumbnails_of",
+    "tied",
 ]

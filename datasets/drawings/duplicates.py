@@ -81,13 +81,8 @@ def find_clusters(
     alike = _pairwise(thumbnails, first, second) >= enough
     edges = (np.ones(alike.sum()), (files[first[alike]], files[second[alike]]))
     _, of_file = connected_components(coo_matrix(edges, (n_files, n_files)), directed=False)
-    table = pd.DataFrame({"file": files, "cluster": of_file[files], "label": labels})
-    table = table.drop_duplicates(["file", "label"])
-    size = table.groupby("cluster")["file"].nunique()
-    part = table.groupby(["cluster", "label"])["file"].transform("size")
-    whole = table.groupby("label")["file"].transform("size")
-    most = (2 * part > whole) & table["cluster"].map(size.to_dict()).gt(1)
-    loose = set(table.loc[most, "cluster"])
+    size = pd.Series(files).groupby(of_file[files]).nunique()
+    loose = _most_of_a_class(of_file[files], files, labels) & set(size.index[size > 1])
     kept = [c for c in size.index[size > 1] if c not in loose]
     renumbered = np.full(len(size), -1)
     renumbered[kept] = np.arange(len(kept))
@@ -96,6 +91,49 @@ def find_clusters(
         [int(size[c]) for c in kept],
         [int(size[c]) for c in sorted(loose)],
     )
+
+
+def tied(
+    visits: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
+) -> NDArray[np.int64]:
+    """Visits with all near-duplicates of their files, those that share one joined.
+
+    What would hold more than half of a class is loosed: a class could not be split with it.
+
+    Parameters
+    ----------
+    visits, clusters : [files], the number of each file's own; -1 for none.
+    labels : [files].
+
+    Returns
+    -------
+    The number of each file's visit, from 0; -1 for none, or a loosed one.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    n, first = len(labels), int(visits.max(initial=-1)) + 1
+    keys = np.concatenate([visits, np.where(clusters < 0, -1, clusters + first)])
+    there, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
+    edges = (np.ones(there.sum()), (np.tile(np.arange(n), 2)[there], n + keys[there]))
+    _, found = connected_components(coo_matrix(edges, (size, size)), directed=False)
+    joined = found[:n]
+    loose = list(_most_of_a_class(joined, np.arange(n), labels))
+    kept = np.isin(joined, joined[visits >= 0]) & ~np.isin(joined, loose)
+    numbers = np.full(n, -1, dtype=np.int64)
+    numbers[kept] = pd.factorize(joined[kept])[0]
+    return numbers
+
+
+def _most_of_a_class(
+    clusters: NDArray[np.integer], files: NDArray[np.integer], labels: NDArray[np.str_]
+) -> set[int]:
+    """The clusters of rows that hold more than half of the files of a label."""
+    table = pd.DataFrame({"file": files, "cluster": clusters, "label": labels})
+    table = table.drop_duplicates(["file", "label"])
+    part = table.groupby(["cluster", "label"])["file"].transform("size")
+    whole = table.groupby("label")["file"].transform("size")
+    return set(table.loc[2 * part > whole, "cluster"])
 
 
 def thumbnails_of(

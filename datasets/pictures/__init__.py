@@ -2,5 +2,6 @@
 
 from datasets.pictures.images import Preprocessing, open_picture, pixels
 from datasets.pictures.standalone import model_input
+from datasets.pictures.taken import GAP_MINUTES, visits
 
-__all__ = ["Preprocessing", "model_input", "open_picture", "pixels"]
+__all__ = ["GAP_MINUTES", "Preprocessing", "model_input", "open_picture", "pixels", "visits"]

@@ -128,7 +128,7 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
         with warnings.catch_warnings():
             # Pillow warns of large pictures; the limit below is ours and is an error.
             warnings.simplefilter("ignore")
-            with _opened(source, name) as picture:
+            with opened(source, name) as picture:
                 _check_size(picture, name)
                 if picture.format != "JPEG":  # whose size for the decoder is chosen before
                     picture.load()
@@ -162,7 +162,7 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def _opened(source: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
+def opened(source: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
     """The picture, its header read."""
     head = _head(source, 64)
     if head[4:8] == b"ftyp":

@@ -3,7 +3,7 @@
 from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
 from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
-from datasets.tables.strangers import load_strangers
+from datasets.tables.strangers import load_strangers, load_unlabelled
 from datasets.tables.table import ItemTable, load_table, summary
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "lacking",
     "load_strangers",
     "load_table",
+    "load_unlabelled",
     "remarks",
     "summary",
 ]

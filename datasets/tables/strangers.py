@@ -44,6 +44,33 @@ def load_strangers(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
+    frame, rejected = load_unlabelled(source, kind, "--unknown", check=check, workers=workers)
+    frame, copies = without_copies(frame, workers, strangers_to=known)
+    rejected += copies
+    if frame.empty:
+        left = (
+            f" ({len(rejected)} left out, the first: {', '.join(rejected[0])})" if rejected else ""
+        )
+        raise SecondhandError(
+            f"--unknown {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
+            "the model is not to know there, or leave --unknown out"
+        )
+    return frame, rejected
+
+
+def load_unlabelled(
+    source: str | os.PathLike[str],
+    kind: str,
+    flag: str,
+    *,
+    check: Callable[[str], None] | None = None,
+    workers: int = 2,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
+    out.
+
+    Parameters and errors are those of `load_strangers`, but copies stay, and there may be no file.
+    """
     name = os.fspath(source)
     rejected: list[Rejected] = []
     if name.startswith("demo:"):
@@ -58,17 +85,7 @@ def load_strangers(
     elif Path(name).exists():
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
-        raise SecondhandError(f"--unknown {name}: there is no such folder or file")
+        raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
-    frame, copies = without_copies(frame, workers, strangers_to=known)
-    rejected += bad + copies
-    if frame.empty:
-        left = (
-            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
-        )
-        raise SecondhandError(
-            f"--unknown {name}: no usable {kind} file in it{left}. Put files of what the model is "
-            "not to know there, or leave --unknown out"
-        )
-    return frame, rejected
+    return frame, rejected + bad

@@ -54,7 +54,10 @@ class ItemTable:
     kind : "picture", "sound" or "strain".
     source : what the user named.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
-    near_duplicates : how many were found and kept on one side; "" where none were looked for.
+    near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
+        one camera took within minutes; "" where none were looked for.
+    groups : how many the data name, or ``--group-by``.
+    basis : what the figures of a model trained on these splits rest on, in words; "" before.
     """
 
     frame: pd.DataFrame
@@ -64,6 +67,9 @@ class ItemTable:
     rejected: list[Rejected] = field(default_factory=list)
     note: str = ""
     near_duplicates: str = ""
+    visits: str = ""
+    groups: int = 0
+    basis: str = ""
 
     @property
     def classes(self) -> list[str]:

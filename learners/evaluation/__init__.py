@@ -2,6 +2,12 @@
 open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
 from learners.evaluation.calibration_metrics import clopper_pearson
+from learners.evaluation.expected import (
+    ACCURACY_THRESHOLD,
+    accuracy_threshold,
+    answer_figures,
+    expected_accuracy,
+)
 from learners.evaluation.figures import (
     Answered,
     Judged,
@@ -16,16 +22,20 @@ from learners.evaluation.rankings import judged_items, score_tables
 from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
 
 __all__ = [
+    "ACCURACY_THRESHOLD",
     "LOW",
     "Answered",
     "Evaluation",
     "Judged",
+    "accuracy_threshold",
     "all_figures",
     "answer",
+    "answer_figures",
     "calibrate",
     "clopper_pearson",
     "confusion",
     "copies",
+    "expected_accuracy",
     "hardest",
     "judge",
     "judged_items",

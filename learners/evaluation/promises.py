@@ -63,16 +63,16 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
     has_promise = bool(np.isfinite(cut.target)) and not cut.message
     claimed = float(decided.probability[accepted].mean()) if n else float("nan")
     promised = cut.target if has_promise else claimed
-    here = f"{_with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
-    first = f"the threshold promised {_percent(promised)}, here it gives {here}"
+    here = f"{with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
+    first = f"the threshold promised {percent(promised)}, here it gives {here}"
     if not n:
         first = "nothing is accepted at this threshold"
     elif not has_promise:
-        claim = f"accepted answers claim to be right {_percent(claimed)} of the time"
+        claim = f"accepted answers claim to be right {percent(claimed)} of the time"
         first = f"{claim}, here they are {here}"
     share = fraction(n, len(accepted))
-    before = f", {_percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
-    return [first, f"accepted here: {_with_limits(*share)}{before}"], [
+    before = f", {percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
+    return [first, f"accepted here: {with_limits(*share)}{before}"], [
         ("accuracy of accepted", promised, *limits, n),
         ("accepted", cut.coverage, *share, len(accepted)),
     ]
@@ -113,8 +113,8 @@ def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found
         return ["the distance is off: no file is refused for being unlike the training data"], []
     value, low, high = fraction(int((decided.distance_p < alpha).sum()), n)
     line = (
-        f"unlike training data: {_percent(alpha)} of known files are expected to be "
-        f"refused, here {_with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
+        f"unlike training data: {percent(alpha)} of known files are expected to be "
+        f"refused, here {with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
     )
     return [line], [("refused as unlike training data", alpha, value, low, high, n)]
 
@@ -125,8 +125,8 @@ def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
     inside = confidence.sets.predict(decided.probabilities)
     limits = fraction(int(inside[np.arange(len(labels)), labels].sum()), len(labels))
     line = (
-        f"sets promised to hold the right class {_percent(promised)} of the "
-        f"time, here {_with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
+        f"sets promised to hold the right class {percent(promised)} of the "
+        f"time, here {with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
         "in one on average"
     )
     return [line], [("label in the set", promised, *limits, len(labels))]
@@ -138,9 +138,9 @@ def _verdict(promised: float, low: float, high: float) -> str:
     return "" if promised < low else ", as promised within chance"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _with_limits(value: float, low: float, high: float) -> str:
+def with_limits(value: float, low: float, high: float) -> str:
     return f"{100 * value:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"

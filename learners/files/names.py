@@ -70,8 +70,9 @@ def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
         shared["data"] = last_part(data)
     if isinstance(command := values.get("command"), str):
         shared["command"] = shared_command(command, data)
-    if isinstance(note := values.get("note"), str):
-        shared["note"] = Names()(note)
+    for key in ("note", "basis"):
+        if isinstance(words := values.get(key), str):
+            shared[key] = Names()(words)
     return shared
 
 

@@ -138,6 +138,7 @@ def _card(bundle: Bundle) -> str:
         if isinstance(value, float)
     )
     note = _one_line(str(provenance.get("note") or ""))
+    basis = _one_line(str(provenance.get("basis") or ""), 1000)
     return f"""---
 library_name: secondhand
 pipeline_tag: image-classification
@@ -150,6 +151,7 @@ Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
 Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+{f"The figures rest on {basis}." if basis else ""}
 
 | figure | value |
 |---|---|
@@ -163,9 +165,9 @@ The folder holds tensors (safetensors) and JSON; opening it runs no code.
 """
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, limit: int = 200) -> str:
     """User's text inside a card: no markup, no new line."""
-    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:200]
+    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:limit]
 
 
 def load_bundle(folder: str | os.PathLike[str]) -> Bundle:

@@ -2,6 +2,6 @@
 
 from learners.report.galleries import Pictures
 from learners.report.plots import reliability
-from learners.report.report import folds_page, write_report
+from learners.report.report import folds_page, write_estimate, write_report
 
-__all__ = ["Pictures", "folds_page", "reliability", "write_report"]
+__all__ = ["Pictures", "folds_page", "reliability", "write_estimate", "write_report"]

@@ -84,14 +84,11 @@ def write_report(
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = _shared(refused[["path", "split", "reason"]], names)
     left_out = _shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
-    made = (
-        {"command": shared_command(command, table.source), **surroundings()}
-        if command or history is None
-        else {}
-    )
+    made = _made(command, table) if command or history is None else {}
     everything: dict[str, Any] = jsonable(
         {
             "title": title,
+            "basis": names(table.basis),
             "notices": notices,
             **found,
             "history": [] if epochs is None else epochs.to_dict("records"),
@@ -109,9 +106,7 @@ def write_report(
             "evaluated": made,
         }
     )
-    text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)
-    write_beside(folder / "report.json", f"{text}\n".encode())
-
+    _write_json(folder, everything)
     surest, worst = mistakes(pictures, evaluation, judged, wrong)
     html = render(
         "learners.report",
@@ -133,6 +128,43 @@ def write_report(
     )
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
+
+
+def write_estimate(
+    folder: Path, bundle: Bundle, table: ItemTable, found: Mapping[str, Any], *, command: str = ""
+) -> Path:
+    """Write the report of files without labels, as `write_report` writes that of labelled ones.
+
+    Parameters
+    ----------
+    found : ``notices``; ``expected``, of `learners.evaluation.expected_accuracy`; what
+        `learners.evaluation.answer_figures` counts; and ``bad_files``.
+    """
+    names = Names(table.source, table.frame["path"], [path for path, _ in table.rejected])
+    left_out = _shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
+    everything: dict[str, Any] = jsonable(
+        {
+            "title": f"{last_part(table.source)}, without labels: {bundle.spec.backbone}",
+            **found,
+            "data": facts(table),
+            "left_out": left_out.to_dict("records"),
+            "provenance": shared_provenance(bundle.provenance),
+            "evaluated": _made(command, table),
+        }
+    )
+    _write_json(folder, everything)
+    html = render("learners.report", "estimate.html", found=everything)
+    write_beside(folder / "index.html", html.encode())
+    return folder / "index.html"
+
+
+def _made(command: str, table: ItemTable) -> dict[str, Any]:
+    return {"command": shared_command(command, table.source), **surroundings()}
+
+
+def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
+    text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)
+    write_beside(folder / "report.json", f"{text}\n".encode())
 
 
 def folds_page(

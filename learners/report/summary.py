@@ -43,6 +43,8 @@ def facts(table: ItemTable) -> dict[str, str]:
         found["groups"] = f"{groups}, none of them split"
     if table.near_duplicates:
         found["near-duplicates"] = table.near_duplicates
+    if table.visits:
+        found["photos of one visit"] = table.visits
     looked = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int))]
     if not paths:
         return found

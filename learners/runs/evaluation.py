@@ -1,4 +1,5 @@
-"""A model judged on labelled files it may never have seen, and its confidence checked on them.
+"""A model judged on labelled files it may never have seen, and its confidence checked on them; and the
+accuracy to expect on files that nobody has labelled.
 
 The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.csv``.
 """
@@ -6,7 +7,8 @@ The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -24,6 +26,7 @@ from datasets.tables import (
     clean_label,
     load_strangers,
     load_table,
+    load_unlabelled,
     summary,
 )
 from learners.confidence import Confidence
@@ -31,7 +34,9 @@ from learners.evaluation import (
     Answered,
     Evaluation,
     answer,
+    answer_figures,
     copies,
+    expected_accuracy,
     judge,
     judged_items,
     measure,
@@ -41,7 +46,7 @@ from learners.evaluation import (
 from learners.files import check_replaceable, jsonable
 from learners.model import Bundle, load_bundle
 from learners.prediction import Predictor
-from learners.report import write_report
+from learners.report import write_estimate, write_report
 from learners.runs.folder import write_csv
 from learners.settings import EvaluateSettings
 
@@ -69,10 +74,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     SecondhandError : no label is a class of the model, one differs from a class only in case or
         spaces, there is nothing to judge, or ``out`` is there.
     """
-    out = Path(asked.out)
-    check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
-    bundle = load_bundle(asked.model)
-    confidence = _confidence(bundle, asked.threshold, asked.score)
+    bundle, confidence = _opened(asked)
     table, lines = _items(bundle, asked.data, asked.unknown, asked.kind)
     predictor = Predictor(bundle, device=asked.device)
     evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
@@ -97,18 +99,79 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     judged = judge(evaluation, bundle)
     tables = {"Does its confidence hold here?": checked.table, **ranked}
     answered = Answered(evaluation, judged, tables)
+    with _written(asked, table, everything) as folder:
+        write_report(folder, predictor, answered, table, checks=lines, command=command)
+    # The report has these two in words of its own.
+    lines += confidence.notes
+    lines += _same(answered, bundle)
+    return Evaluated(Path(asked.out), bundle.metrics, lines, bad)
+
+
+def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
+    """Answer files without labels with a model, and say what accuracy to expect there.
+
+    Raises
+    ------
+    SecondhandError : there is no file to answer, strangers are named beside them, or ``out`` is there.
+    """
+    if asked.unknown:
+        raise SecondhandError(
+            f"--unknown {asked.unknown} beside --no-labels: strangers are measured beside labelled "
+            "files; leave one of the two out"
+        )
+    bundle, confidence = _opened(asked)
+    own = _kind(bundle, asked.kind)
+    frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
+    table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected)
+    if frame.empty:
+        raise _nothing(table)
+    log.info("%s: %d files", asked.data, len(frame))
+    predictor = Predictor(bundle, device=asked.device)
+    evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
+    everything = evaluation.predictions.drop(columns=["truth", "split"])
+    evaluation, bad = _without_bad(evaluation)
+    table.rejected += bad
+    if evaluation.predictions.empty:
+        raise SecondhandError(
+            f"--data {asked.data}: no file could be read; the first: {': '.join(bad[0])}"
+        )
+    expected = expected_accuracy(bundle.metrics, evaluation.predictions, confidence.alpha)
+    counted = answer_figures(evaluation.predictions, bundle.classes)
+    answered = Answered(evaluation, judge(evaluation, bundle), {})
+    lines = [expected.line, *confidence.notes, *_same(answered, bundle)]
+    found = {"notices": lines, "expected": expected, **counted, "bad_files": len(bad)}
+    with _written(asked, table, everything) as folder:
+        write_estimate(folder, bundle, table, found, command=command)
+    metrics = {"expected_accuracy": expected.value, "accepted": counted["accepted"]["value"]}
+    return Evaluated(Path(asked.out), jsonable(metrics), lines, bad)
+
+
+def _opened(asked: EvaluateSettings) -> tuple[Bundle, Confidence]:
+    """The model, and its confidence as asked for; a report that is there may be replaced."""
+    if not asked.data:
+        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
+    check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
+    bundle = load_bundle(asked.model)
+    return bundle, _confidence(bundle, asked.threshold, asked.score)
+
+
+@contextmanager
+def _written(asked: EvaluateSettings, table: ItemTable, everything: pd.DataFrame) -> Iterator[Path]:
+    """The folder with answers and rejected files in it, put in place when the block ends."""
     for line in summary(table.rejected):
         log.warning("%s", line)
+    out = Path(asked.out)
     check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
     with folder_beside(out, replace=True) as folder:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
-        write_report(folder, predictor, answered, table, checks=lines, command=command)
-    # The report has these two in words of its own.
-    lines += confidence.notes
-    if same := int(copies(evaluation, bundle, judged).sum()):
-        lines.append(f"{same} files are to the network the same as one that it was trained on")
-    return Evaluated(out, bundle.metrics, lines, bad)
+        yield folder
+
+
+def _same(answered: Answered, bundle: Bundle) -> list[str]:
+    same = int(copies(answered.evaluation, bundle, answered.judged).sum())
+    said = f"{same} files are to the network the same as one that it was trained on"
+    return [said] if same else []
 
 
 def _confidence(bundle: Bundle, threshold: float | None, score: str | None) -> Confidence:
@@ -126,20 +189,11 @@ def _items(
     bundle: Bundle, data: str, unknown: str | None, kind: str
 ) -> tuple[ItemTable, list[str]]:
     """The items, all in the split `HELD` or strangers; and what to know about the choice."""
-    if not data:
-        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
-    own = "picture" if bundle.recipe is None else str(bundle.recipe.get("kind", kind))
-    if kind not in ("auto", own):
-        raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
+    own = _kind(bundle, kind)
     # Bad files are answered as such, not left out beforehand.
     table = load_table(data, kind=own, check=_no_check, learned=False)
     if table.frame.empty and table.unknowns.empty:
-        kinds = sorted({kind_of(item.path) or "" for item in table.rejected} - {""})
-        raise SecondhandError(
-            f"--data {data}: no {own} in it, and this model judges files of kind {own}"
-            + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
-            + (f". The first left out: {': '.join(table.rejected[0])}" if table.rejected else "")
-        )
+        raise _nothing(table)
     lines = _choose_part(table)
     lines += _sort_out_labels(table, bundle.classes)
     if unknown:
@@ -153,6 +207,24 @@ def _items(
         data, len(table.frame), table.frame["label"].nunique(), len(table.unknowns),
     )  # fmt: skip
     return table, lines
+
+
+def _kind(bundle: Bundle, kind: str) -> str:
+    """What the model judges; an error where another ``kind`` was asked for."""
+    own = "picture" if bundle.recipe is None else str(bundle.recipe.get("kind", kind))
+    if kind not in ("auto", own):
+        raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
+    return own
+
+
+def _nothing(table: ItemTable) -> SecondhandError:
+    kind, rejected = table.kind, table.rejected
+    kinds = sorted({kind_of(item.path) or "" for item in rejected} - {""})
+    return SecondhandError(
+        f"--data {table.source}: no {kind} in it, and this model judges files of kind {kind}"
+        + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
+        + (f". The first left out: {': '.join(rejected[0])}" if rejected else "")
+    )
 
 
 def _no_check(path: str) -> None:

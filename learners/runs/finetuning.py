@@ -23,7 +23,9 @@ from datasets.files import write_beside
 from learners import distributed
 from learners.confidence import Items
 from learners.evaluation import (
+    ACCURACY_THRESHOLD,
     Answered,
+    accuracy_threshold,
     judge,
     measure,
     near_duplicates,
@@ -47,11 +49,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Result:
-    """What a run reached: its folder, and figures between 0 and 1."""
+    """What a run reached: its folder, figures between 0 and 1, and what they rest on."""
 
     folder: Path
     metrics: dict[str, Any]
     interrupted: bool = False
+    basis: str = ""
 
 
 @dataclass
@@ -94,7 +97,7 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
         report(folder, learnt, answered)
     if not learnt.interrupted:
         write_beside(folder / FINISHED, b"{}")
-    return Result(folder, learnt.bundle.metrics, learnt.interrupted)
+    return Result(folder, learnt.bundle.metrics, learnt.interrupted, learnt.loaded.table.basis)
 
 
 def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
@@ -160,6 +163,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
     bundle.metrics = measure(evaluation.predictions)
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
+    bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
     return Answered(evaluation, judge(evaluation, bundle), tables)

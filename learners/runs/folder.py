@@ -142,6 +142,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "data": table.source,
         "kind": table.kind,
         "note": table.note,
+        "basis": table.basis,
         "items": len(table.frame),
         "left_out": len(table.rejected),
         "command": command,

@@ -12,7 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
 from learners.settings import FREE, Settings
-from learners.training import load_grouped, split
+from learners.training import check_splits, load_grouped
 
 log = logging.getLogger(__name__)
 
@@ -151,15 +151,11 @@ def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
 def _plan(settings: Settings) -> pd.DataFrame:
     """Each item's fold. Raises SecondhandError if any fold could not be trained."""
     data, seed = settings.data, settings.train.seed
-    frame = load_grouped(data, settings.signal).frame
+    frame = load_grouped(data, settings.signal, seed).frame
     assert data.cv is not None
     # Refuses data that bring a split of their own, before their folds are looked for.
     frame["fold"] = assign_folds(frame, data.cv, seed=seed)
-    for name in fold_names(frame["fold"]):
-        try:
-            split(frame, replace(data, fold=name), seed)
-        except SecondhandError as error:
-            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
+    check_splits(frame, data, seed)
     return frame[["path", "label", "group", "fold", "start", "end", "gps"]]
 
 

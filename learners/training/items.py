@@ -20,16 +20,19 @@ from datasets.drawings import (
     find_clusters,
     source_of,
     thumbnails_of,
+    tied,
 )
 from datasets.errors import Rejected, SecondhandError
-from datasets.pictures import open_picture
+from datasets.pictures import GAP_MINUTES, open_picture, visits
 from datasets.recipes import RECIPES
 from datasets.sound import window_of
 from datasets.tables import (
     SPLITS,
     ItemTable,
+    assign_folds,
     assign_splits,
     check_classes,
+    fold_names,
     groups_from_names,
     lacking,
     load_strangers,
@@ -38,6 +41,7 @@ from datasets.tables import (
     summary,
 )
 from learners.settings import DataSettings, SignalSettings
+from learners.training.basis import basis_of
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Load
     ------
     SecondhandError : a setting that the data do not have, or nothing to learn from.
     """
-    table = load_grouped(data, signal)
+    table = load_grouped(data, signal, seed)
     whole = table.frame
     for line in remarks(whole, None if data.cv else data.fold):
         log.info("%s", line)
@@ -86,12 +90,13 @@ def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Load
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
         rows = rows.drop(columns="item").reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
+    table.basis = basis_of(table, whole, data)
     _tell(data.data, table, rows)
     return Loaded(table, rows, recipe)
 
 
-def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
-    """The item table with its groups, near-duplicates among them, not yet split."""
+def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
+    """The item table with its groups, near-duplicates and visits among them, not yet split."""
     if not data.data:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
@@ -99,8 +104,9 @@ def load_grouped(data: DataSettings, signal: SignalSettings) -> ItemTable:
     table = load_table(data.data, kind=data.kind, noise=signal.noise)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+    table.groups = table.frame["group"].loc[table.frame["group"].ne("")].nunique()
     if data.near_duplicates == "keep-together":
-        _keep_together(table, data, signal)
+        _keep_together(table, data, signal, seed)
     return table
 
 
@@ -123,12 +129,25 @@ def picture_cache(signal: SignalSettings) -> PictureCache:
     return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
 
 
-def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings) -> None:
+def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
+    """Raise SecondhandError where the table cannot be split, or a fold of ``--cv`` not be tested."""
+    if data.cv is None:
+        split(frame, data, seed)
+        return
+    for name in fold_names(assign_folds(frame, data.cv, seed=seed)):
+        try:
+            split(frame, replace(data, fold=name), seed)
+        except SecondhandError as error:
+            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
+
+
+def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int) -> None:
     """Give each cluster of near-duplicates a group, where items are drawn at random.
 
     A group that is given stands: a cluster never joins two of them, or one pair of look-alikes would
     make one group of two speakers. Files without a group go to the one group in their cluster, or
-    get one of their own. Parts and folds that the data name are not overruled.
+    get one of their own. Parts and folds that the data name are not overruled. Where no group is
+    given, the photos of a visit have one as well.
     """
     frame = table.frame
     folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
@@ -160,6 +179,49 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings)
         )
         table.near_duplicates += f"; {said}"
         log.warning("near-duplicates: %s", said)
+    if table.kind == "picture" and not table.groups:
+        _keep_visits(table, free, number, data, seed)
+
+
+def _keep_visits(
+    table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
+) -> None:
+    """Give the photos of a visit one group, with their near-duplicates; where EXIF tells of visits.
+
+    Not where the table could not be split then: photos of too few visits are split as if nothing
+    were told of them. Which way it is, is said.
+    """
+    drawn = table.frame.loc[free]
+    found = visits(drawn["path"].tolist())
+    if not (in_one := found >= 0).any():
+        return
+    number = tied(found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str))
+    kept, loosed = number >= 0, in_one & (number < 0)
+    why = "they hold more than half of a class"
+    grouped = table.frame.copy()
+    grouped.loc[drawn.index[kept], "group"] = [f"visit {n + 1}" for n in number[kept]]
+    try:
+        check_splits(grouped, data, seed)
+        table.frame = grouped
+    except SecondhandError as error:
+        kept, loosed, why = in_one & False, in_one, f"they leave no split ({error})"
+    said = [_count(kept, number)] if kept.any() else []
+    if loosed.any():
+        said.append(
+            f"not kept together, for {why}: {_count(loosed, found)}, so the figures may be too good"
+        )
+    table.visits = "; ".join(said)
+    log.log(
+        logging.WARNING if loosed.any() else logging.INFO,
+        "photos of one camera, less than %d minutes from one to the next: %s",
+        GAP_MINUTES, table.visits,
+    )  # fmt: skip
+
+
+def _count(rows: np.ndarray, numbers: np.ndarray) -> str:
+    """How many files in how many visits."""
+    count = len(set(numbers[rows]))
+    return f"{rows.sum()} files in {count} visit{'s' * (count > 1)}"
 
 
 def _thumbnails(

@@ -19,7 +19,9 @@ from safetensors.torch import save_file
 from datasets.errors import SecondhandError
 from learners.confidence.detectors import SCORES
 from learners.evaluate import main
+from learners.evaluation.expected import ACCURACY_THRESHOLD, AccuracyThreshold
 from learners.evaluation.held_out import calibrate
+from learners.files import jsonable
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.networks.backbones import NetworkSpec, build
@@ -256,3 +258,49 @@ def test_help_is_in_the_users_words(capsys):
 def test_data_named_twice_are_an_error():
     with pytest.raises(SecondhandError, match="--data is given 2 times"):
         main(["model", "--data", "a", "--data", "b"])
+
+
+def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
+    made = bundle(folder)
+    threshold = AccuracyThreshold(value=0.34, low=0.335, high=0.345, n=200, wrong=20)
+    made.metrics[ACCURACY_THRESHOLD] = jsonable(threshold)
+    model = save_bundle(made, others / "model")
+    (others / "data/red/broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    (others / "data/notes.txt").write_text("mine")
+    command = [str(model), "--data", str(others / "data"), "--no-labels"]
+    assert main([*command, "--out", str(others / "r")]) == 3
+    printed = capsys.readouterr()
+    assert "broken.jpg: bad file" in printed.err
+    answers = pd.read_csv(others / "r/predictions.csv")
+    assert len(answers) == 10
+    assert not {"truth", "split"} & {*answers}
+    report = json.loads((others / "r/report.json").read_text())
+    judged = answers.loc[answers["best"].notna()]
+    reached = judged["probability"].ge(0.34).mean()
+    assert report["expected"]["value"] == pytest.approx(reached)
+    assert report["expected"]["low"] < reached
+    assert f"accuracy to expect here: {100 * reached:.3g} %" in printed.out
+    assert report["items"] == 9
+    assert sum(row["best"] for row in report["classes"]) == 9
+    assert sum(row["accepted"] for row in report["classes"]) + sum(report["reasons"].values()) == 9
+    page = (others / "r/index.html").read_text()
+    assert "accuracy to expect" in page
+    assert "Confusion" not in page
+    with pytest.raises(SecondhandError, match=r"--unknown .* beside --no-labels"):
+        main([*command, "--unknown", str(others / "strange"), "--out", str(others / "r2")])
+    (others / "empty").mkdir()
+    with pytest.raises(SecondhandError, match="no picture in it"):
+        main(
+            [str(model), "--data", str(others / "empty"), "--no-labels", "--out", str(others / "e")]
+        )
+
+
+def test_an_older_model_says_that_it_cannot(model, others, capsys):
+    data = others / "flat"
+    data.mkdir()
+    for file in (others / "data").glob("*/*.png"):
+        shutil.copy(file, data)
+    command = [model, "--data", str(data), "--no-labels", "--out", str(others / "r")]
+    assert main(command) == 0
+    assert "cannot be said: the model folder holds no figures" in capsys.readouterr().out
+    assert json.loads((others / "r/report.json").read_text())["expected"]["value"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from datasets.pictures.images import open_picture
 from learners.runs.finetuning import load_items
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import load_grouped, split
+from tests.datasets.pictures.test_taken import photo
 from tests.pictures import write_pictures
 
 SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each
@@ -199,3 +201,69 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
     assert sorted(found.sizes) == sorted(sizes[sizes > 1])
     for number in range(len(found.sizes)):
         assert len(set(whole[found.number == number])) == 1
+
+
+@pytest.fixture
+def outing(tmp_path: Path) -> Path:
+    """Two classes photographed on six visits of an hour's distance, four photos of each class on
+    each; and a near-duplicate, another day, of the first photo."""
+    start = datetime(2023, 5, 1, 12)
+    for n in range(48):
+        visit, label = n // 8, ("apple", "pear")[n % 2]
+        photo(
+            tmp_path / "data" / label / f"visit{visit}_{n:02d}.jpg",
+            start + timedelta(hours=visit, minutes=n % 8),
+            scene=scene(n),
+        )
+    photo(tmp_path / "data/apple/visit0_again.jpg", start + timedelta(days=3), scene=scene(0))
+    return tmp_path / "data"
+
+
+def visit_of(frame: pd.DataFrame) -> pd.Series:
+    return frame["path"].str.extract(r"(visit\d+)_")[0]
+
+
+def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, caplog):
+    caplog.set_level(logging.INFO)
+    data = DataSettings(data=str(outing))
+    table = load_grouped(data, SignalSettings())
+    assert table.visits == "49 files in 6 visits"
+    assert "one camera, less than 10 minutes from one to the next: 49 files" in caplog.text
+    for seed in (0, 1, 2):
+        frame, left = split(table.frame, data, seed)
+        assert not left
+        held = frame["split"].ne("train")  # few visits: what is held out may share one
+        assert held.groupby(visit_of(frame)).nunique().max() == 1
+        assert set(frame.loc[~held, "label"]) == {"apple", "pear"}
+    folds = DataSettings(data=str(outing), cv=3, fold="1")
+    frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
+    tested = frame["split"].eq("test")
+    assert tested.groupby(visit_of(frame)).nunique().max() == 1
+    apart = DataSettings(data=str(outing), near_duplicates="ignore")
+    table = load_grouped(apart, SignalSettings())
+    assert table.visits == ""
+    assert table.frame["group"].eq("").all()
+
+
+def test_what_is_named_by_the_data_comes_before_the_visits(outing):
+    by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
+    table = load_grouped(by_name, SignalSettings())
+    assert table.visits == ""
+    assert table.frame["group"].nunique() == 6
+
+
+def test_visits_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
+    """Of one long visit nothing could be held out, nor five folds be made of two."""
+    folds = DataSettings(data=str(outing), cv=7)
+    table = load_grouped(folds, SignalSettings())
+    assert table.visits.startswith("not kept together, for they leave no split (--cv 7")
+    assert not table.frame["group"].str.startswith("visit").any()
+    for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
+        photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
+    caplog.clear()
+    data = DataSettings(data=str(outing))
+    table = load_grouped(data, SignalSettings())
+    assert table.visits.startswith("not kept together, for they hold more than half of a class: 49")
+    assert "figures may be too good" in caplog.text
+    frame, _ = split(table.frame, data, 0)
+    assert {*frame["split"]} == {"train", "valid", "calibration"}

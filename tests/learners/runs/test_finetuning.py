@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from datasets.errors import SecondhandError
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
+from learners.evaluation import ACCURACY_THRESHOLD
 from learners.finetune import main
 from learners.flags import make_parser, parse
 from learners.machine import threads_kept
@@ -123,6 +124,10 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     strangers = answers[answers.split.eq("unknown")]
     assert len(strangers) == 6
     assert metrics["unknown_accepted"] == pytest.approx((strangers.label != "unknown").mean())
+    # What tells the accuracy to expect elsewhere is of all that was held out, but the strangers.
+    stored = json.loads((finished / "model/config.json").read_text())["metrics"][ACCURACY_THRESHOLD]
+    held = answers[answers.split.ne("unknown")]
+    assert (stored["n"], stored["wrong"]) == (len(held), (held.best != held.truth).sum())
     history = pd.read_csv(finished / "history.csv")
     # What was saved is the best epoch: the model folder answers as that epoch's validation did.
     kept = json.loads((finished / "checkpoint/best.json").read_text())
@@ -136,6 +141,12 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"kept {said}, the best on valid" in (finished / "log.txt").read_text()
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
+    # And what the figures rest on, in the report and the model card as in the log's last lines.
+    basis = report["basis"]
+    assert basis.startswith("a random split of 3 classes; ")
+    assert basis.endswith("expect less elsewhere")
+    for file in ("report/index.html", "model/README.md"):
+        assert f"The figures rest on {basis}." in (finished / file).read_text()
 
 
 def test_the_tables_of_answers_are_one_format(finished, capsys):

@@ -1,0 +1,55 @@
+"""What a run's figures rest on, in words: a random split flatters, a site never seen does not."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from datasets.tables import ItemTable
+from learners.settings import DataSettings
+
+LESS = "expect less elsewhere"
+
+
+def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
+    """What comes after "the figures rest on".
+
+    Parameters
+    ----------
+    table : split already.
+    whole : its rows as the data have them, before.
+    """
+    frame, given = table.frame, set(whole["split"]) - {""}
+    if data.cv is not None:
+        folds = frame["fold"].nunique()
+        if str(data.cv) == "group":
+            return f"group {data.fold} of {folds}, of which nothing was learnt"
+        if str(data.cv) == "fold":
+            return f"fold {data.fold} of {folds}, which the data name"
+        return _drawn(table, f"fold {data.fold} of {folds}, drawn at random")
+    if data.fold is not None:
+        folds = whole["fold"].loc[whole["fold"].ne("")].nunique()
+        beside = ", beside the test part that they name" if "test" in given else ""
+        return f"fold {data.fold} of {folds}, which the data name{beside}"
+    if {"valid", "calibration"} & given:
+        return f"the parts that the data name ({', '.join(sorted(given))})"
+    if "test" in given:
+        return _drawn(
+            table, "the test part that the data name, and for the others on a random split"
+        )
+    return _drawn(table, f"a random split of {len(table.classes)} classes")
+
+
+def _drawn(table: ItemTable, how: str) -> str:
+    """With what was kept together; where no groups were named, photos of the next shop are harder."""
+    said = [how]
+    if table.groups:
+        said.append(f"of {table.groups} groups none is both learnt from and held out")
+    for what, found in (
+        ("near-duplicates", table.near_duplicates),
+        ("photos of one visit", table.visits),
+    ):
+        if found and found[0].isdecimal():
+            said.append(f"{what} kept together: {found}")
+        elif found and found != "none found":
+            said.append(f"{what}: {found}")
+    return "; ".join([*said, *([] if table.groups else [LESS])])

@@ -1,0 +1,73 @@
+"""What the figures rest on is said of each way to split."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from datasets.tables.table import ItemTable, with_columns
+from learners.settings import DataSettings
+from learners.training.basis import basis_of
+from learners.training.items import split
+
+
+def basis(data: DataSettings, *, near: str = "", visits: str = "", **columns: object) -> str:
+    """Of 40 items of two classes with these columns, split as the settings want it."""
+    rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
+    whole = with_columns(pd.DataFrame({**rows, **columns}))
+    frame, _ = split(whole, data, 0)
+    table = ItemTable(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, visits=visits)
+    table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
+    return basis_of(table, whole, data)
+
+
+SITES = [f"site {n // 5}" for n in range(40)]
+FOLDS = [str(n // 8) for n in range(40)]
+PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "said"),
+    [
+        ({}, {}, "a random split of 2 classes; expect less elsewhere"),
+        (
+            {},
+            {"near": "9 files in 4 clusters, the largest of 3", "visits": "20 files in 5 visits"},
+            "a random split of 2 classes; near-duplicates kept together: 9 files in 4 clusters, the "
+            "largest of 3; photos of one visit kept together: 20 files in 5 visits; expect less "
+            "elsewhere",
+        ),
+        (
+            {},
+            {"near": "none found", "visits": "not kept together, for …"},
+            "a random split of 2 classes; photos of one visit: not kept together, for …; expect less "
+            "elsewhere",
+        ),
+        (
+            {},
+            {"group": SITES},
+            "a random split of 2 classes; of 8 groups none is both learnt from and held out",
+        ),
+        ({}, {"split": PARTS}, "the parts that the data name (test, train, valid)"),
+        (
+            {},
+            {"split": ["train"] * 32 + ["test"] * 8},
+            "the test part that the data name, and for the others on a random split; expect less "
+            "elsewhere",
+        ),
+        ({"fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
+        ({"cv": "fold", "fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
+        (
+            {"cv": "group", "fold": "site 2"},
+            {"group": SITES},
+            "group site 2 of 8, of which nothing was learnt",
+        ),
+        (
+            {"cv": 4, "fold": "1"},
+            {},
+            "fold 1 of 4, drawn at random; expect less elsewhere",
+        ),
+    ],
+)
+def test_each_way_to_split_is_told(data, columns, said):
+    assert basis(DataSettings(data="x", **data), **columns) == said
