@@ -26,7 +26,6 @@ from datasets.tables import (
     load_table,
     summary,
 )
-from learners.confidence import Confidence
 from learners.evaluation import (
     Answered,
     Evaluation,
@@ -72,7 +71,8 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     out = Path(asked.out)
     check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
     bundle = load_bundle(asked.model)
-    confidence = _confidence(bundle, asked.threshold, asked.score)
+    # For all to use: the predictor and the figures.
+    bundle.confidence = confidence = bundle.decider.asked(asked.threshold, asked.score)
     table, lines = _items(bundle, asked.data, asked.unknown, asked.kind)
     predictor = Predictor(bundle, device=asked.device)
     evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
@@ -104,22 +104,12 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         write_csv(folder / "predictions.csv", everything)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
         write_report(folder, predictor, answered, table, checks=lines, command=command)
-    # The report has these two in words of its own.
+    # The report has these in words of its own.
     lines += confidence.notes
+    lines += [note for table in ranked.values() if (note := table.attrs.get("note"))]
     if same := int(copies(evaluation, bundle, judged).sum()):
         lines.append(f"{same} files are to the network the same as one that it was trained on")
     return Evaluated(out, bundle.metrics, lines, bad)
-
-
-def _confidence(bundle: Bundle, threshold: float | None, score: str | None) -> Confidence:
-    """The model's own with what was asked for instead, put into the bundle for all to use."""
-    confidence = bundle.decider
-    if threshold is not None:
-        confidence = confidence.with_threshold(threshold)
-    if score is not None:
-        confidence = confidence.with_score(score)
-    bundle.confidence = confidence
-    return confidence
 
 
 def _items(
