@@ -1,14 +1,13 @@
 """Which score tells strangers from known files best, on features that no stranger had a part in.
 
-For run folders made with `--probe`, whose body is as it was published: each class in turn is left
-out, the probe is fitted anew to the others' training files (with their temperature, from the
-calibration files), and the files of the class are the strangers. Files in split `unknown` are
+For run folders of `python -m learners.finetune --probe`, whose body is as it was published: each
+class in turn is left out, the probe is fitted anew to the others' training files (the temperature to
+their calibration files), and the files of the class are the strangers. Files in split `unknown` are
 strangers of another kind, for the probe of all classes. `known` are the files of split test, or
 valid. Prints each score's AUROC for each set, its mean and mean rank; how many strangers are accepted
 where 60 and 70 % of the known files are; and, as "errors", the AUROC of right answers against wrong
 ones among the known.
 
-    python -m learners.finetune --data PHOTOS --unknown STRANGE --probe --out runs/probe
     python benchmarks/bench_scores.py runs/probe runs/sounds
     python benchmarks/bench_scores.py                       # a model of the digits 0 to 7
 
