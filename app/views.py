@@ -193,7 +193,7 @@ def answers_csv(answers: Sequence[Prediction]) -> str:
     """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fields = [name for name in answers[0]._fields if name not in ("windows", "set")]
+    fields = [name for name in answers[0]._fields if name not in ("windows", "set", "known")]
     writer.writerow(fields)
     for answer in answers:
         row = answer._replace(path=Path(answer.path).name)._asdict()
@@ -209,6 +209,7 @@ def told(answer: Prediction, rule: Rule) -> dict[str, Any]:
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for what is not a number, the file's name without its folder."""
     values = answer._asdict()
+    del values["known"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
     values["top"] = [{"label": name, "probability": p} for name, p in answer.top]

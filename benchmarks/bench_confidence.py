@@ -83,7 +83,7 @@ def fitting(items: int, classes: int) -> None:
             ),
             timed("prediction sets", lambda: fit_prediction_sets(p, y)),
             timed(
-                "eight scores ranked",
+                "all scores ranked",
                 lambda: rank_scores(fit_scores(train, calibration), calibration, strangers),
             ),
         )

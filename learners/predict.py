@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.confidence import Why
     from learners.prediction import Predictor, check_moment
 
-    options = {name: getattr(settings, name) for name in ("threshold", "top", "engine")}
+    options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
     options["tta"] = not settings.no_tta
     device = "cpu" if settings.cluster else settings.device
     predictor = Predictor(settings.model, device=device, **options)
@@ -100,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "or patterns"
         )
     check_moment(predictor.kind, settings.at)
-    hidden = () if settings.sets else ("set",)
+    shown = {"set": settings.sets, "known": settings.score is not None}
+    hidden = [name for name, asked in shown.items() if not asked]
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
     bad = outside = count = 0
     for prediction in _predictions(predictor, chain([first], files), settings, options):

@@ -13,9 +13,7 @@ from datasets.errors import SecondhandError
 from learners.options import Span, option
 
 #: What tells known files from strangers; `learners.confidence` has them.
-ScoreName = Literal[
-    "combined", "msp", "max-logit", "energy", "entropy", "vim", "mahalanobis", "knn"
-]
+ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
 
 
 #: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
@@ -350,6 +348,9 @@ class AskSettings:
         None,
         "probability in [0, 1] below which the answer is unknown; the model's own if not given",
     )
+    score: ScoreName | None = option(
+        None, "what tells known files from strangers; the model's own if not given"
+    )
     bs: int = option(32, "batch size in items")
     workers: int | None = option(None, "processes that decode files")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
@@ -373,9 +374,6 @@ class EvaluateSettings(AskSettings):
     unknown: str | None = option(None, "strangers: a folder, or a table with the column path")
     kind: Literal["auto", "picture", "sound", "strain"] = option(
         "auto", "kind of the files; what the model judges"
-    )
-    score: ScoreName | None = option(
-        None, "what tells known files from strangers; the model's own if not given"
     )
     out: str = option("report", "folder of the report")
     overwrite: bool = option(False, "replace an older report there")

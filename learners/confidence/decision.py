@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, check_logits, softmax
 from learners.confidence.detectors import (
+    RETIRED,
     Combined,
     Items,
     check_sorted,
@@ -101,8 +102,7 @@ class Confidence:
         ----------
         held : the calibration items, their logits as the network gives them.
         reference : training items as prediction will see them (no augmentation), likewise; all are
-            kept. Without features of both the distance is off. vim and mahalanobis also need their
-            logits and labels.
+            kept, with their logits and labels. Without features of both the distance is off.
         settings : threshold, targets, score and coverage, as ``--threshold`` and the others;
             threshold and ``keep_known`` are not used where a target is given. `threshold_for_accuracy` says what a
             target accuracy promises; a target coverage counts the distance's refusals. Both cut the
@@ -201,6 +201,11 @@ class Confidence:
         """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
         return None if self._knn is None else self._knn.reference
 
+    def asked(self, threshold: float | None, score: str | None) -> Confidence:
+        """With another threshold or score, or both, where they are given."""
+        found = self if threshold is None else self.with_threshold(threshold)
+        return found if score is None else found.with_score(score)
+
     def with_threshold(self, value: float) -> Confidence:
         """The same with a threshold on the calibrated probability, 0 to 1, and no floors."""
         cut = Threshold(check_threshold(value), float("nan"), float("nan"))
@@ -211,7 +216,7 @@ class Confidence:
 
         Raises `SecondhandError` where the threshold cuts the old score, and for scores that the
         model does not hold: of those that need features, it has ``knn`` and the one it was fitted
-        with.
+        with, or its parts.
         """
         if name == self.score:
             return self
@@ -260,7 +265,10 @@ class Confidence:
         best = probabilities.argmax(axis=1)
         probability = probabilities[np.arange(n), best]
         if isinstance(self._score, Combined) and self._knn is not None:
-            known = self._score.join({"msp": self._score.parts["msp"].score(x, z), "knn": near})
+            parts = self._score.parts.items()
+            known = self._score.join(
+                {name: near if name == "knn" else part.score(x, z) for name, part in parts}
+            )
         else:
             known = self._score.score(x, z)
         enough = probability if self.threshold_on == "probability" else known
@@ -308,14 +316,15 @@ class Confidence:
     ) -> Confidence:
         """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
 
-        Without the arrays the distance is off, a score that needs them becomes msp, and ``notes``
-        say so; a threshold that was cut on that score cannot be kept, and is an error. Raises
+        Without the arrays the distance is off, a score that needs them, or that is no more, becomes
+        msp, and ``notes`` say so; a threshold that was cut on that score cannot be kept, and is an error. Raises
         `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
         finite.
         """
         arrays = arrays or {}
         if isinstance(settings, Mapping):
             settings = {"sets": None, "floors": {}, **settings}  # saved before there were any
+            settings = _without_retired(settings)
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):
@@ -360,6 +369,24 @@ class Confidence:
         )  # fmt: skip
 
 
+def _without_retired(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """Stored settings, those of a score that is no more with msp instead."""
+    score, notes = settings.get("score"), settings.get("notes")
+    if score not in RETIRED:
+        return settings
+    if settings.get("threshold_on") == score:
+        raise SecondhandError(
+            f"confidence.threshold_on is {shown(score)}, a score that is no more: fine-tune again "
+            f"with --score {ConfidenceSettings().score}"
+        )
+    said = f"score {score} is no more: msp instead; fine-tune again for another"
+    return {
+        **settings,
+        "score": "msp",
+        "notes": [*notes, said] if isinstance(notes, list) else notes,
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
     """The confidence in a config.json."""
@@ -377,7 +404,8 @@ class _Stored:
 
 
 def _held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:
-    out = {name: score} | ({} if knn is None else {"knn": knn})
+    out = {name: score} | (score.parts if isinstance(score, Combined) else {})
+    out |= {} if knn is None else {"knn": knn}
     return out | {each: make_score(each) for each in LOGIT_SCORES}
 
 

@@ -9,9 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, check_labels, check_logits, softmax
+from learners.confidence.arrays import Floats, Ints, check_labels, check_logits
 
 Floats32 = NDArray[np.float32]
+
+#: Items to one principal axis at least, and axes at most.
+PER_AXIS, AXES = 4, 256
+#: The least part of the greatest variance that is not taken for rounding.
+LEAST = 1e-6
 
 
 class Score:
@@ -90,34 +95,19 @@ def _msp(z: Floats) -> Floats:
     return z.max(axis=1) - np.logaddexp.reduce(z, axis=1)
 
 
-def _entropy(z: Floats) -> Floats:
-    p = softmax(z)
+def _gen(z: Floats) -> Floats:
     log_p = z - np.logaddexp.reduce(z, axis=1, keepdims=True)
-    return (p * np.maximum(log_p, -1e3)).sum(axis=1)
+    return -(np.exp(0.1 * log_p) * (1 - np.exp(log_p)).clip(0) ** 0.1).sum(axis=1)
 
 
-def _energy(z: Floats) -> Floats:
-    return np.logaddexp.reduce(z, axis=1)
-
-
-def _max_logit(z: Floats) -> Floats:
-    return z.max(axis=1)
-
-
-LOGIT_SCORES: dict[str, Callable[[Floats], Floats]] = {
-    "msp": _msp,
-    "max-logit": _max_logit,
-    "energy": _energy,
-    "entropy": _entropy,
-}
+LOGIT_SCORES: dict[str, Callable[[Floats], Floats]] = {"msp": _msp, "gen": _gen}
 
 
 class LogitScore(Score):
     """A function of the logits alone; nothing to fit.
 
-    ``msp`` is the log of the top probability (1610.02136), ``max-logit`` the top logit
-    (1911.11132), ``energy`` log-sum-exp (2010.03759, minus the energy), ``entropy`` minus the
-    entropy of the probabilities.
+    ``msp`` is the log of the top probability (1610.02136), ``gen`` minus the generalised entropy of
+    all probabilities, sum p^0.1 (1 - p)^0.1 (2303.08133, equation 3).
     """
 
     needs = "logits"
@@ -176,9 +166,10 @@ class KNN(Score):
 class Mahalanobis(Score):
     """Minus the squared Mahalanobis distance to the nearest class mean (1807.03888, equation 2).
 
-    One covariance for all classes, shrunk (Ledoit and Wolf 2004) so that it exists with fewer items
-    than features. Features are scaled to length 1 first, which makes classes of unequal norm
-    comparable (2505.18032).
+    One covariance for all classes. Features are scaled to length 1 first, which makes classes of
+    unequal norm comparable (2505.18032), and taken to their principal axes, `PER_AXIS` times fewer
+    than items and at most `AXES`: with fewer items than features no covariance has an inverse, and
+    one that was shrunk told strangers worse (AUROC on photos 0.80 against 0.86, `RMDS` 0.24).
     """
 
     def __init__(self) -> None:
@@ -186,23 +177,23 @@ class Mahalanobis(Score):
         self.means: Floats32 = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
-        from sklearn.covariance import ledoit_wolf
-
         x = normalise(check_features(features)).astype(np.float64)
         y = check_labels(labels, len(x), int(np.max(labels)) + 1)
+        self._fit(x, y, _sphere(x))
+
+    def _fit(self, x: Floats, y: Ints, sphere: Floats) -> None:
         classes, index = np.unique(y, return_inverse=True)
         means = np.stack([x[index == c].mean(axis=0) for c in range(len(classes))])
-        covariance, _ = ledoit_wolf(x - means[index], assume_centered=True)
-        values, vectors = np.linalg.eigh(covariance)
-        kept = values > values.max() * 1e-10
-        whiten = vectors[:, kept] / np.sqrt(values[kept])
+        within = (x - means[index]) @ sphere
+        # Of a variance of 1 along each axis, what is left within the classes.
+        values, vectors = np.linalg.eigh(within.T @ within / len(x))
+        whiten = sphere @ (vectors / np.sqrt(np.maximum(values, LEAST)))
         self.whiten = whiten.astype(np.float32)
         self.means = (means @ whiten).astype(np.float32)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        x = normalise(check_width(features, len(self.whiten))) @ self.whiten
-        squares = (x**2).sum(axis=1)[:, None] - 2 * x @ self.means.T + (self.means**2).sum(axis=1)
-        return -np.maximum(squares.min(axis=1), 0).astype(np.float64)
+        x = normalise(check_width(features, len(self.whiten)))
+        return -_squares(x, self.whiten, self.means).min(axis=1)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         return {"whiten": self.whiten, "means": self.means}
@@ -212,50 +203,90 @@ class Mahalanobis(Score):
         self.means = stored(arrays, "means", (-1, self.whiten.shape[1]))
 
 
-class ViM(Score):
-    """Energy minus a scaled residual outside the principal space (2203.10807, equation 7).
+class RMDS(Mahalanobis):
+    """`Mahalanobis` less that of one Gaussian for all items (2106.09022, equation 3).
 
-    The origin is where the logits' best linear fit on the features vanishes, so a head that is not
-    linear in these features is served too. The principal space has half as many dimensions as the
-    features (at most 512), never more than a tenth of the training items or fewer than 1.
+    What is odd about an item whatever its class, as its light, then plays no part.
     """
 
     def __init__(self) -> None:
-        self.origin: Floats32 = np.empty(0, np.float32)
-        self.principal: Floats32 = np.empty((0, 0), np.float32)
-        self.scale = 0.0
+        super().__init__()
+        self.sphere: Floats32 = np.empty((0, 0), np.float32)
+        self.centre: Floats32 = np.empty((0, 0), np.float32)
+
+    def _fit(self, x: Floats, y: Ints, sphere: Floats) -> None:
+        super()._fit(x, y, sphere)
+        self.sphere = sphere.astype(np.float32)
+        self.centre = (x.mean(axis=0) @ sphere).astype(np.float32)[None]
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        near = super().score(features, logits)
+        return near + _squares(normalise(check_features(features)), self.sphere, self.centre)[:, 0]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        return super().arrays() | {"sphere": self.sphere, "centre": self.centre}
+
+    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
+        super().restore(arrays)
+        self.sphere = stored(arrays, "sphere", (len(self.whiten), -1))
+        self.centre = stored(arrays, "centre", (1, self.sphere.shape[1]))
+
+
+def _sphere(x: Floats) -> Floats:
+    """``[d, k]``: the principal axes of items ``[n, d]``, each divided by the spread along it."""
+    centred = x - x.mean(axis=0)
+    size = max(1, min(len(x) // PER_AXIS, AXES, x.shape[1]))
+    few = len(x) < x.shape[1]
+    products = centred @ centred.T if few else centred.T @ centred
+    values, vectors = np.linalg.eigh(products)
+    kept = np.arange(len(values))[::-1][:size]
+    kept = kept[: max(1, int((values[kept] > values[-1] * LEAST).sum()))]
+    scale = np.sqrt(np.maximum(values[kept], 1e-12))
+    axes = centred.T @ (vectors[:, kept] / scale) if few else vectors[:, kept]
+    return np.asarray(axes * (np.sqrt(len(x)) / scale), dtype=np.float64)
+
+
+def _squares(x: Floats32, whiten: Floats32, means: Floats32) -> Floats:
+    """``[n, means]`` squared distances; in float64, for means far from 0 beside their distances."""
+    z, m = x.astype(np.float64) @ whiten, means.astype(np.float64)
+    squares = (z**2).sum(axis=1)[:, None] - 2 * z @ m.T + (m**2).sum(axis=1)
+    return np.asarray(np.maximum(squares, 0))
+
+
+class FDBD(Score):
+    """The mean distance to the other classes' decision boundaries, over that to the training mean.
+
+    2312.11536, equation 6: the margin of the best logit over each other class by the length of the
+    difference of their weights. The weights are those of the logits' best linear fit on the
+    training features, so a head that is not linear in these features is served too.
+    """
+
+    def __init__(self) -> None:
+        self.centre: Floats32 = np.empty(0, np.float32)
+        self.lengths: Floats32 = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
         x, z = check_features(features).astype(np.float64), check_logits(logits)
-        n, d = x.shape
-        weight = np.linalg.lstsq(np.column_stack([x, np.ones(n)]), z, rcond=1e-6)[0]
-        origin = -np.linalg.pinv(weight[:-1].T, rcond=1e-6) @ weight[-1]
-        size = max(1, min(d // 2, 512, n // 10))
-        _, vectors = np.linalg.eigh((x - origin).T @ (x - origin))
-        self.principal = vectors[:, ::-1][:, :size].astype(np.float32)
-        self.origin = origin.astype(np.float32)
-        residual = self._residual(x.astype(np.float32))
-        # Rounded as it is stored, so that a restored score is the same to the bit.
-        self.scale = float(np.float32(z.max(axis=1).mean() / max(residual.mean(), 1e-12)))
-
-    def _residual(self, x: Floats32) -> Floats:
-        centred = x - self.origin
-        inside = centred @ self.principal
-        outside = (centred.astype(np.float64) ** 2).sum(1) - (inside.astype(np.float64) ** 2).sum(1)
-        return np.sqrt(np.maximum(outside, 0))
+        weight = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), z, rcond=1e-6)[0][:-1]
+        lengths = np.linalg.norm(weight[:, :, None] - weight[:, None], axis=0)
+        self.lengths = np.maximum(lengths, 1e-12).astype(np.float32)
+        self.centre = x.mean(axis=0).astype(np.float32)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        x = check_width(features, len(self.origin))
-        return _energy(check_logits(logits)) - self.scale * self._residual(x)
+        x, z = check_width(features, len(self.centre)), check_logits(logits)
+        if z.shape[1] != len(self.lengths):
+            raise SecondhandError(f"{z.shape[1]} logits: expected {len(self.lengths)}")
+        margins = (z.max(axis=1, keepdims=True) - z) / self.lengths[z.argmax(axis=1)]
+        away = np.linalg.norm(x - self.centre, axis=1)
+        return np.asarray(margins.sum(axis=1) / (z.shape[1] - 1) / np.maximum(away, 1e-12))
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "origin": self.origin[None],
-            "principal": self.principal,
-            "scale": np.array([[self.scale]], np.float32),
-        }
+        return {"centre": self.centre[None], "lengths": self.lengths}
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
-        self.origin = stored(arrays, "origin", (1, -1))[0]
-        self.principal = stored(arrays, "principal", (len(self.origin), -1))
-        self.scale = float(stored(arrays, "scale", (1, 1))[0, 0])
+        self.centre = stored(arrays, "centre", (1, -1))[0]
+        self.lengths = stored(arrays, "lengths")
+        if self.lengths.shape[0] != self.lengths.shape[1] or (self.lengths <= 0).any():
+            raise SecondhandError(
+                "lengths: expected a square of numbers above 0; export the model again"
+            )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from datasets.tables import UNKNOWN
 from learners.confidence import (
+    Confidence,
     Floats,
     Ints,
     aurc,
@@ -37,6 +38,7 @@ from learners.model import Bundle
 HONEST = ("test", "valid", "calibration")
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
+LIMITS = ("value", "low", "high")
 BINS = 30  # of a histogram of scores
 
 
@@ -151,8 +153,9 @@ def all_figures(
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
-    model has chosen; ``strangers`` (None without any): AUROC, FPR95 and OSCR of the model's own
-    score and of ``msp``, the histograms of the first; ``classes``: of `class_table`;
+    model has chosen; ``strangers`` (None without any): how many are accepted, ``said`` in a sentence
+    with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
+    model's own score and of ``msp``, the histograms of the first; ``classes``: of `class_table`;
     ``confusion``: counts [true, answered] of what was held out and could be judged.
     """
     predictions = evaluation.predictions
@@ -168,7 +171,9 @@ def all_figures(
         "splits": {name: _split(predictions, judged, name) for name in sorted(names)},
         "reliability": _reliability(chosen),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
-        "strangers": _strangers(chosen, judged.where(split == UNKNOWN), predictions),
+        "strangers": _strangers(
+            chosen, judged.where(split == UNKNOWN), predictions, bundle.decider
+        ),
         "classes": class_table(known, bundle.classes).to_dict("records"),
         "confusion": confusion(known, bundle.classes),
     }
@@ -199,7 +204,11 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
 
 def _rate(hits: pd.Series) -> dict[str, float]:
     """Of how many it holds, with exact 95 % limits; nan of nothing."""
-    return dict(zip(("value", "low", "high"), fraction(int(hits.sum()), len(hits)), strict=True))
+    return dict(zip(LIMITS, fraction(int(hits.sum()), len(hits)), strict=True))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g} %"
 
 
 def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
@@ -249,8 +258,58 @@ def _risk_coverage(
     }
 
 
+def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | None:
+    """The loosest threshold in few decimals that at most half of the ``accepted`` scores reach.
+
+    None where there is none ``below`` a limit: where more than half of them are as sure as can be.
+    """
+    falling = np.sort(accepted)[::-1]
+    if not len(falling):
+        return None
+    refused = falling[len(falling) // 2]
+    kept = min(falling[falling > refused], default=below)
+    for decimals in range(2, 13):
+        value = round(float(np.floor(refused * 10**decimals) + 1) / 10**decimals, decimals)
+        if refused < value <= kept and value < below:
+            return value
+    return None
+
+
+def _accepted_strangers(
+    known: Judged, strangers: Judged, predictions: pd.DataFrame, rule: Confidence
+) -> dict[str, Any]:
+    """How many are accepted at the threshold in force, and what a stricter one would cost."""
+    taken = predictions["label"].ne(UNKNOWN)
+    rate = _rate(taken.loc[predictions["split"].eq(UNKNOWN)])
+    accepted = taken.to_numpy()
+    gates = [items.gate[accepted[items.rows]] for items in (strangers, known)]
+    on = "" if rule.threshold_on == "probability" else f" of the score {rule.threshold_on}"
+    value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
+    files = int(predictions["split"].eq(UNKNOWN).sum())
+    said = (
+        f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
+        f"({_percent(rate['value'])}, {100 * rate['low']:.3g} to {_percent(rate['high'])})"
+    )
+    found = {"accepted": rate, "said": said, "stricter": None}
+    if value is None or not len(known.rows):
+        return found
+    left = int((gates[0] >= value).sum())
+    held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
+    before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
+    return found | {
+        "said": f"{said}; at a threshold{on} of {value:.12g} instead of {rule.threshold.value:.4g} it "
+        f"would be {left} ({_percent(left / files)}), and {_percent(after)} of known files would be "
+        f"accepted, not {_percent(before)}",
+        "stricter": {
+            "threshold": value,
+            "accepted": dict(zip(LIMITS, fraction(left, files), strict=True)),
+            "coverage": after,
+        },
+    }
+
+
 def _strangers(
-    known: Judged, strangers: Judged, predictions: pd.DataFrame
+    known: Judged, strangers: Judged, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any] | None:
     rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
     if rows.empty:
@@ -268,7 +327,7 @@ def _strangers(
     return {
         "items": len(rows),
         "judged": len(strangers.rows),
-        "accepted": _rate(rows["label"].ne(UNKNOWN)),
+        **_accepted_strangers(known, strangers, predictions, rule),
         "score": strangers.score,
         "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
         "histogram": {

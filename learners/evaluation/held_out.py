@@ -26,7 +26,7 @@ class Evaluation:
 
     Attributes
     ----------
-    predictions : Prediction's columns (but ``windows`` and ``set``), the true ``truth``, the
+    predictions : Prediction's columns (but ``windows``, ``set`` and ``known``), the true ``truth``, the
         ``split``, which is "unknown" for strangers, and ``gps``. A ``reason`` is a `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
@@ -87,7 +87,7 @@ def answer(
     held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
     answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
-    frame = frame.drop(columns=["windows", "set"])
+    frame = frame.drop(columns=["windows", "set", "known"])
     # What is text, pandas makes plain text of.
     frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
     frame["truth"], frame["split"] = held["label"], held["split"]

@@ -43,6 +43,8 @@ class Prediction(NamedTuple):
         first; empty where it makes no sets, and for a bad file.
     at : the moment it was judged at: GPS time in seconds of strain, also where it was its loudest;
         of a sound the seconds in the file that were asked about. NaN for all others.
+    known : the score that tells known files from strangers, higher for known ones; only the order
+        of files means something. NaN for a bad file.
     """
 
     path: str
@@ -57,6 +59,7 @@ class Prediction(NamedTuple):
     windows: tuple[Prediction, ...] = ()
     set: tuple[str, ...] = ()
     at: float = NAN
+    known: float = NAN
 
 
 class Answer(NamedTuple):

@@ -62,7 +62,7 @@ def predict_on(
     model : the model folder; every worker loads it once, from this path.
     paths : files that the workers have under these names.
     at, bs : as in `Predictor.predict`.
-    settings : of `Predictor`: threshold, top, device, tta.
+    settings : of `Predictor`: threshold, score, top, device, tta.
 
     Raises
     ------

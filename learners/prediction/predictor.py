@@ -57,6 +57,7 @@ class Predictor:
     ----------
     model : a model folder, or a bundle already loaded.
     threshold : instead of the model's own, in [0, 1]; 0 accepts everything.
+    score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
@@ -68,6 +69,7 @@ class Predictor:
         model: str | os.PathLike[str] | Bundle,
         *,
         threshold: float | None = None,
+        score: str | None = None,
         top: int = 3,
         device: str = "auto",
         tta: bool = True,
@@ -86,9 +88,7 @@ class Predictor:
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
-        self.confidence = self.bundle.decider
-        if threshold is not None:
-            self.confidence = self.confidence.with_threshold(threshold)
+        self.confidence = self.bundle.decider.asked(threshold, score)
         self.views = self.bundle.views if tta else (PLAIN,)
         if len(self.views) < len(self.bundle.views):
             log.warning(
@@ -269,6 +269,7 @@ class Predictor:
                 if inside is None
                 else tuple(self.classes[k] for k in order[i] if inside[i, k]),
                 at=seconds(source.at),
+                known=float(judged.known[i]),
             )
             for i, source in enumerate(sources)
         ]

@@ -75,6 +75,7 @@ def write_report(
     alike = 0 if twins is None else len(twins)
     notices = [*checks, *(bundle.confidence.notes if bundle.confidence else [])]
     notices += _too_good(len(same), alike, len(judged.rows))
+    notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     counts, about = class_counts(table), facts(table)
     trained = shared_provenance(bundle.provenance)
     title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
@@ -101,6 +102,7 @@ def write_report(
             "data": {**about, "items": counts.to_dict("records")},
             "left_out": left_out.to_dict("records"),
             "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
+            "table_notes": notes,
             "provenance": trained,
             "not_judged": refused.to_dict("records"),
             "evaluated": made,
@@ -114,7 +116,7 @@ def write_report(
         found=everything,
         note=names(table.note) if table.note else "",
         confidence=bundle.confidence,
-        notes={name: frame.attrs.get("note", "") for name, frame in tables.items()},
+        notes=notes,
         known=len(known),
         wrong=len(wrong),
         surest=surest,

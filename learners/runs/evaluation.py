@@ -101,8 +101,9 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     answered = Answered(evaluation, judged, tables)
     with _written(asked, table, everything) as folder:
         write_report(folder, predictor, answered, table, checks=lines, command=command)
-    # The report has these two in words of its own.
+    # The report has these in words of its own.
     lines += confidence.notes
+    lines += [note for table in ranked.values() if (note := table.attrs.get("note"))]
     lines += _same(answered, bundle)
     return Evaluated(Path(asked.out), bundle.metrics, lines, bad)
 
@@ -152,7 +153,9 @@ def _opened(asked: EvaluateSettings) -> tuple[Bundle, Confidence]:
         raise SecondhandError("--data is missing: name labelled files, a folder or a table")
     check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
     bundle = load_bundle(asked.model)
-    return bundle, _confidence(bundle, asked.threshold, asked.score)
+    # For all to use: the predictor and the figures.
+    bundle.confidence = bundle.decider.asked(asked.threshold, asked.score)
+    return bundle, bundle.confidence
 
 
 @contextmanager
@@ -172,17 +175,6 @@ def _same(answered: Answered, bundle: Bundle) -> list[str]:
     same = int(copies(answered.evaluation, bundle, answered.judged).sum())
     said = f"{same} files are to the network the same as one that it was trained on"
     return [said] if same else []
-
-
-def _confidence(bundle: Bundle, threshold: float | None, score: str | None) -> Confidence:
-    """The model's own with what was asked for instead, put into the bundle for all to use."""
-    confidence = bundle.decider
-    if threshold is not None:
-        confidence = confidence.with_threshold(threshold)
-    if score is not None:
-        confidence = confidence.with_score(score)
-    bundle.confidence = confidence
-    return confidence
 
 
 def _items(

@@ -130,7 +130,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(described) == {"/ask", "/ask_many", "/models"}
     returns = described["/ask"]["returns"][0]["type"]["items"]["properties"]
-    assert set(returns) == {*Prediction._fields} - {"path"} | {"file", "rule"}
+    assert set(returns) == {*Prediction._fields} - {"path", "known"} | {"file", "rule"}
     assert returns["probability"] == {"type": "number"}
     models = client.predict(api_name="/models")
     assert [model["name"] for model in models] == list(up.models)

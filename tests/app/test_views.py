@@ -144,13 +144,13 @@ def test_all_right_is_said_with_the_exact_limits(n):
     ("options", "rule", "words"),
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "takes a probability of 70.0"),
-        ({"target_accuracy": 0.9, "score": "energy"}, ("target accuracy", "energy", 0.9),
-         "(energy), chosen for a target accuracy of 90.0"),
+        ({"target_accuracy": 0.9, "score": "gen"}, ("target accuracy", "gen", 0.9),
+         "(gen), chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
          "chosen for a target accuracy of 90.0"),
-        ({"target_coverage": 0.4, "score": "energy"}, ("target coverage", "energy", 0.4),
+        ({"target_coverage": 0.4, "score": "gen"}, ("target coverage", "gen", 0.4),
          "chosen for a target coverage of 40.0"),
-        ({"target_accuracy": 0.999, "score": "energy"}, ("target accuracy", "energy", 0.999),
+        ({"target_accuracy": 0.999, "score": "gen"}, ("target accuracy", "gen", 0.999),
          "Its target is not reached: these 200 calibration items cannot support"),
     ],
 )  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_broken_file_is_no_unknown_one():
 
 def test_the_csv_has_the_columns_of_the_command():
     rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, BAD]))))
-    assert list(rows[0]) == [n for n in Prediction._fields if n not in ("windows", "set")]
+    assert list(rows[0]) == [n for n in Prediction._fields if n not in ("windows", "set", "known")]
     assert rows[0]["path"] == "a.jpg"
     assert rows[0]["probability"] == "0.970000"
     assert rows[0]["top"] == '[["cat", 0.97], ["dog", 0.03]]'

@@ -43,6 +43,7 @@ FIGURES = {
     "bench_rows": r"first batch +\d+\.\d s, .* GB",
     "bench_scratch": r"difference +mean [+-]0\.\d{4}",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",
+    "bench_scores": r"digits-small: left out +digits-small: strangers[\s\S]*combined +\d\.\d{3}",
     "bench_strangers": r"far accepted: all +\d\.\d{3}",
     "check_glitch_model": r"left out: it needs a model of glitches",
     "check_gw150914": r"tile energies \d\.\de[-+]\d\d[\s\S]*4 s view: values",

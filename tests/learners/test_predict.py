@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pytorch_ood.detector import GEN
 
 from datasets.errors import SecondhandError
 from datasets.pictures.images import open_picture
@@ -23,7 +24,7 @@ from learners.confidence import Confidence, Items
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.predict import find_files, main
-from learners.prediction.predictor import Prediction
+from learners.prediction.predictor import Prediction, Predictor
 from learners.settings import ConfidenceSettings
 from tests.forks import Program
 from tests.learners.confidences import settings
@@ -63,7 +64,9 @@ def test_jsonl_has_the_same_answers(model, folder, capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     main([model, str(folder), "--top", "2", "--format", "jsonl"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [list(line) for line in lines] == [[f for f in Prediction._fields if f != "set"]] * 9
+    assert [list(line) for line in lines] == [
+        [f for f in Prediction._fields if f not in ("set", "known")]
+    ] * 9
     assert [line["best"] for line in lines] == [row["best"] for row in rows]
     assert all(len(line["top"]) == 2 for line in lines)
     assert all(line["distance_p"] is None for line in lines)
@@ -193,6 +196,31 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
     main([model, str(folder)])
     assert "set" not in capsys.readouterr().out.splitlines()[0].split(",")
+
+
+def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no picture")
+    before = main([model, str(folder), str(broken)])
+    plain = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert main([model, str(folder), str(broken), "--score", "gen"]) == before == 3
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert list(rows[0])[-2:] == ["at", "known"]
+    assert rows[-1].pop("known") == ""
+    predictor = Predictor(model)
+    for row in rows[:-1]:
+        answer = next(predictor.answers([row["path"]]))
+        (expected,) = GEN.score(
+            torch.from_numpy(answer.logits[None] / predictor.confidence.temperature.value)
+        )
+        # Theirs is a mean over the classes.
+        assert float(row.pop("known")) == pytest.approx(-3 * float(expected), abs=1e-5)
+    assert rows == plain
+    main([model, str(folder), "--score", "gen", "--format", "jsonl"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(isinstance(line["known"], float) for line in lines)
+    with pytest.raises(SecondhandError, match="score 'knn' is none that this model holds"):
+        main([model, str(folder), "--score", "knn"])
 
 
 def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):

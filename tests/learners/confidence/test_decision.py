@@ -10,7 +10,7 @@ import pytest
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
 from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, UNUSUAL, Confidence
-from learners.confidence.detectors import SCORES, Items
+from learners.confidence.detectors import RETIRED, SCORES, Items
 from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
 
@@ -143,7 +143,7 @@ def test_distance_p_is_the_rank_among_calibration_items():
     )
 
 
-@pytest.mark.parametrize("score", ["combined", "msp", "knn", "energy"])
+@pytest.mark.parametrize("score", ["combined", "msp", "knn", "gen"])
 def test_a_target_coverage_is_met_on_new_items(score):
     model = fitted(2000, target_coverage=0.5, score=score)
     logits, _, features = world(4000, seed=5)
@@ -314,10 +314,10 @@ def test_other_shapes_are_refused():
         model.decide(logits, features[:1])
 
 
-def test_vim_and_mahalanobis_need_the_training_items_logits():
+def test_distances_to_classes_need_the_training_items_labels():
     logits, labels, features = world(100, seed=1)
-    for score in ("vim", "mahalanobis"):
-        with pytest.raises(SecondhandError, match=f"score {score} needs"):
+    for score, named in (("rmds", "rmds"), ("mahalanobis", "mahalanobis"), ("combined", "rmds")):
+        with pytest.raises(SecondhandError, match=f"score {named} needs"):
             Confidence.fit(
                 Items(logits, labels, features),
                 Items(logits, None, features),
@@ -417,16 +417,55 @@ def test_another_threshold_or_score_leaves_the_rest():
     loose = model.with_threshold(0.0).decide(logits, features)
     assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
     assert (model.decide(logits, features).label == before.label).all()
-    energy = model.with_score("energy")
-    assert (energy.decide(logits, features).label == before.label).all()
-    again = Confidence.from_dict(energy.to_dict(), energy.arrays())
-    assert again.decide(logits, features).known == pytest.approx(
-        energy.decide(logits, features).known
-    )
+    for name in ("gen", "rmds"):  # of the logits, and a part of the combination
+        other = model.with_score(name)
+        assert (other.decide(logits, features).label == before.label).all()
+        again = Confidence.from_dict(other.to_dict(), other.arrays())
+        assert again.decide(logits, features).known == pytest.approx(
+            other.decide(logits, features).known
+        )
+    both = model.asked(0.5, "gen")
+    assert (both.threshold.value, both.threshold_on, both.score) == (0.5, "probability", "gen")
+    assert model.asked(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):
         model.with_score("mahalanobis")
     with pytest.raises(SecondhandError, match="give a --threshold"):
-        fitted(target_coverage=0.5).with_score("energy")
+        fitted(target_coverage=0.5).with_score("gen")
+    assert fitted(target_coverage=0.5).asked(0.5, "gen").score == "gen"
+
+
+def test_a_combination_of_two_scores_answers_as_it_did():
+    """Models saved before there were three have no arrays of the third."""
+    model = fitted()
+    arrays = {k: v for k, v in model.arrays().items() if not k.startswith("score.rmds.")}
+    old = Confidence.from_dict(model.to_dict(), arrays)
+    logits, _, features = world(200, seed=4)
+    found = old.decide(logits, features)
+    parts = [model.with_score(name).decide(logits, features).known for name in ("msp", "knn")]
+    own = [np.sort(arrays[f"score.{name}.calibration"]) for name in ("msp", "knn")]
+    p = [
+        (1 + (held[None] <= new[:, None]).sum(axis=1)) / (len(held) + 1)
+        for held, new in zip(own, parts, strict=True)
+    ]
+    np.testing.assert_allclose(found.known, np.log(p).sum(axis=0))
+    assert old.arrays().keys() == arrays.keys()
+    assert (found.label == model.decide(logits, features).label).all()
+
+
+@pytest.mark.parametrize("score", RETIRED)
+def test_a_model_with_a_score_that_is_no_more_opens(score):
+    model = fitted(score="knn", target_coverage=0.5)
+    settings = model.with_threshold(0.9).to_dict() | {"score": score}
+    arrays = {**model.arrays(), "score.origin": np.ones((1, 16))}
+    again = Confidence.from_dict(settings, arrays)
+    assert again.score == "msp"
+    assert any(f"score {score} is no more: msp instead" in note for note in again.notes)
+    logits, _, features = world(200, seed=4)
+    found, expected = (m.decide(logits, features) for m in (again, model.with_threshold(0.9)))
+    assert found.reason == expected.reason
+    np.testing.assert_allclose(found.known, np.log(found.probability), atol=1e-12)
+    with pytest.raises(SecondhandError, match=f"'{score}', a score that is no more: fine-tune"):
+        Confidence.from_dict({**settings, "threshold_on": score}, arrays)
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():

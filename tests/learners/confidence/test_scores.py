@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import entropy
+import torch
+from pytorch_ood.detector import GEN, RMD, MaxSoftmax, fDBD
+from pytorch_ood.detector import KNN as TorchKNN
+from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.errors import SecondhandError
+from learners.confidence import scores
 from learners.confidence.arrays import softmax
 from learners.confidence.detectors import (
     SCORES,
@@ -19,7 +22,7 @@ from learners.confidence.detectors import (
     make_score,
     rank_scores,
 )
-from learners.confidence.scores import KNN, Mahalanobis, ViM
+from learners.confidence.scores import FDBD, KNN, RMDS, Mahalanobis, normalise
 from learners.confidence.thresholds import auroc
 
 CLASSES, WIDTH = 4, 12
@@ -47,14 +50,17 @@ def world(seed=0, n=400):
     return items(n), items(n), items(n), as_items(between + noise), as_items(far + noise)
 
 
-def test_scores_of_logits_are_their_formulas():
+def test_scores_of_logits_are_those_of_pytorch_ood():
     z = np.random.default_rng(0).normal(0, 3, (50, 6))
-    p = softmax(z)
-    np.testing.assert_allclose(make_score("msp").score(None, z), np.log(p.max(axis=1)))
-    np.testing.assert_allclose(make_score("max-logit").score(None, z), z.max(axis=1))
-    np.testing.assert_allclose(make_score("energy").score(None, z), logsumexp(z, axis=1))
-    np.testing.assert_allclose(make_score("entropy").score(None, z), -entropy(p, axis=1), atol=1e-9)
-    assert np.isfinite(make_score("entropy").score(None, [[1e4, 0.0, -1e4]])).all()
+    msp, gen = (make_score(name).score(None, z) for name in ("msp", "gen"))
+    np.testing.assert_allclose(msp, np.log(softmax(z).max(axis=1)))
+    np.testing.assert_allclose(np.exp(msp), -MaxSoftmax.score(torch.from_numpy(z)).numpy())
+    # Theirs is the mean over the classes, to be scored as a stranger.
+    np.testing.assert_allclose(gen, -6 * GEN.score(torch.from_numpy(z)).numpy(), rtol=1e-6)
+    for name in ("msp", "gen"):
+        found = make_score(name).score(None, [[1e4, 0.0, -1e4], [1.0, 0.0, -1.0]])
+        assert np.isfinite(found).all()
+        assert found[0] > found[1]
 
 
 @pytest.mark.parametrize("k", [1, 7])
@@ -70,42 +76,76 @@ def test_knn_is_that_of_scikit_learn(k):
     np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
 
 
-def test_mahalanobis_is_that_of_scikit_learn():
-    covariance = pytest.importorskip("sklearn.covariance")
-    train, _, test, _, _ = world()
-    score = Mahalanobis()
+def test_knn_is_that_of_pytorch_ood():
+    train, _, test, _, far = world()
+    score, oracle = KNN(3), TorchKNN(None, k=3)
     score.fit(train.features, train.logits, train.labels)
-    x = train.features / np.linalg.norm(train.features, axis=1, keepdims=True)
-    new = test.features / np.linalg.norm(test.features, axis=1, keepdims=True)
-    means = np.stack([x[train.labels == c].mean(axis=0) for c in range(CLASSES)])
-    oracle = covariance.LedoitWolf(assume_centered=True).fit(x - means[train.labels])
-    expected = np.min([oracle.mahalanobis(new - mean) for mean in means], axis=0)
-    np.testing.assert_allclose(score.score(test.features, test.logits), -expected, rtol=1e-2)
+    oracle.fit_features(torch.from_numpy(train.features), torch.from_numpy(train.labels))
+    for items in (test, far):
+        expected = -oracle.predict_features(torch.from_numpy(items.features)).numpy()
+        np.testing.assert_allclose(score.score(items.features, None), expected, atol=1e-3)
 
 
-def test_mahalanobis_with_fewer_items_than_features_and_a_class_missing():
+def principal(train, *others, size):
+    """On the first principal axes of the training items; times 100, for theirs adds a ridge."""
+    rows = [normalise(items.features).astype(float) for items in (train, *others)]
+    centre = rows[0].mean(axis=0)
+    axes = np.linalg.svd(rows[0] - centre, full_matrices=False)[2][:size]
+    return [torch.from_numpy(100 * (x - centre) @ axes.T).float() for x in rows]
+
+
+@pytest.mark.parametrize("n", [400, 9])
+def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monkeypatch):
+    """With more items than features and with fewer, where there is one axis to four items."""
+    monkeypatch.setattr(scores, "AXES", 8)
+    train, _, test, between, _ = world()
+    train = train.take(np.argsort(train.labels, kind="stable")[:: len(train) // n][:n])
+    x, *others = principal(train, test, between, size=min(8, n // 4))
+    labels = torch.from_numpy(train.labels)
+    # Their covariance is a sum where it should be a mean; RMD has no half before the squares.
+    for score, oracle, factor in (
+        (Mahalanobis(), TorchMahalanobis(None), 2 * n),
+        (RMDS(), RMD(None), n),
+    ):
+        score.fit(train.features, train.logits, train.labels)
+        oracle.fit_features(x, labels)
+        for items, new in zip((test, between), others, strict=True):
+            expected = -factor * oracle.predict_features(new).numpy()
+            found = score.score(items.features, None)
+            np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("made", [Mahalanobis, RMDS])
+def test_distances_with_fewer_items_than_features_and_a_class_missing(made):
     rng = np.random.default_rng(0)
-    score = Mahalanobis()
+    score = made()
     score.fit(rng.normal(size=(30, 64)), np.zeros((30, 5)), rng.choice([0, 1, 4], 30))
     assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
+    for few in (1, 2, 4):
+        score.fit(np.ones((few, 64)), np.zeros((few, 5)), np.arange(few))
+        assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
+        again = made()
+        again.restore(score.arrays())
 
 
-def test_vim_is_the_energy_less_the_residual_of_the_paper():
-    train, _, test, _, _ = world()
-    score = ViM()
+def test_fdbd_is_that_of_pytorch_ood():
+    train, _, test, between, far = world()
+    score = FDBD()
     score.fit(train.features, train.logits, train.labels)
-    # The head is known here: logits = W x + b, whose origin is -pinv(W) b.
+    # The head is known here: logits = W x + b.
+    head = torch.nn.Linear(WIDTH, CLASSES)
     weight = np.linalg.lstsq(np.c_[train.features, np.ones(400)], train.logits, rcond=None)[0]
-    origin = -np.linalg.pinv(weight[:-1].T) @ weight[-1]
-    _, _, axes = np.linalg.svd(train.features - origin, full_matrices=True)
-    null = axes[WIDTH // 2 :]
-    residual = np.linalg.norm((test.features - origin) @ null.T, axis=1)
-    on_train = np.linalg.norm((train.features - origin) @ null.T, axis=1)
-    alpha = train.logits.max(axis=1).mean() / on_train.mean()
-    expected = logsumexp(test.logits, axis=1) - alpha * residual
-    np.testing.assert_allclose(
-        score.score(test.features, test.logits), expected, rtol=1e-3, atol=1e-4
-    )
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight[:-1].T))
+        head.bias.copy_(torch.from_numpy(weight[-1]))
+    oracle = fDBD(torch.nn.Identity(), head).fit_features(torch.from_numpy(train.features))
+    for items in (test, between, far):
+        expected = -oracle.predict_features(torch.from_numpy(items.features)).numpy()
+        np.testing.assert_allclose(
+            score.score(items.features, items.logits), expected, rtol=1e-3, atol=1e-6
+        )
+    with pytest.raises(SecondhandError, match="3 logits: expected 4"):
+        score.score(test.features, test.logits[:, :3])
 
 
 def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
@@ -141,7 +181,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
         score.score(test.features, test.logits)
     score.calibrate(calibration.features, calibration.logits)
     expected = np.zeros(len(test))
-    for name in ("msp", "knn"):
+    for name in ("msp", "knn", "rmds"):
         part = fit_scores(train, calibration, [name])[name]
         old = part.score(calibration.features, calibration.logits)
         new = part.score(test.features, test.logits)
@@ -167,7 +207,10 @@ def test_arrays_restore_the_score(name):
         ("knn", "reference", np.full((3, 4), 9.0)),
         ("knn", "reference", np.zeros(3)),
         ("mahalanobis", "means", np.zeros((4, 3))),
-        ("vim", "principal", np.zeros((5, 2))),
+        ("rmds", "sphere", np.zeros((5, 2))),
+        ("rmds", "centre", np.zeros((2, 3))),
+        ("fdbd", "lengths", np.zeros((4, 4))),
+        ("fdbd", "lengths", np.ones((4, 3))),
         ("combined", "msp.calibration", np.array([2.0, 1.0])),
     ],
 )
@@ -187,7 +230,7 @@ def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
     assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
     bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
     ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
-    assert {f.name for f in ranked} == {"msp", "max-logit", "energy", "entropy"}
+    assert {f.name for f in ranked} == {"msp", "gen"}
     empty = Items(far.logits[:0], None, far.features[:0])
     assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
 

@@ -20,8 +20,18 @@ from sklearn.metrics import (
 )
 from torchmetrics.functional import precision, recall
 
-from learners.evaluation.figures import all_figures, class_table, confusion, judge, measure
+from learners.confidence.decision import Confidence
+from learners.evaluation.figures import (
+    all_figures,
+    class_table,
+    confusion,
+    judge,
+    measure,
+    stricter_threshold,
+)
 from learners.evaluation.held_out import Evaluation
+from learners.evaluation.rankings import judged_items
+from learners.settings import ConfidenceSettings
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 
@@ -114,6 +124,59 @@ def test_strangers_against_scikit_learn(found, evaluation, bundle):
     assert sum(got["histogram"]["known"]) == 57
     assert sum(got["histogram"]["unknown"]) == 27
     assert (got["items"], got["judged"]) == (30, 27)
+
+
+@pytest.mark.parametrize("target", [None, 0.8])
+def test_what_one_step_stricter_would_cost(evaluation, target):
+    """Of a threshold on the probability, and of one on the score."""
+    bundle = make_bundle()
+    held = judged_items(evaluation, bundle.classes, "calibration", 1.0)
+    settings = ConfidenceSettings(threshold=0.5, target_coverage=target, score="gen")
+    bundle.confidence = Confidence.fit(held, held, settings, alpha=0)
+    judged = judge(evaluation, bundle)
+    frame = evaluation.predictions.copy()
+    frame["label"] = "unknown"
+    passed = judged.gate >= bundle.confidence.threshold.value
+    names = np.array(bundle.classes)[judged.best[passed]]
+    frame.loc[judged.rows[passed], "label"] = names
+    got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
+        "strangers"
+    ]
+    split = frame["split"].to_numpy()[judged.rows]
+    taken = int((passed & (split == "unknown")).sum())
+    limits = binomtest(taken, 30).proportion_ci(method="exact")
+    assert got["accepted"] == pytest.approx(
+        {"value": taken / 30, "low": limits.low, "high": limits.high}
+    )
+    value = got["stricter"]["threshold"]
+    left = int((judged.gate[split == "unknown"] >= value).sum())
+    known = (judged.gate[split == "valid"] >= value).sum() / 60
+    assert (left, taken) == (taken // 2, taken)
+    assert left > 0
+    assert got["stricter"]["accepted"]["value"] == left / 30
+    assert got["stricter"]["coverage"] == known
+    on = "" if target is None else " of the score gen"
+    assert got["said"].startswith(f"{taken} of 30 strangers are accepted (")
+    assert (
+        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.threshold.value:.4g} it "
+        f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % of known files would be "
+        f"accepted, not {100 * (passed & (split == 'valid')).sum() / 60:.3g} %"
+    ) in got["said"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "below", "expected"),
+    [
+        ([0.96, 0.97, 0.99], 1.0, 0.98),
+        ([0.9996, 0.9997], 1.0, 0.9997),
+        ([0.995], 1.0, 0.996),
+        ([1.0, 1.0, 0.96], 1.0, None),
+        ([-3.2, -1.5], np.inf, -3.19),
+        ([], 1.0, None),
+    ],
+)
+def test_the_stricter_threshold_is_short_and_halves(accepted, below, expected):
+    assert stricter_threshold(np.array(accepted), below=below) == expected
 
 
 def test_the_risk_coverage_curve_and_its_point(found, evaluation):

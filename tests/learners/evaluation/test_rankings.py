@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
-from learners.confidence.detectors import SCORES, Items
+from learners.confidence.detectors import SCORES, Items, fit_scores, rank_scores
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rankings import (
     LEFT_OUT,
     LEFT_OUT_EACH,
     LEFT_OUT_SCORES,
+    better_score,
     judged_items,
     score_tables,
 )
@@ -46,9 +50,11 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
     rows = table.set_index("score")
     oracle = roc_auc_score(
         np.r_[np.ones(57), np.zeros(27)],
-        np.r_[known.logits.max(axis=1), strangers.logits.max(axis=1)],
+        np.r_[
+            softmax(known.logits, axis=1).max(axis=1), softmax(strangers.logits, axis=1).max(axis=1)
+        ],
     )
-    assert rows.loc["max-logit", "AUROC"] == pytest.approx(oracle)
+    assert rows.loc["msp", "AUROC"] == pytest.approx(oracle)
     # What the model itself would rank by, from its own reference and calibration items.
     own = [confidence.decide(i.logits * confidence.temperature.value, i.features).known
            for i in (known, strangers)]  # fmt: skip
@@ -59,10 +65,29 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
 def test_without_the_training_items_the_scores_that_the_model_holds_are_ranked():
     evaluation, confidence, _ = setup()
     (table,) = score_tables(evaluation, CLASSES, confidence).values()
-    assert set(table["score"]) == {
-        "combined", "knn", "msp", "max-logit", "energy", "entropy",
-    }  # fmt: skip
+    assert set(table["score"]) == {"combined", "knn", "msp", "gen", "rmds"}
     assert table["AUROC"].is_monotonic_decreasing
+
+
+def test_a_better_score_than_the_one_in_use_is_told_with_the_command():
+    evaluation, confidence, train = setup()
+    fitted = fit_scores(train, train)
+    held = rank_scores(fitted, train, Items(train.logits[:5], None, train.features[:5]))
+    own = next(figures for figures in held if figures.name == "combined")
+
+    def told(name: str, auroc: float) -> str:
+        return better_score([replace(own, name=name, auroc=auroc), own], confidence)
+
+    above = own.auroc + 0.03
+    assert f"AUROC {above:.3f} [" in told("rmds", above)
+    assert told("rmds", above).endswith("python -m learners.predict MODEL FILE... --score rmds")
+    assert told("fdbd", above).endswith("python -m learners.finetune ... --score fdbd")
+    assert told("fdbd", own.auroc + 0.01) == ""
+    worse = confidence.with_score("gen")
+    table = next(iter(score_tables(evaluation, CLASSES, worse, train).values()))
+    aurocs = table.set_index("score")["AUROC"]
+    assert (aurocs["gen"] + 0.02 <= aurocs.max()) == bool(table.attrs["note"])
+    assert table.attrs["note"]
 
 
 def test_without_strangers_classes_are_left_out_and_the_title_says_what_that_is():

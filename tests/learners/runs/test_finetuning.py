@@ -255,7 +255,7 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     assert config["confidence"]["sets"]["coverage"] == 0.8
     title, rows = next(iter(config["metrics"]["scores"].items()))
     assert title.startswith("Scores: 7 strangers beside")
-    assert len(rows) == 8
+    assert len(rows) == 7
     assert any(row["in use"] and row["score"] == "mahalanobis" for row in rows)
     assert "7 strangers beside" in (out / "report/index.html").read_text()
     # The run's own table can be evaluated, strangers and all.
