@@ -9,6 +9,7 @@ from datasets.drawings.duplicates import (
     find_clusters,
     thumbnails_of,
 )
+from datasets.drawings.features import KeptFeatures
 from datasets.drawings.pictures import PictureCache, Source, cache_root, source_of
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
@@ -19,6 +20,7 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
+from datasets.drawings.store import digest_of
 from datasets.drawings.windows import Item, cut, draw_rows, items
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Cluster",
     "DecodedPictures",
     "Item",
+    "KeptFeatures",
     "PictureCache",
     "Prepared",
     "Recipe",
@@ -41,6 +44,7 @@ __all__ = [
     "connect",
     "correlation",
     "cut",
+    "digest_of",
     "draw_rows",
     "find_clusters",
     "items",

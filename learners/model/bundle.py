@@ -138,6 +138,7 @@ def _card(bundle: Bundle) -> str:
         if isinstance(value, float)
     )
     note = _one_line(str(provenance.get("note") or ""))
+    chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
     return f"""---
 library_name: secondhand
 pipeline_tag: image-classification
@@ -149,7 +150,11 @@ tags: [secondhand, transfer-learning, safetensors]
 Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
-Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.{
+        chosen
+        and f'''
+Backbone: {chosen}.'''
+    }
 
 | figure | value |
 |---|---|
@@ -163,9 +168,9 @@ The folder holds tensors (safetensors) and JSON; opening it runs no code.
 """
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, longest: int = 200) -> str:
     """User's text inside a card: no markup, no new line."""
-    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:200]
+    return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:longest]
 
 
 def load_bundle(folder: str | os.PathLike[str]) -> Bundle:

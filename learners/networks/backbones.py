@@ -33,6 +33,7 @@ from learners.networks.bodies import (
     probe,
     torchvision_weights,
 )
+from learners.networks.hub import SOURCES, options_of, published
 from learners.settings import MAX_MEMBERS
 
 HEADS = ("concat", "linear", "cosine")
@@ -45,7 +46,9 @@ class NetworkSpec:
 
     Parameters
     ----------
-    backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
+    backbone : "embedded", a timm name, "hf-hub:USER/NAME", "local-dir:PATH",
+        "torchvision/NAME[:WEIGHTS]" or "scratch/NAME". A timm name may say how a transformer pools,
+        as in ``vit_tiny_patch16_224?global_pool=avg``.
     n_classes : length of the logits.
     size : side of the square input in pixels.
     head : "concat" (fastai's: average and maximum pooled, two linear layers), "linear" (dropout
@@ -166,8 +169,8 @@ def build(
 
     Returns
     -------
-    The network, its spec with "auto" resolved, and the preprocessing that the weights were trained
-    with.
+    The network, its spec with "auto" resolved and the backbone by a name that needs neither hub nor
+    folder to be built again, and the preprocessing that the weights were trained with.
 
     Raises
     ------
@@ -180,7 +183,7 @@ def build(
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         return Ensemble(members), replace(resolved, members=spec.members), preprocessing
-    body, preprocessing = load_body(
+    body, preprocessing, portable = load_body(
         spec.backbone, spec.size, pretrained and weights is None, weights
     )
     out = probe(body, spec.backbone, spec.size, preprocessing.size)
@@ -190,7 +193,7 @@ def build(
         raise SecondhandError(
             f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"
         )
-    spec = replace(spec, head=head)
+    spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
     return network, spec, replace(preprocessing, size=spec.size)
 
@@ -202,12 +205,14 @@ def native_size(name: str) -> int:
             return digits_preprocessing().size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
-        _, published = torchvision_weights(name)
-        return int(published.transforms().crop_size[0]) if published is not None else 224
+        _, theirs = torchvision_weights(name)
+        return int(theirs.transforms().crop_size[0]) if theirs is not None else 224
+    if name.startswith(SOURCES):
+        return published(name).native
     import timm
 
     check_timm(name)
-    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else name)
+    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else options_of(name)[0])
     return int(config.input_size[-1]) if config is not None else 224
 
 

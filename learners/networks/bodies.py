@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import socket
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from datasets.upstream import all_tensors_given, hub_offline
+from datasets.upstream import all_tensors_given
+from learners.networks.hub import (
+    SOURCES,
+    no_waiting_for_a_hub_out_of_reach,
+    options_of,
+    published,
+    weights_errors,
+)
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
@@ -25,8 +29,17 @@ EMBEDDED_ARCH = "tf_efficientnet_lite0"
 
 def load_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A body that gives features, the preprocessing of its published weights, and the name under
+    which it is built without them, on a machine that has neither hub nor folder."""
+    if name.startswith(SOURCES):
+        return _published_body(name, size, pretrained, weights)
+    return *_named_body(name, size, pretrained, weights), name
+
+
+def _named_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
-    """A body that gives features, and the preprocessing of its published weights."""
     if weights is not None and not Path(weights).is_file():
         raise SecondhandError(f"--weights {weights}: there is no such file")
     if name.startswith("torchvision/"):
@@ -64,7 +77,7 @@ def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
 def check_timm(name: str) -> None:
     import timm
 
-    if name == EMBEDDED or timm.is_model(name):
+    if name == EMBEDDED or timm.is_model(options_of(name)[0]):
         return
     import torchvision
 
@@ -83,6 +96,7 @@ def _timm_body(
     import timm
     from timm.data.config import resolve_data_config
 
+    name, said = options_of(name)
     config = timm.get_pretrained_cfg(name)
     options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
     if weights is not None:
@@ -92,28 +106,70 @@ def _timm_body(
         options["img_size"] = size
     native = int(config.input_size[-1]) if config is not None else size
     # Only a download has any business with the network: opening a model folder has none.
-    hub = _no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with _weights_errors(name, weights), hub, all_tensors_given():
-        try:
-            model = timm.create_model(name, global_pool="", **options)
-            out = probe(model, name, size, native)
-            is_map = out.ndim == 4 and out.shape[1] == model.num_features
-        except (TypeError, AssertionError):
-            is_map = False  # this family's pooling cannot be taken off
-        if not is_map or hasattr(model, "patch_embed"):
-            model = timm.create_model(name, **options)
+    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    with weights_errors(name, weights), hub, all_tensors_given():
+        if said or (model := _map_of(name, size, native, options)) is None:
+            model = timm.create_model(name, **options, **said)
     return model, _timm_preprocessing(resolve_data_config({}, model=model))
+
+
+def _map_of(name: str, size: int, native: int, options: dict[str, Any]) -> Any:
+    """timm's network without its pooling; None where that does not make it give a feature map."""
+    import timm
+
+    try:
+        model: Any = timm.create_model(name, global_pool="", **options)
+        out = probe(model, name, size, native)
+    except (TypeError, AssertionError):
+        return None  # this family's pooling cannot be taken off
+    is_map = out.ndim == 4 and out.shape[1] == model.num_features
+    return model if is_map and not hasattr(model, "patch_embed") else None
+
+
+def _published_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A network of timm's that others have published, or saved, with a config.json of its own.
+
+    One of a single input channel is given three, each with a third of its weights: of grey pictures,
+    whose three channels are equal, it makes the same.
+    """
+    import timm
+
+    if weights is not None or not pretrained:
+        other = "--no-pretrained" if weights is None else f"--weights {weights}"
+        raise SecondhandError(
+            f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
+        )
+    found = published(name)
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": 3}
+    if found.fixed:
+        options["img_size"] = size
+    # Whether its pooling can be taken off is seen without weights, for some have a norm behind it.
+    bare = _map_of(found.architecture, size, found.native, {**options, "pretrained": False})
+    pooling = {"global_pool": ""} if bare is not None else found.options
+    hub = no_waiting_for_a_hub_out_of_reach()
+    with weights_errors(name, None), hub, all_tensors_given():
+        model = timm.create_model(name, pretrained=True, **options, **pooling)
+    portable = found.architecture if bare is not None else found.portable
+    return model, _timm_preprocessing(found.data), portable
 
 
 def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
     known = {"nearest", "bilinear", "bicubic", "lanczos"}
     return Preprocessing(
         size=int(data["input_size"][-1]),
-        mean=tuple(data["mean"]),
-        std=tuple(data["std"]),
+        mean=_three(data["mean"]),
+        std=_three(data["std"]),
         interpolation=data["interpolation"] if data["interpolation"] in known else "bicubic",
         crop=float(data["crop_pct"]),
     )
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    """Of a single channel the same for each of three."""
+    first, second, third = tuple(values) * (3 if len(values) == 1 else 1)
+    return first, second, third
 
 
 def _load_embedded(body: nn.Module) -> None:
@@ -174,7 +230,7 @@ def _torchvision_body(
     sides = {"image_size": size} if arch.startswith("vit_") else {}
     model = torchvision.models.get_model(arch, weights=None, **sides)
     if weights is not None or (pretrained and published is not None):
-        with _weights_errors(name, weights):
+        with weights_errors(name, weights):
             state = _state(published, weights)
             if isinstance(model, VisionTransformer):
                 state = interpolate_embeddings(model.image_size, model.patch_size, state)
@@ -280,7 +336,7 @@ def _scratch_body(
         convnet = {"alexnet": convnets.AlexNet, "resnet18": convnets.ResNet18}
         body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
     if pretrained or weights is not None:
-        with _weights_errors(name, weights):
+        with weights_errors(name, weights):
             own = body.state_dict()
             state, library = names.translate(arch, _state(published, weights), own)
             if "positions" in state:
@@ -293,51 +349,3 @@ def _scratch_body(
             assert config is not None
             preprocessing = _timm_preprocessing(config.to_dict())
     return body, preprocessing
-
-
-# --- what can go wrong with weights, said clearly and soon ----------------------------------------
-
-
-@contextmanager
-def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
-    """Offline mode for as long as the hub takes no connection.
-
-    Its client then answers at once, from its cache where it can.
-    """
-    from huggingface_hub import constants
-
-    address = urlsplit(constants.ENDPOINT)
-    host = address.hostname or ""
-    port = address.port or (80 if address.scheme == "http" else 443)
-    proxies = getproxies()
-    # Behind a proxy the name need not resolve here.
-    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
-    if direct and not constants.HF_HUB_OFFLINE:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except OSError:
-            with hub_offline():
-                yield
-            return
-    yield
-
-
-@contextmanager
-def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
-    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
-    try:
-        yield
-    except (SecondhandError, TypeError, AssertionError):
-        raise
-    except Exception as error:
-        detail = str(error).strip().splitlines()
-        first = detail[0][:110] if detail else type(error).__name__
-        if weights is not None:
-            raise SecondhandError(
-                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
-                "that they were saved from"
-            ) from None
-        raise SecondhandError(
-            f"the weights of {backbone} could not be downloaded ({type(error).__name__}: {first}); "
-            "without a network use --backbone embedded, or --weights FILE with a copy of them"
-        ) from None

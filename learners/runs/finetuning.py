@@ -37,6 +37,7 @@ from learners.machine import threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
+from learners.runs.choice import settle_backbone
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
 from learners.settings import DataSettings, Settings, SignalSettings
@@ -115,6 +116,9 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
     )
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
+    settings, choice = distributed.from_first(
+        lambda: settle_backbone(folder, loaded, settings, device)
+    )
     write_config(folder, settings, command)
     augment = settings.augment
     views = views_for(
@@ -136,6 +140,8 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         views=views,
         provenance=provenance(table, command, began) | {"kept": "; ".join(made.kept)},
     )
+    if choice is not None:
+        bundle.provenance["backbone"] = choice.said
     if joint := _asked_together(made, views, rows, table.frame):
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():

@@ -1,0 +1,186 @@
+"""Weights that others have published: what a folder in timm's layout says, and what can go wrong.
+
+``hf-hub:USER/NAME`` is such a folder on the hub, ``local-dir:PATH`` one on this machine. Its
+``config.json`` names one of timm's architectures; nothing in it is run.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from datasets.errors import SecondhandError, shown
+from datasets.upstream import hub_offline
+
+SOURCES = ("hf-hub:", "local-dir:")
+#: What a transformer may be built with other than its architecture has it, and the values.
+OPTIONS = {"global_pool": ("avg", "token", "max", "avgmax"), "class_token": (True, False)}
+#: Said by the settings here: the classes, the input's size; a single channel is made three.
+_OURS = {"num_classes", "img_size", "in_chans"}
+
+
+def options_of(name: str) -> tuple[str, dict[str, Any]]:
+    """``ARCH?global_pool=avg`` -> ARCH and what it is to be built with.
+
+    Raises
+    ------
+    SecondhandError : names the option that is none of `OPTIONS`, or has another value.
+    """
+    architecture, _, said = name.partition("?")
+    options = {key: {"True": True, "False": False}.get(v, v) for key, v in parse_qsl(said)}
+    for key, value in options.items():
+        if value not in OPTIONS.get(key, ()):
+            raise SecondhandError(
+                f"backbone {shown(name)}: {shown(key)} is not to be {shown(value)}; known: {OPTIONS}"
+            )
+    return architecture, options
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a ``config.json`` says.
+
+    Attributes
+    ----------
+    architecture : one of timm's.
+    options : of its transformer, see `OPTIONS`.
+    data : input_size, mean, std, interpolation and crop_pct, as timm has them.
+    fixed : the network is built for one size of input.
+    """
+
+    architecture: str
+    options: dict[str, Any]
+    data: dict[str, Any]
+    fixed: bool
+
+    @property
+    def native(self) -> int:
+        """Side of the input in pixels."""
+        return int(self.data["input_size"][-1])
+
+    @property
+    def portable(self) -> str:
+        """The name under which it is built without its weights."""
+        return self.architecture + (f"?{urlencode(self.options)}" if self.options else "")
+
+
+def published(name: str) -> Published:
+    """Read the ``config.json`` of ``hf-hub:USER/NAME`` or ``local-dir:PATH``.
+
+    Raises
+    ------
+    SecondhandError : it is not to be had, or asks for what is not built here.
+    """
+    from timm.models import load_model_config_from_hf
+    from timm.models._hub import load_model_config_from_path
+
+    source, _, where = name.partition(":")
+    try:
+        with weights_errors(name, None):
+            if source == "local-dir":
+                if not (Path(where) / "config.json").is_file():
+                    raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
+                return _checked(name, *load_model_config_from_path(where))
+            with no_waiting_for_a_hub_out_of_reach():
+                return _checked(name, *load_model_config_from_hf(where))
+    except (TypeError, AssertionError) as error:
+        raise SecondhandError(
+            f"--backbone {name}: its config.json is not in timm's layout ({str(error)[:100]})"
+        ) from None
+
+
+def _checked(
+    name: str, config: dict[str, Any], architecture: object, arguments: dict[str, Any]
+) -> Published:
+    import timm
+    from timm.data.config import resolve_data_config
+
+    if not isinstance(architecture, str) or not timm.is_model(architecture):
+        raise SecondhandError(f"--backbone {name}: timm has no architecture {shown(architecture)}")
+    saved = {"global_pool": config.get("global_pool"), **arguments}
+    options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
+    strange = [key for key in arguments if key not in (*OPTIONS, *_OURS)]
+    strange += [key for key, value in options.items() if value not in OPTIONS[key]]
+    if strange:
+        odd = json.dumps({key: saved[key] for key in strange})
+        raise SecondhandError(
+            f"--backbone {name}: it is a {architecture} with {odd[:160]}, which is not built here"
+        )
+    channels, *sides = (int(n) for n in config.get("input_size", (3, 224, 224)))
+    if channels not in (1, 3):
+        raise SecondhandError(
+            f"--backbone {name}: it was trained on {channels} channels; 1 or 3 are given here"
+        )
+    said = arguments.get("img_size")
+    if said is not None:
+        sides = [said, said] if isinstance(said, int) else [int(side) for side in said]
+    height, width = sides
+    if height != width:
+        raise SecondhandError(
+            f"--backbone {name}: it was trained on inputs of {height} x {width}, and inputs are "
+            "square here: squeezed into a square, its patches would see what they never learnt"
+        )
+    fixed = said is not None or bool(config.get("fixed_input_size"))
+    data = resolve_data_config({}, pretrained_cfg=config)
+    return Published(
+        architecture, options, {**data, "input_size": (channels, height, width)}, fixed
+    )
+
+
+# --- what can go wrong with weights, said clearly and soon ----------------------------------------
+
+
+@contextmanager
+def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
+    """Offline mode for as long as the hub takes no connection.
+
+    Its client then answers at once, from its cache where it can.
+    """
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    port = address.port or (80 if address.scheme == "http" else 443)
+    proxies = getproxies()
+    # Behind a proxy the name need not resolve here.
+    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
+    if direct and not constants.HF_HUB_OFFLINE:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except OSError:
+            with hub_offline():
+                yield
+            return
+    yield
+
+
+@contextmanager
+def weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
+    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
+    try:
+        yield
+    except (SecondhandError, TypeError, AssertionError):
+        raise
+    except Exception as error:
+        detail = str(error).strip().splitlines()
+        first = detail[0][:110] if detail else type(error).__name__
+        if weights is not None:
+            raise SecondhandError(
+                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
+                "that they were saved from"
+            ) from None
+        copy = "--weights FILE with a copy of them"
+        if backbone.startswith(SOURCES):
+            copy = "local-dir:FOLDER with a copy of its config.json and weights"
+        what = "loaded" if backbone.startswith("local-dir:") else "downloaded"
+        raise SecondhandError(
+            f"the weights of {backbone} could not be {what} ({type(error).__name__}: {first}); "
+            f"without a network use --backbone embedded, or {copy}"
+        ) from None
