@@ -82,18 +82,27 @@ def published(name: str) -> Published:
     from timm.models._hub import load_model_config_from_path
 
     source, _, where = name.partition(":")
-    try:
-        with weights_errors(name, None):
+    if source == "local-dir" and not (Path(where) / "config.json").is_file():
+        raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
+    with weights_errors(name, None):
+        try:
             if source == "local-dir":
-                if not (Path(where) / "config.json").is_file():
-                    raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
                 return _checked(name, *load_model_config_from_path(where))
             with no_waiting_for_a_hub_out_of_reach():
                 return _checked(name, *load_model_config_from_hf(where))
-    except (TypeError, AssertionError) as error:
-        raise SecondhandError(
-            f"--backbone {name}: its config.json is not in timm's layout ({str(error)[:100]})"
-        ) from None
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            if isinstance(error, SecondhandError | OSError):  # the hub's are of both kinds
+                raise
+            raise SecondhandError(
+                f"--backbone {name}: no config.json in timm's layout ({str(error)[:100]})"
+            ) from None
 
 
 def _checked(

@@ -85,7 +85,7 @@ class Choice:
         return (
             f"{shown(self.taken)}, chosen among {', '.join(names)} by a linear probe, cross-validated "
             f"over {self.files} training items: NLL {best.nll:.3f}, accuracy {best.accuracy:.3f} "
-            f"[{best.low:.3f}, {best.high:.3f}]"
+            f"({best.low:.3f} to {best.high:.3f})"
         )
 
 
@@ -139,7 +139,7 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
             f"--backbone {settings.network.backbone}: none of them can be used; "
             + "; ".join(f"{one.backbone}: {one.why}" for one in found)
         )
-    for line in in_lines(found):
+    for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
         log.info("%s", line)
     fitting = [one for one in usable if budget is None or one.minutes <= budget]
     if not fitting:
@@ -153,20 +153,22 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
     return choice
 
 
-def in_lines(candidates: Sequence[Candidate]) -> list[str]:
-    """The table for the terminal, those that are left out apart."""
+def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
+    """What each reached, the best first; those that are left out last, with the reason."""
     rows = [
-        {
+        {"backbone": shown(one.backbone), "left out": one.why}
+        if one.why
+        else {
             "backbone": shown(one.backbone),
             "accuracy": f"{one.accuracy:.3f} [{one.low:.3f}, {one.high:.3f}]",
             "NLL": f"{one.nll:.3f}",
             "ms a file": f"{one.ms:.1f}",
             "minutes": f"{one.minutes:.1f}",
+            "left out": "",
         }
         for one in candidates
-        if not one.why
     ]
-    return pd.DataFrame(rows).to_string(index=False).splitlines()
+    return pd.DataFrame(rows).fillna("")
 
 
 def shown(name: str) -> str:

@@ -37,7 +37,7 @@ from learners.machine import threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
-from learners.runs.choice import settle_backbone
+from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
 from learners.settings import DataSettings, Settings, SignalSettings
@@ -65,12 +65,14 @@ class Learnt:
     loaded : the items with their splits, the rows that were trained on, and the recipe.
     bundle : the model, not yet calibrated, without figures.
     interrupted : Ctrl-C ended the training early.
+    choice : how ``--backbone auto`` chose; None where the backbone was named.
     """
 
     settings: Settings
     loaded: Loaded
     bundle: Bundle
     interrupted: bool
+    choice: Choice | None = None
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -146,7 +148,7 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
             log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
-    return Learnt(settings, loaded, bundle, made.interrupted)
+    return Learnt(settings, loaded, bundle, made.interrupted, choice)
 
 
 def calibrate(learnt: Learnt) -> Items:
@@ -168,6 +170,8 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
+    if learnt.choice is not None:
+        tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
     return Answered(evaluation, judge(evaluation, bundle), tables)
 
 

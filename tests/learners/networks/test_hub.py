@@ -1,0 +1,143 @@
+"""Networks that others have published, or saved, in timm's layout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from datasets.errors import SecondhandError
+from learners.networks.backbones import NetworkSpec, build, native_size
+from tests.learners.networks.saved import change, save
+from tests.learners.networks.test_backbones import SERVER, hub_environment, run_client
+
+
+def pooled(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """What the network's classifier would see."""
+    out: torch.Tensor = model.forward_head(model.forward_features(x), pre_logits=True)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "portable"),
+    [
+        ("test_resnet", {}, "test_resnet"),
+        ("test_vit", {}, "test_vit?global_pool=token"),
+        ("test_vit", {"global_pool": "avg"}, "test_vit?global_pool=avg"),
+        ("test_vit", {"global_pool": "avg", "img_size": 64}, "test_vit?global_pool=avg"),
+    ],
+)
+def test_a_saved_network_gives_its_own_features_and_is_built_again_without_its_folder(
+    tmp_path: Path, name: str, options: dict[str, Any], portable: str
+) -> None:
+    model = save(tmp_path / "own", name, **options)
+    change(tmp_path / "own", pretrained_cfg={"mean": [0.1, 0.2, 0.3], "crop_pct": 0.7})
+    where = f"local-dir:{tmp_path / 'own'}"
+    assert native_size(where) == options.get("img_size", 160)
+    built, spec, preprocessing = build(NetworkSpec(where, 3, size=64))
+    assert (preprocessing.mean, preprocessing.crop) == ((0.1, 0.2, 0.3), 0.7)
+    assert spec.backbone == portable
+    again, same, _ = build(spec, pretrained=False)
+    assert same == spec
+    again.load_state_dict(built.state_dict())
+    with torch.inference_mode():
+        if "img_size" in options or name == "test_resnet":
+            x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+            features = built.eval()[0](x)
+            assert torch.allclose(
+                features.mean((2, 3)) if features.ndim == 4 else features,
+                pooled(model, x),
+                atol=1e-5,
+            )
+            assert torch.equal(again.eval()[0](x), features)
+
+
+def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Path) -> None:
+    model = save(tmp_path / "grey", "test_vit", in_chans=1, img_size=64, global_pool="avg")
+    change(tmp_path / "grey", pretrained_cfg={"mean": [0.25], "std": [0.125]})
+    built, _, preprocessing = build(NetworkSpec(f"local-dir:{tmp_path / 'grey'}", 3, size=64))
+    assert preprocessing.mean == (0.25,) * 3
+    assert preprocessing.std == (0.125,) * 3
+    x = torch.randn(2, 1, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert torch.allclose(built.eval()[0](x.expand(-1, 3, -1, -1)), pooled(model, x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"architecture": "no_such_net"}, "no architecture 'no_such_net'"),
+        ({"model_args": {"depth": 40}}, r'test_vit with \{"depth": 40\}, which is not built here'),
+        ({"model_args": {"global_pool": "sum"}}, '"sum"'),
+        (
+            {"model_args": {}, "pretrained_cfg": {"input_size": [2, 64, 64]}},
+            "trained on 2 channels",
+        ),
+        (
+            {"model_args": {}, "pretrained_cfg": {"input_size": [1, 1024, 128]}},
+            "1024 x 128, and inputs are square",
+        ),
+        ({"model_args": {"img_size": [1024, 128]}}, "1024 x 128, and inputs are square"),
+        ({"model_args": {"img_size": {}}}, "no config.json in timm's layout"),
+        ({"model_args": 5}, "no config.json in timm's layout"),
+    ],
+)
+def test_what_cannot_be_built_is_named(tmp_path: Path, said: dict[str, Any], words: str) -> None:
+    save(tmp_path / "own", "test_vit")
+    change(tmp_path / "own", **said)
+    with pytest.raises(SecondhandError, match=words):
+        build(NetworkSpec(f"local-dir:{tmp_path / 'own'}", 3, size=64))
+
+
+def test_folders_that_hold_no_network(tmp_path: Path) -> None:
+    where = f"local-dir:{tmp_path}"
+    with pytest.raises(SecondhandError, match=r"there is no config\.json"):
+        native_size(where)
+    for content in ("[]", "3", "{", '{"architecture": "test_vit"}'):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(SecondhandError, match="local-dir"):
+            build(NetworkSpec(where, 3, size=64))
+    with pytest.raises(SecondhandError, match="leave --no-pretrained out"):
+        build(NetworkSpec(where, 3, size=64), pretrained=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["test_vit?depth=9", "test_vit?global_pool=sum", "test_vit?class_token=9"]
+)
+def test_options_that_are_none(name: str) -> None:
+    with pytest.raises(SecondhandError, match="is not to be"):
+        build(NetworkSpec(name, 3, size=64), pretrained=False)
+
+
+@pytest.mark.slow
+def test_download_of_somebodys_network_from_a_loopback_hub(tmp_path: Path) -> None:
+    model = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1)
+    expected = sum(
+        float(value.double().sum())
+        for name, value in model.state_dict().items()
+        if "head" not in name
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, "somebody/ears", "config.json", "model.safetensors"],
+        cwd=tmp_path / "own",
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        done = run_client("hf-hub:somebody/ears", hub_environment(tmp_path, endpoint))
+    finally:
+        server.terminate()
+        log, _ = server.communicate(timeout=10)
+    assert done.returncode == 0, done.stderr
+    # Position embeddings are resampled to the client's size: their sum is not quite the same.
+    assert float(done.stdout) == pytest.approx(expected, abs=5)
+    asked = [tuple(json.loads(line)) for line in log.splitlines()]
+    for name in ("config.json", "model.safetensors"):
+        assert ("GET", f"/somebody/ears/resolve/main/{name}") in asked
