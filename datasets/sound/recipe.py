@@ -216,6 +216,11 @@ class AudioRecipe(Recipe):
         """
         return mel.decibels(mel.mel_spectrogram(signal, self._bands(self.n_fft), self.hop))
 
+    @property
+    def full_scale(self) -> float:
+        """The mel power in dB of a full-scale sine, which level "fixed" draws white."""
+        return mel.full_scale(self._bands(self.n_fft))
+
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
         bands = self._bands(n_fft or self.n_fft)

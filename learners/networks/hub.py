@@ -1,25 +1,43 @@
 """Weights that others have published: what a folder in timm's layout says, and what can go wrong.
 
-``hf-hub:USER/NAME`` is such a folder on the hub, ``local-dir:PATH`` one on this machine. Its
+``hf-hub:USER/NAME[@REVISION]`` is such a folder on the hub, ``local-dir:PATH`` one on this machine. Its
 ``config.json`` names one of timm's architectures; nothing in it is run.
+
+A network that was trained on sound may say beside ``architecture`` how it was drawn:
+
+    "mel": {"rate": 32000, "n_fft": 1024, "hop": 320, "n_mels": 128, "fmin": 50, "fmax": 14000,
+            "log": "ln"}
+
+The first six are `datasets.sound.AudioRecipe`'s, as are ``level``, ``range_db`` and ``window``, which
+may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
+"dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
+to 1, rather than of pixels from 0 to 1. ``scale`` may be there to say "slaney": other filters are not
+drawn here. Kaldi's are others, and AudioMAE's inputs of 1024 x 128 are not square: both are refused.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from datasets.errors import SecondhandError, shown
+from datasets.sound import AudioRecipe
 from datasets.upstream import hub_offline
 
 SOURCES = ("hf-hub:", "local-dir:")
+#: What has to be said of how sound was drawn, and what may be.
+MEL = ("rate", "n_fft", "hop", "n_mels", "fmin", "fmax")
+MEL_TOO = ("level", "range_db", "window", "log", "scale")
+#: Standard deviations below the mean, in a network's units, that are still told from black.
+DEPTH = 4.0
 #: What a transformer may be built with other than its architecture has it, and the values.
 OPTIONS = {"global_pool": ("avg", "token", "max", "avgmax"), "class_token": (True, False)}
 #: Said by the settings here: the classes, the input's size; a single channel is made three.
@@ -53,12 +71,15 @@ class Published:
     options : of its transformer, see `OPTIONS`.
     data : input_size, mean, std, interpolation and crop_pct, as timm has them.
     fixed : the network is built for one size of input.
+    mel : how the sound that it was trained on was drawn, as arguments of `AudioRecipe`; empty of a
+        network of pictures.
     """
 
     architecture: str
     options: dict[str, Any]
     data: dict[str, Any]
     fixed: bool
+    mel: dict[str, Any] = field(default_factory=dict)
 
     @property
     def native(self) -> int:
@@ -78,39 +99,41 @@ def published(name: str) -> Published:
     ------
     SecondhandError : it is not to be had, or asks for what is not built here.
     """
-    from timm.models import load_model_config_from_hf
-    from timm.models._hub import load_model_config_from_path
-
     source, _, where = name.partition(":")
     if source == "local-dir" and not (Path(where) / "config.json").is_file():
         raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
     with weights_errors(name, None):
+        file = Path(where) / "config.json" if source == "local-dir" else _fetched(where)
         try:
-            if source == "local-dir":
-                return _checked(name, *load_model_config_from_path(where))
-            with no_waiting_for_a_hub_out_of_reach():
-                return _checked(name, *load_model_config_from_hf(where))
-        except (
-            ArithmeticError,
-            AssertionError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:
-            if isinstance(error, SecondhandError | OSError):  # the hub's are of both kinds
-                raise
+            return _checked(name, json.loads(file.read_text(encoding="utf-8")))
+        except SecondhandError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise SecondhandError(
                 f"--backbone {name}: no config.json in timm's layout ({str(error)[:100]})"
             ) from None
 
 
-def _checked(
-    name: str, config: dict[str, Any], architecture: object, arguments: dict[str, Any]
-) -> Published:
+def mel_of(name: str) -> dict[str, Any]:
+    """How the sound was drawn that a backbone's weights were trained on, as arguments of
+    `AudioRecipe`; empty where they say nothing of it."""
+    return published(name).mel if name.startswith(SOURCES) else {}
+
+
+def _fetched(where: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repository, _, revision = where.partition("@")
+    with no_waiting_for_a_hub_out_of_reach():
+        return Path(hf_hub_download(repository, "config.json", revision=revision or None))
+
+
+def _checked(name: str, content: dict[str, Any]) -> Published:
     import timm
     from timm.data.config import resolve_data_config
 
+    config = content.get("pretrained_cfg", content)
+    architecture, arguments = content["architecture"], content.get("model_args", {})
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise SecondhandError(f"--backbone {name}: timm has no architecture {shown(architecture)}")
     saved = {"global_pool": config.get("global_pool"), **arguments}
@@ -123,6 +146,7 @@ def _checked(
             f"--backbone {name}: it is a {architecture} with {odd[:160]}, which is not built here"
         )
     channels, *sides = (int(n) for n in config.get("input_size", (3, 224, 224)))
+    channels = int(arguments.get("in_chans", channels))
     if channels not in (1, 3):
         raise SecondhandError(
             f"--backbone {name}: it was trained on {channels} channels; 1 or 3 are given here"
@@ -136,11 +160,50 @@ def _checked(
             f"--backbone {name}: it was trained on inputs of {height} x {width}, and inputs are "
             "square here: squeezed into a square, its patches would see what they never learnt"
         )
+    mel = content.get("mel", {})
     fixed = said is not None or bool(config.get("fixed_input_size"))
-    data = resolve_data_config({}, pretrained_cfg=config)
-    return Published(
-        architecture, options, {**data, "input_size": (channels, height, width)}, fixed
-    )
+    data = {
+        **resolve_data_config({}, pretrained_cfg=config),
+        **{key: config[key] for key in ("mean", "std") if key in config},
+        "input_size": (channels, height, width),
+    }
+    if mel:
+        mel, levels = _drawn(name, mel, data)
+        data |= levels
+    return Published(architecture, options, data, fixed, mel)
+
+
+def _drawn(
+    name: str, mel: dict[str, Any], data: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of `AudioRecipe`, and the mean and deviation of the pictures that it draws."""
+    side = data["input_size"][1]
+    odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
+    log, scale = mel.get("log"), mel.get("scale", "slaney")
+    odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
+    odd += [f"scale {shown(scale)}"] if scale != "slaney" else []
+    odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
+    if odd:
+        raise SecondhandError(
+            f"--backbone {name}: its mel recipe has {', '.join(sorted(odd))}: not drawn here"
+        )
+    recipe = {key: mel[key] for key in (*MEL, "level", "range_db", "window") if key in mel}
+    recipe = {"window": (side - 1) * mel["hop"] / mel["rate"], "size": (side, side), **recipe}
+    try:
+        if log is None:
+            AudioRecipe(**recipe)
+            return recipe, {}
+        in_db = 10 / math.log(10) if log == "ln" else 1.0
+        mean, std = (in_db * sum(data[key]) / len(data[key]) for key in ("mean", "std"))
+        white = AudioRecipe(**recipe, level="fixed").full_scale
+        recipe |= {"level": "fixed", "range_db": float(math.ceil(white - mean + DEPTH * std))}
+        drawn = AudioRecipe(**recipe)
+    except SecondhandError as error:
+        raise SecondhandError(f"--backbone {name}: its mel recipe: {error}") from None
+    return recipe, {
+        "mean": ((mean - white) / drawn.range_db + 1,),
+        "std": (std / drawn.range_db,),
+    }
 
 
 # --- what can go wrong with weights, said clearly and soon ----------------------------------------

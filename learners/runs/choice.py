@@ -31,7 +31,7 @@ from datasets.tables import assign_folds
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable, last_part
 from learners.model import Bundle
-from learners.networks import NetworkSpec, build, first_member, native_size
+from learners.networks import NetworkSpec, build, first_member, mel_of, native_size
 from learners.prediction import Predictor, features_of
 from learners.settings import Settings
 from learners.training import Loaded, fit_probe, in_plain_words, settle
@@ -235,6 +235,11 @@ def _judge(
     ------
     SecondhandError : it cannot be had, or does not suit the size.
     """
+    if loaded.table.kind == "sound" and mel_of(name):
+        raise SecondhandError(
+            f"{name} brings the mel recipe that it was trained with, and the others are shown "
+            f"another: give it alone, as --backbone {name}"
+        )
     classes = loaded.table.classes
     size = settings.network.size or native_size(name)
     network, spec, preprocessing = build(NetworkSpec(name, len(classes), size, head="linear"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,7 @@ from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.machine import threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
+from learners.networks import mel_of
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
@@ -113,8 +115,9 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
     settings.check()
     began = time.monotonic()
     device = _ready(settings)
+    trained_on, seed = mel_of(settings.network.backbone), settings.train.seed
     loaded = distributed.from_first(
-        lambda: load_items(settings.data, settings.signal, settings.train.seed, folder)
+        lambda: load_items(settings.data, settings.signal, seed, folder, trained_on)
     )
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
@@ -199,14 +202,20 @@ def _ready(settings: Settings) -> str:
     return device
 
 
-def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
+def load_items(
+    data: DataSettings,
+    signal: SignalSettings,
+    seed: int,
+    folder: Path,
+    trained_on: Mapping[str, Any] = MappingProxyType({}),
+) -> Loaded:
     """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``.
 
     Raises
     ------
     SecondhandError : also for other data than those that a run which goes on began with.
     """
-    loaded = prepare_items(data, signal, seed)
+    loaded = prepare_items(data, signal, seed, trained_on)
     table = loaded.table
     begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import librosa
+import numpy as np
 import pytest
 import torch
 
 from datasets.errors import SecondhandError
+from datasets.sound import AudioRecipe
 from learners.networks.backbones import NetworkSpec, build, native_size
+from learners.networks.hub import mel_of
 from tests.learners.networks.saved import change, save
 from tests.learners.networks.test_backbones import SERVER, hub_environment, run_client
 
@@ -141,3 +145,73 @@ def test_download_of_somebodys_network_from_a_loopback_hub(tmp_path: Path) -> No
     asked = [tuple(json.loads(line)) for line in log.splitlines()]
     for name in ("config.json", "model.safetensors"):
         assert ("GET", f"/somebody/ears/resolve/main/{name}") in asked
+
+
+# --- networks of sound ----------------------------------------------------------------------------
+
+MEL = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
+
+
+@pytest.mark.parametrize(("log", "in_db"), [("ln", 10 / np.log(10)), ("dB", 1.0)])
+def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
+    tmp_path: Path, log: str, in_db: float
+) -> None:
+    """What reaches the network is (log power - mean) / std, to a grey level, of what is not black."""
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64, global_pool="avg")
+    mean, std = -30 / in_db, 12 / in_db
+    change(
+        tmp_path / "ears", mel={**MEL, "log": log}, pretrained_cfg={"mean": [mean], "std": [std]}
+    )
+    where = f"local-dir:{tmp_path / 'ears'}"
+    recipe = AudioRecipe(**mel_of(where))
+    assert (recipe.level, recipe.size, recipe.samples) == ("fixed", (64, 64), 63 * 80)
+    assert {name: getattr(recipe, name) for name in MEL} == MEL
+    _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
+    signal = 0.3 * np.random.default_rng(0).normal(size=recipe.samples).astype(np.float32)
+    seen = np.asarray(recipe.image(signal).convert("RGB"))[..., 0] / 255
+    given = (seen - preprocessing.mean[0]) / preprocessing.std[0]
+    theirs = librosa.feature.melspectrogram(
+        y=signal,
+        sr=8000,
+        n_fft=256,
+        hop_length=80,
+        n_mels=64,
+        fmin=50,
+        fmax=4000,
+        pad_mode="constant",
+    )
+    wanted = ((np.log(theirs) if log == "ln" else 10 * np.log10(theirs)) - mean) / std
+    black = (0 - preprocessing.mean[0]) / preprocessing.std[0]
+    assert black <= -4
+    level = 1 / 255 / preprocessing.std[0]
+    assert np.abs(given - np.maximum(wanted[::-1], black)).max() < 0.6 * level
+
+
+def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
+    save(tmp_path / "ears", "test_vit", img_size=64)
+    change(tmp_path / "ears", mel={**MEL, "level": "pcen", "window": 1.5, "scale": "slaney"})
+    where = f"local-dir:{tmp_path / 'ears'}"
+    assert mel_of(where) == {**MEL, "level": "pcen", "window": 1.5, "size": (64, 64)}
+    _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
+    assert preprocessing.mean == (0.5, 0.5, 0.5)
+    assert mel_of("test_vit") == mel_of("embedded") == {}
+
+
+@pytest.mark.parametrize(
+    ("mel", "words"),
+    [
+        ({"rate": 8000}, "no fmax, no fmin, no hop, no n_fft, no n_mels"),
+        ({**MEL, "scale": "kaldi"}, "scale 'kaldi': not drawn here"),
+        ({**MEL, "preemphasis": 0.97}, "has preemphasis: not drawn here"),
+        ({**MEL, "log": "log2"}, "log 'log2'"),
+        ({**MEL, "log": "ln", "range_db": 60}, "level or range_db beside log"),
+        ({**MEL, "fmax": 9000}, r"its mel recipe: .*fmax=9000"),
+        ({**MEL, "rate": "8000"}, "no config.json in timm's layout"),
+        ([1], "no config.json in timm's layout"),
+    ],
+)
+def test_recipes_that_cannot_be_drawn_are_refused(tmp_path: Path, mel: object, words: str) -> None:
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
+    change(tmp_path / "ears", mel=mel)
+    with pytest.raises(SecondhandError, match=words):
+        mel_of(f"local-dir:{tmp_path / 'ears'}")

@@ -21,7 +21,7 @@ from learners.runs import choice
 from learners.runs.choice import Candidate, choose, settle_backbone
 from learners.settings import Settings
 from learners.training import Loaded, prepare_items
-from tests.learners.networks.saved import save
+from tests.learners.networks.saved import change, save
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("sketched")
@@ -266,6 +266,12 @@ def test_signals_are_seen_as_they_are_drawn(tmp_path, networks):
         patch.setattr(choice, "_cross_validated", lambda x, *more: seen.append(x) or real(x, *more))
         found = choose(loaded, settings_for(f"auto:{where}"), "cpu")
     assert found.candidates[0].accuracy > 0.9
+    # One that wants other drawings is not judged by these.
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
+    mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
+    change(tmp_path / "ears", mel=mel)
+    with pytest.raises(SecondhandError, match=r"brings the mel recipe .*: give it alone"):
+        choose(loaded, settings_for(f"auto:local-dir:{tmp_path / 'ears'}"), "cpu")
     train = loaded.rows.loc[loaded.rows["split"].eq("train"), "path"].tolist()
     theirs, _ = embed(train, backbone=where, size=32, recipe=loaded.recipe)
     assert np.allclose(seen[0], theirs, atol=1e-5)
