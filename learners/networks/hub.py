@@ -11,8 +11,8 @@ A network that was trained on sound may say beside ``architecture`` how it was d
 The first six are `datasets.sound.AudioRecipe`'s, as are ``level``, ``range_db`` and ``window``, which
 may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
 "dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
-to 1, rather than of pixels from 0 to 1. ``scale`` may be there to say "slaney": other filters are not
-drawn here. Kaldi's are others, and AudioMAE's inputs of 1024 x 128 are not square: both are refused.
+to 1, rather than of pixels from 0 to 1. ``scale`` is "slaney", as librosa's filters are, or "kaldi".
+AudioMAE's inputs of 1024 x 128 are not square, and are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from datasets.upstream import hub_offline
 SOURCES = ("hf-hub:", "local-dir:")
 #: What has to be said of how sound was drawn, and what may be.
 MEL = ("rate", "n_fft", "hop", "n_mels", "fmin", "fmax")
-MEL_TOO = ("level", "range_db", "window", "log", "scale")
+MEL_TOO = ("scale", "level", "range_db", "window", "log")
 #: Standard deviations below the mean, in a network's units, that are still told from black.
 DEPTH = 4.0
 #: What a transformer may be built with other than its architecture has it, and the values.
@@ -179,24 +179,25 @@ def _drawn(
     """Arguments of `AudioRecipe`, and the mean and deviation of the pictures that it draws."""
     side = data["input_size"][1]
     odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
-    log, scale = mel.get("log"), mel.get("scale", "slaney")
+    log, kaldi = mel.get("log"), mel.get("scale") == "kaldi"
     odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
-    odd += [f"scale {shown(scale)}"] if scale != "slaney" else []
     odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
     if odd:
         raise SecondhandError(
             f"--backbone {name}: its mel recipe has {', '.join(sorted(odd))}: not drawn here"
         )
-    recipe = {key: mel[key] for key in (*MEL, "level", "range_db", "window") if key in mel}
-    recipe = {"window": (side - 1) * mel["hop"] / mel["rate"], "size": (side, side), **recipe}
+    recipe = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
+    samples = (side - 1) * mel["hop"] + (mel["n_fft"] if kaldi else 0)
+    recipe = {"window": samples / mel["rate"], "size": (side, side), **recipe}
     try:
         if log is None:
             AudioRecipe(**recipe)
             return recipe, {}
         in_db = 10 / math.log(10) if log == "ln" else 1.0
         mean, std = (in_db * sum(data[key]) / len(data[key]) for key in ("mean", "std"))
-        white = AudioRecipe(**recipe, level="fixed").full_scale
-        recipe |= {"level": "fixed", "range_db": float(math.ceil(white - mean + DEPTH * std))}
+        fixed = AudioRecipe(**recipe, level="fixed")
+        white, black = fixed.full_scale, max(mean - DEPTH * std, fixed.floor)
+        recipe |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
         drawn = AudioRecipe(**recipe)
     except SecondhandError as error:
         raise SecondhandError(f"--backbone {name}: its mel recipe: {error}") from None

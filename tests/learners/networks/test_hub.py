@@ -191,7 +191,8 @@ def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
     save(tmp_path / "ears", "test_vit", img_size=64)
     change(tmp_path / "ears", mel={**MEL, "level": "pcen", "window": 1.5, "scale": "slaney"})
     where = f"local-dir:{tmp_path / 'ears'}"
-    assert mel_of(where) == {**MEL, "level": "pcen", "window": 1.5, "size": (64, 64)}
+    given = {**MEL, "level": "pcen", "window": 1.5, "scale": "slaney", "size": (64, 64)}
+    assert mel_of(where) == given
     _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
     assert preprocessing.mean == (0.5, 0.5, 0.5)
     assert mel_of("test_vit") == mel_of("embedded") == {}
@@ -201,7 +202,8 @@ def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
     ("mel", "words"),
     [
         ({"rate": 8000}, "no fmax, no fmin, no hop, no n_fft, no n_mels"),
-        ({**MEL, "scale": "kaldi"}, "scale 'kaldi': not drawn here"),
+        ({**MEL, "scale": "htk"}, "its mel recipe: .*scale='htk'"),
+        ({**MEL, "scale": "kaldi", "level": "pcen"}, "its mel recipe: .*scale='kaldi'"),
         ({**MEL, "preemphasis": 0.97}, "has preemphasis: not drawn here"),
         ({**MEL, "log": "log2"}, "log 'log2'"),
         ({**MEL, "log": "ln", "range_db": 60}, "level or range_db beside log"),
