@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,7 @@ class NetworkSpec:
     hidden : width between concat's two linear layers.
     dropout : before the last layer, in [0, 1); half as much before the first one.
     members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
+    width : of an input that is no square but ``size`` x ``width``.
     """
 
     backbone: str
@@ -66,6 +68,7 @@ class NetworkSpec:
     hidden: int = 512
     dropout: float = 0.2
     members: int = 1
+    width: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -76,8 +79,11 @@ class NetworkSpec:
             ("size", 8, 2048),
             ("hidden", 1, 65536),
             ("members", 1, MAX_MEMBERS),
+            ("width", 8, 4096),
         ):
             value = getattr(self, name)
+            if name == "width" and value is None:
+                continue
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
@@ -86,6 +92,18 @@ class NetworkSpec:
             problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
         if problems:
             raise SecondhandError("network: " + "; ".join(problems))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        return self.size, self.width or self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; a square has no width."""
+        values = asdict(self)
+        if self.width is None:
+            del values["width"]
+        return values
 
 
 class ConcatPool(nn.Module):
@@ -184,9 +202,10 @@ def build(
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         return Ensemble(members), replace(resolved, members=spec.members), preprocessing
     body, preprocessing, portable = load_body(
-        spec.backbone, spec.size, pretrained and weights is None, weights
+        spec.backbone, spec.shape, pretrained and weights is None, weights
     )
-    out = probe(body, spec.backbone, spec.size, preprocessing.size)
+    spec = replace(spec, width=spec.width or preprocessing.width)
+    out = probe(body, spec.backbone, spec.shape, preprocessing.size)
     spatial = out.ndim == 4
     head = spec.head if spec.head != "auto" else "linear"
     if head == "concat" and not spatial:
@@ -195,7 +214,7 @@ def build(
         )
     spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
-    return network, spec, replace(preprocessing, size=spec.size)
+    return network, spec, replace(preprocessing, size=spec.size, width=spec.width)
 
 
 def native_size(name: str) -> int:
@@ -208,7 +227,7 @@ def native_size(name: str) -> int:
         _, theirs = torchvision_weights(name)
         return int(theirs.transforms().crop_size[0]) if theirs is not None else 224
     if name.startswith(SOURCES):
-        return published(name).native
+        return published(name).shape[0]
     import timm
 
     check_timm(name)

@@ -6,6 +6,7 @@ import difflib
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,44 +29,44 @@ EMBEDDED_ARCH = "tf_efficientnet_lite0"
 
 
 def load_body(
-    name: str, size: int, pretrained: bool, weights: str | Path | None
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing, str]:
     """A body that gives features, the preprocessing of its published weights, and the name under
     which it is built without them, on a machine that has neither hub nor folder."""
     if name.startswith(SOURCES):
-        return _published_body(name, size, pretrained, weights)
-    return *_named_body(name, size, pretrained, weights), name
+        return _published_body(name, shape[0], pretrained, weights)
+    return *_named_body(name, shape, pretrained, weights), name
 
 
 def _named_body(
-    name: str, size: int, pretrained: bool, weights: str | Path | None
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
     if weights is not None and not Path(weights).is_file():
         raise SecondhandError(f"--weights {weights}: there is no such file")
     if name.startswith("torchvision/"):
-        return _torchvision_body(name, size, pretrained, weights)
+        return _torchvision_body(name, shape[0], pretrained, weights)
     if name.startswith("scratch/"):
-        return _scratch_body(name, size, pretrained, weights)
+        return _scratch_body(name, shape[0], pretrained, weights)
     check_timm(name)
     if name == EMBEDDED:
-        body, preprocessing = _timm_body(EMBEDDED_ARCH, size, False, weights)
+        body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
         if pretrained:
             _load_embedded(body)
         return body, preprocessing
-    return _timm_body(name, size, pretrained, weights)
+    return _timm_body(name, shape, pretrained, weights)
 
 
-def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
+def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
     """The features of one black picture. Raises SecondhandError where the size does not fit."""
     was_training = body.training
     body.eval()
     try:
         with torch.inference_mode():
-            out: Tensor = body(torch.zeros(1, 3, size, size))
+            out: Tensor = body(torch.zeros(1, 3, *shape))
     except Exception as error:
         first = str(error).splitlines()[0][:160]
         raise SecondhandError(
-            f"--size {size} does not suit {name} ({first}); its own is {native}"
+            f"--size {shape[0]} does not suit {name} ({first}); its own is {native}"
         ) from None
     body.train(was_training)
     return out
@@ -90,36 +91,52 @@ def check_timm(name: str) -> None:
     )
 
 
+class TimeDownwards(nn.Module):
+    """A body that reads time downwards and frequencies from low to high: it is given spectrograms as
+    they are drawn, time to the right and low frequencies at the bottom."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x.flip(2).transpose(2, 3))
+        return out.transpose(2, 3).flip(2) if out.ndim == 4 else out
+
+
 def _timm_body(
-    name: str, size: int, pretrained: bool, weights: str | Path | None
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
     import timm
     from timm.data.config import resolve_data_config
 
     name, said = options_of(name)
+    downwards = said.pop("axes", None) is not None
+    sides = shape[::-1] if downwards else shape
     config = timm.get_pretrained_cfg(name)
     options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
     if weights is not None:
         # timm's own reading of a file: renames old keys, resamples position embeddings.
         options["pretrained_cfg_overlay"] = {"file": str(weights)}
     if config is not None and config.fixed_input_size:
-        options["img_size"] = size
-    native = int(config.input_size[-1]) if config is not None else size
+        options["img_size"] = sides
+    native = int(config.input_size[-1]) if config is not None else shape[0]
     # Only a download has any business with the network: opening a model folder has none.
     hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
     with weights_errors(name, weights), hub, all_tensors_given():
-        if said or (model := _map_of(name, size, native, options)) is None:
+        if said or (model := _map_of(name, sides, native, options)) is None:
             model = timm.create_model(name, **options, **said)
-    return model, _timm_preprocessing(resolve_data_config({}, model=model))
+    preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
+    return TimeDownwards(model) if downwards else model, preprocessing
 
 
-def _map_of(name: str, size: int, native: int, options: dict[str, Any]) -> Any:
+def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, Any]) -> Any:
     """timm's network without its pooling; None where that does not make it give a feature map."""
     import timm
 
     try:
         model: Any = timm.create_model(name, global_pool="", **options)
-        out = probe(model, name, size, native)
+        out = probe(model, name, shape, native)
     except (TypeError, AssertionError):
         return None  # this family's pooling cannot be taken off
     is_map = out.ndim == 4 and out.shape[1] == model.num_features
@@ -142,17 +159,30 @@ def _published_body(
             f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
         )
     found = published(name)
+    height, width = found.shape
+    if height != width and size != height:
+        raise SecondhandError(
+            f"--size {size}: inputs of {name} are {height} x {width}; leave --size out"
+        )
+    shape = (size, size if height == width else width)
+    downwards = "axes" in found.options
+    sides = shape[::-1] if downwards else shape
     options: dict[str, Any] = {"num_classes": 0, "in_chans": 3}
     if found.fixed:
-        options["img_size"] = size
+        options["img_size"] = sides
     # Whether its pooling can be taken off is seen without weights, for some have a norm behind it.
-    bare = _map_of(found.architecture, size, found.native, {**options, "pretrained": False})
-    pooling = {"global_pool": ""} if bare is not None else found.options
+    bare = _map_of(found.architecture, sides, height, {**options, "pretrained": False})
+    pooling = {key: value for key, value in found.options.items() if key != "axes"}
+    if bare is not None:
+        pooling = {"global_pool": ""}
     hub = no_waiting_for_a_hub_out_of_reach()
     with weights_errors(name, None), hub, all_tensors_given():
         model = timm.create_model(name, pretrained=True, **options, **pooling)
-    portable = found.architecture if bare is not None else found.portable
-    return model, _timm_preprocessing(found.data), portable
+    preprocessing = _timm_preprocessing(found.data)
+    if height != width:
+        preprocessing = replace(preprocessing, size=height, width=width)
+    kept = {key: v for key, v in found.options.items() if bare is None or key == "axes"}
+    return TimeDownwards(model) if downwards else model, preprocessing, found.named(kept)
 
 
 def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:

@@ -12,7 +12,9 @@ The first six are `datasets.sound.AudioRecipe`'s, as are ``level``, ``range_db``
 may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
 "dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
 to 1, rather than of pixels from 0 to 1. ``scale`` is "slaney", as librosa's filters are, or "kaldi".
-AudioMAE's inputs of 1024 x 128 are not square, and are refused.
+With ``axes`` "time-frequency" the input's height is time, and low frequencies are on the left; else it is
+as pictures are drawn here, time to the right and low frequencies at the bottom. Such an input need not
+be square. What is laid out as AudioMAE's networks are need say nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ MEL_TOO = ("scale", "level", "range_db", "window", "log")
 #: Standard deviations below the mean, in a network's units, that are still told from black.
 DEPTH = 4.0
 #: What a transformer may be built with other than its architecture has it, and the values.
-OPTIONS = {"global_pool": ("avg", "token", "max", "avgmax"), "class_token": (True, False)}
+OPTIONS: dict[str, tuple[object, ...]] = {
+    "global_pool": ("avg", "token", "max", "avgmax"),
+    "class_token": (True, False),
+    "axes": ("time-frequency",),  # of a spectrogram, downwards and to the right
+}
 #: Said by the settings here: the classes, the input's size; a single channel is made three.
 _OURS = {"num_classes", "img_size", "in_chans"}
 
@@ -82,14 +88,14 @@ class Published:
     mel: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def native(self) -> int:
-        """Side of the input in pixels."""
-        return int(self.data["input_size"][-1])
+    def shape(self) -> tuple[int, int]:
+        """Height and width, in pixels, of the pictures that it is given: as they are drawn."""
+        _, height, width = self.data["input_size"]
+        return (width, height) if "axes" in self.options else (height, width)
 
-    @property
-    def portable(self) -> str:
+    def named(self, options: dict[str, Any]) -> str:
         """The name under which it is built without its weights."""
-        return self.architecture + (f"?{urlencode(self.options)}" if self.options else "")
+        return self.architecture + (f"?{urlencode(options)}" if options else "")
 
 
 def published(name: str) -> Published:
@@ -138,7 +144,7 @@ def _checked(name: str, content: dict[str, Any]) -> Published:
         raise SecondhandError(f"--backbone {name}: timm has no architecture {shown(architecture)}")
     saved = {"global_pool": config.get("global_pool"), **arguments}
     options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
-    strange = [key for key in arguments if key not in (*OPTIONS, *_OURS)]
+    strange = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
     strange += [key for key, value in options.items() if value not in OPTIONS[key]]
     if strange:
         odd = json.dumps({key: saved[key] for key in strange})
@@ -155,40 +161,59 @@ def _checked(name: str, content: dict[str, Any]) -> Published:
     if said is not None:
         sides = [said, said] if isinstance(said, int) else [int(side) for side in said]
     height, width = sides
-    if height != width:
-        raise SecondhandError(
-            f"--backbone {name}: it was trained on inputs of {height} x {width}, and inputs are "
-            "square here: squeezed into a square, its patches would see what they never learnt"
-        )
-    mel = content.get("mel", {})
     fixed = said is not None or bool(config.get("fixed_input_size"))
     data = {
         **resolve_data_config({}, pretrained_cfg=config),
         **{key: config[key] for key in ("mean", "std") if key in config},
         "input_size": (channels, height, width),
     }
+    mel = dict(content.get("mel", {})) or _as_audiomae(data)
+    if height != width and not mel:
+        raise SecondhandError(
+            f"--backbone {name}: it was trained on inputs of {height} x {width}, and does not say of "
+            "which sound; pictures are square here"
+        )
     if mel:
-        mel, levels = _drawn(name, mel, data)
+        if (axes := mel.pop("axes", "frequency-time")) != "frequency-time":
+            options["axes"] = axes
+        found = Published(architecture, options, data, fixed)
+        mel, levels = _drawn(name, mel, found)
         data |= levels
     return Published(architecture, options, data, fixed, mel)
 
 
+def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of a network that is laid out as AudioMAE (2207.06405) and its kin: 1024 frames of
+    128 of Kaldi's bands, of 16 kHz, by their mean and twice their deviation over AudioSet."""
+    mean, std = data["mean"], data["std"]
+    if data["input_size"] != (1, 1024, 128) or len(mean) != 1 or abs(mean[0] + 4.2677393) > 1e-3:
+        return {}
+    if abs(std[0] - 4.5689974) < 1e-3:
+        data["std"] = (2 * std[0],)
+    return {
+        "rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000,
+        "scale": "kaldi", "log": "ln", "axes": "time-frequency",
+    }  # fmt: skip
+
+
 def _drawn(
-    name: str, mel: dict[str, Any], data: dict[str, Any]
+    name: str, mel: dict[str, Any], found: Published
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of `AudioRecipe`, and the mean and deviation of the pictures that it draws."""
-    side = data["input_size"][1]
+    data, (height, width) = found.data, found.shape
     odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
     log, kaldi = mel.get("log"), mel.get("scale") == "kaldi"
     odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
+    axes = found.options.get("axes")
+    odd += [f"axes {shown(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
     odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
     if odd:
         raise SecondhandError(
             f"--backbone {name}: its mel recipe has {', '.join(sorted(odd))}: not drawn here"
         )
     recipe = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
-    samples = (side - 1) * mel["hop"] + (mel["n_fft"] if kaldi else 0)
-    recipe = {"window": samples / mel["rate"], "size": (side, side), **recipe}
+    samples = (width - 1) * mel["hop"] + (mel["n_fft"] if kaldi else 0)
+    recipe = {"window": samples / mel["rate"], "size": (height, width), **recipe}
     try:
         if log is None:
             AudioRecipe(**recipe)

@@ -235,7 +235,7 @@ def _judge(
     ------
     SecondhandError : it cannot be had, or does not suit the size.
     """
-    if loaded.table.kind == "sound" and mel_of(name):
+    if mel_of(name):
         raise SecondhandError(
             f"{name} brings the mel recipe that it was trained with, and the others are shown "
             f"another: give it alone, as --backbone {name}"

@@ -19,7 +19,8 @@ from learners.finetune import main
 from learners.prediction.predictor import Predictor
 from learners.runs.finetuning import load_items
 from learners.settings import DataSettings, SignalSettings
-from tests.learners.networks.saved import change, save
+from tests.learners.networks.saved import audiomae, change, save
+from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -110,6 +111,31 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     for answer in Predictor(out / "model", threshold=0).predict(map(str, asked)):
         assert answer.best in ("low", "high")
     assert not np.isnan(answer.probability)
+
+
+@pytest.mark.slow
+def test_a_backbone_whose_input_is_no_square_is_trained_saved_and_asked(
+    tones: Path, tmp_path: Path
+) -> None:
+    audiomae(tmp_path / "ears")
+    ears, out = ["--backbone", f"local-dir:{tmp_path / 'ears'}"], tmp_path / "run"
+    words = ["--data", str(tones), "--epochs", "1", "--workers", "0", "--bs", "4", "--tta", "2"]
+    assert main([*words, *ears, "--out", str(out)]) == 0
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["recipe"]["scale"] == "kaldi"
+    assert config["recipe"]["window"] == (1023 * 160 + 400) / 16_000
+    for part in ("network", "preprocessing"):
+        assert (config[part]["size"], config[part]["width"]) == (128, 1024)
+    assert "Input: 128 x 1024 pixels" in (out / "model" / "README.md").read_text()
+    predictor = Predictor(out / "model")
+    asked = sorted(str(path) for path in (tones / "low").glob("low*.wav"))[:3]
+    opened = predictor.open(asked[0])
+    assert isinstance(opened, np.ndarray)
+    assert opened.shape == (3, 128, 1024)
+    assert all(not answer.reason.unanswered for answer in predictor.predict(asked))
+    pictures = write_pictures(tmp_path / "pictures", classes=2, per_class=8)
+    with pytest.raises(SecondhandError, match="is a network of sound, and these are of kind pic"):
+        main(["--data", str(pictures), *ears, "--out", str(tmp_path / "no")])
 
 
 @pytest.mark.slow

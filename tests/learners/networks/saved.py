@@ -29,3 +29,11 @@ def change(folder: Path, **keys: Any) -> None:
     config = json.loads(file.read_text())
     config["pretrained_cfg"] |= keys.pop("pretrained_cfg", {})
     file.write_text(json.dumps(config | keys))
+
+
+def audiomae(folder: Path) -> nn.Module:
+    """Save a small network in the layout of AudioMAE's published ones."""
+    model = save(folder, "test_vit", img_size=(1024, 128), in_chans=1, global_pool="avg")
+    size = {"input_size": [1, 1024, 128], "fixed_input_size": True}
+    change(folder, pretrained_cfg={**size, "mean": [-4.2677393], "std": [4.5689974]})
+    return model

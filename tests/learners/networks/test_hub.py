@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 import torch
 
 from datasets.errors import SecondhandError
+from datasets.pictures import pixels
 from datasets.sound import AudioRecipe
 from learners.networks.backbones import NetworkSpec, build, native_size
 from learners.networks.hub import mel_of
-from tests.learners.networks.saved import change, save
+from tests.datasets.sound import kaldi
+from tests.learners.networks.saved import audiomae, change, save
 from tests.learners.networks.test_backbones import SERVER, hub_environment, run_client
 
 
@@ -84,9 +87,12 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
         ),
         (
             {"model_args": {}, "pretrained_cfg": {"input_size": [1, 1024, 128]}},
-            "1024 x 128, and inputs are square",
+            "inputs of 1024 x 128, and does not say of which sound",
         ),
-        ({"model_args": {"img_size": [1024, 128]}}, "1024 x 128, and inputs are square"),
+        (
+            {"model_args": {"img_size": [1024, 128]}},
+            "inputs of 1024 x 128, and does not say of which sound",
+        ),
         ({"model_args": {"img_size": {}}}, "no config.json in timm's layout"),
         ({"model_args": 5}, "no config.json in timm's layout"),
     ],
@@ -206,6 +212,7 @@ def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
         ({**MEL, "scale": "kaldi", "level": "pcen"}, "its mel recipe: .*scale='kaldi'"),
         ({**MEL, "preemphasis": 0.97}, "has preemphasis: not drawn here"),
         ({**MEL, "log": "log2"}, "log 'log2'"),
+        ({**MEL, "axes": "sideways"}, "axes 'sideways'"),
         ({**MEL, "log": "ln", "range_db": 60}, "level or range_db beside log"),
         ({**MEL, "fmax": 9000}, r"its mel recipe: .*fmax=9000"),
         ({**MEL, "rate": "8000"}, "no config.json in timm's layout"),
@@ -217,3 +224,47 @@ def test_recipes_that_cannot_be_drawn_are_refused(tmp_path: Path, mel: object, w
     change(tmp_path / "ears", mel=mel)
     with pytest.raises(SecondhandError, match=words):
         mel_of(f"local-dir:{tmp_path / 'ears'}")
+
+
+def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: Path) -> None:
+    """From the samples on: the features are those of the network on Kaldi's filterbank features."""
+    model = audiomae(tmp_path / "ears")
+    where = f"local-dir:{tmp_path / 'ears'}"
+    recipe = AudioRecipe(**mel_of(where))
+    assert (recipe.rate, recipe.n_fft, recipe.hop, recipe.size) == (16_000, 400, 160, (128, 1024))
+    built, spec, preprocessing = build(NetworkSpec(where, 3, size=native_size(where)))
+    assert spec.shape == preprocessing.shape == (128, 1024)
+    assert spec.backbone == "test_vit?global_pool=avg&axes=time-frequency"
+    t = np.arange(recipe.samples) / 16_000
+    signal = 0.1 * np.sin(
+        2 * np.pi * (300 + 200 * t) * t
+    )  # rises: neither axis is the other's mirror
+    signal += 0.003 * np.random.default_rng(0).normal(size=len(t))
+    fbank = kaldi.features(signal).T
+    assert fbank.shape == (1024, 128)
+    theirs = torch.from_numpy((fbank + 4.2677393) / (2 * 4.5689974)).float()[None, None]
+    picture = pixels(replace(preprocessing, squish=True).fit(recipe.image(signal).convert("RGB")))
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
+    ours = (torch.from_numpy(picture)[None] / 255 - mean) / std
+    level = 1 / 255 / preprocessing.std[0]
+    assert (ours[:, :1].flip(2).transpose(2, 3) - theirs).abs().max() < 0.6 * level
+    with torch.inference_mode():
+        wanted, got = pooled(model, theirs), built.eval()[0](ours)
+        other = built[0](ours.flip(2))
+    assert torch.nn.functional.cosine_similarity(got, wanted) > 0.9999
+    assert (got - wanted).norm() < 0.1 * (other - wanted).norm()
+    again, same, _ = build(spec, pretrained=False)
+    again.load_state_dict(built.state_dict())
+    assert same == spec
+    with torch.inference_mode():
+        assert torch.equal(again.eval()[0](ours), got)
+
+
+def test_an_input_that_is_no_square_has_one_size(tmp_path: Path) -> None:
+    audiomae(tmp_path / "ears")
+    where = f"local-dir:{tmp_path / 'ears'}"
+    with pytest.raises(SecondhandError, match=r"--size 64: inputs of .* are 128 x 1024"):
+        build(NetworkSpec(where, 3, size=64))
+    for wrong in (7, 5000, 64.0, True):
+        with pytest.raises(SecondhandError, match="width"):
+            NetworkSpec("test_vit", 3, width=wrong)  # type: ignore[arg-type]
