@@ -58,7 +58,7 @@ def filterbank(bands: MelBands) -> NDArray[np.float64]:
     return np.maximum(weights, 0)
 
 
-def _mel(hz: NDArray[np.float64] | float) -> NDArray[np.float64]:
+def _mel(hz: NDArray[np.floating] | float) -> NDArray[np.float64]:
     return 1127 * np.log(1 + np.asarray(hz, np.float64) / 700)
 
 
