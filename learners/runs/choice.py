@@ -250,7 +250,9 @@ def _judge(
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")
-        nll, right = _cross_validated(features[good], rows.loc[good], classes, settings)
+        nll, right = _cross_validated(
+            features[good], rows.iloc[np.flatnonzero(good)], classes, settings
+        )
         forward = _seconds(lambda: predictor.forward(_batch(size)), 3) / len(_batch(size))
     finally:
         predictor.close()
@@ -343,7 +345,7 @@ def _step(
     """A training step of all weights, the optimizer's part apart."""
     speed = settle(settings.speed, network, device)
     layout = torch.channels_last if speed.channels_last else torch.contiguous_format
-    network.to(device=device, memory_format=layout)
+    network.to(device).to(memory_format=layout)
     x = torch.randn(settings.train.bs, 3, size, size, device=device).to(memory_format=layout)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(speed.precision))
 
