@@ -202,7 +202,7 @@ class Evidence:
 def about_html(served: Served, evidence: Evidence) -> Markup:
     """The tab on the model: its card, its classes with a picture each, and how it did in its run."""
     predictor, bundle = served.predictor, served.predictor.bundle
-    size, trained = bundle.preprocessing.size, shared_provenance(bundle.provenance)
+    (height, width), trained = bundle.spec.shape, shared_provenance(bundle.provenance)
     examples = {item.label: item for item in evidence.examples()}
     return render(
         "app",
@@ -214,7 +214,7 @@ def about_html(served: Served, evidence: Evidence) -> Markup:
         ],
         facts={
             "backbone": bundle.spec.backbone,
-            "input": f"{size} x {size} pixels",
+            "input": f"{height} x {width} pixels",
             "kind": served.kind,
             **{key: value for key in _FACTS if (value := trained.get(key)) not in (None, "")},
         },

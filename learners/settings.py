@@ -16,6 +16,14 @@ from learners.options import Span, option
 ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
 
 
+#: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
+CANDIDATES = (
+    "embedded",
+    "resnet18.a1_in1k",
+    "resnet50.a1_in1k",
+    "convnext_tiny.in12k",
+    "vit_small_patch16_224.augreg_in21k",
+)
 #: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
 MAX_OVERLAP = 0.95
 #: And with at most so many networks.
@@ -125,7 +133,14 @@ class NetworkSettings:
     """network"""
 
     backbone: str = option(
-        "embedded", "embedded, a timm name, torchvision/NAME[:WEIGHTS], or scratch/NAME"
+        "embedded",
+        "embedded, a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS], "
+        "scratch/NAME; or auto, auto:NAME,NAME: the best of some by a linear probe",
+    )
+    budget: float | None = option(
+        None,
+        "of --backbone auto: minutes that the training may take, as estimated",
+        span=Span(above=0),
     )
     weights: Path | None = option(
         None, "file with the backbone's weights (.safetensors, state dict)"
@@ -139,6 +154,14 @@ class NetworkSettings:
     )
     hidden: int = option(512, "width of the concat head")
     dropout: float = option(0.2, "before the last layer")
+
+    @property
+    def candidates(self) -> list[str]:
+        """Of ``--backbone auto``, the backbones to choose from; of another none."""
+        auto, _, named = self.backbone.partition(":")
+        if auto != "auto":
+            return []
+        return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
 
     @property
     def fits(self) -> bool:
@@ -426,6 +449,10 @@ class Settings:
             wrong.append(f"{none} with --freeze-epochs 0")
         if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
             wrong.append("--target-accuracy beside --target-coverage (one of the two)")
+        network = self.network
+        if network.candidates and (network.weights is not None or not network.pretrained):
+            other = "--weights" if network.weights is not None else "--no-pretrained"
+            wrong.append(f"{other} with --backbone auto (name the backbone)")
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")
 

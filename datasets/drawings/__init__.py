@@ -10,6 +10,7 @@ from datasets.drawings.duplicates import (
     thumbnails_of,
     tied,
 )
+from datasets.drawings.features import KeptFeatures
 from datasets.drawings.pictures import PictureCache, Source, cache_root, source_of
 from datasets.drawings.recipe import (
     COLOUR_MAPS,
@@ -20,6 +21,7 @@ from datasets.drawings.recipe import (
     check_values,
     colour_table,
 )
+from datasets.drawings.store import digest_of
 from datasets.drawings.windows import Item, cut, draw_rows, items
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Cluster",
     "DecodedPictures",
     "Item",
+    "KeptFeatures",
     "PictureCache",
     "Prepared",
     "Recipe",
@@ -42,6 +45,7 @@ __all__ = [
     "connect",
     "correlation",
     "cut",
+    "digest_of",
     "draw_rows",
     "find_clusters",
     "items",

@@ -157,12 +157,14 @@ class Prepared:
         narrowest = math.sqrt(min_scale / RATIO)
         self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
         look = preprocessing
-        self.fitted = f"fit {look.size} {look.crop} {look.interpolation} {look.squish} {look.needs}"
+        size = look.size if look.width is None else "{} x {}".format(*look.shape)
+        self.fitted = f"fit {size} {look.crop} {look.interpolation} {look.squish} {look.needs}"
         self.larger = f"short side {self.side} {look.interpolation} {look.needs}"
 
     def bytes_for(self, train: int, valid: int) -> int:
         """What so many pictures take, if they are large and have the shape of photographs."""
-        return 3 * (round(train * self.side**2 * 1.4) + valid * self.preprocessing.size**2)
+        fitted = math.prod(self.preprocessing.shape)
+        return 3 * (round(train * self.side**2 * 1.4) + valid * fitted)
 
     def open_for_training(self, path: str) -> Image.Image:
         return self._through(path, self.larger, self._scaled_down)

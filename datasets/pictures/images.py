@@ -10,7 +10,8 @@ import io
 import os
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ class Preprocessing:
     crop : part of the short side that the centred square keeps, 0.01 to 1.
     squish : bring the whole picture to the square instead of cropping it (spectrograms, whose
         edges are data).
+    width : of an input that is no square but ``size`` x ``width``, 8 to 4096; then all is squished.
     """
 
     size: int = 224
@@ -65,11 +67,14 @@ class Preprocessing:
     interpolation: str = "bilinear"
     crop: float = 0.875
     squish: bool = False
+    width: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
         if not (type(self.size) is int and 8 <= self.size <= 4096):
             problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
+        if self.width is not None and not (type(self.width) is int and 8 <= self.width <= 4096):
+            problems.append(f"width {shown(self.width)} is not a whole number from 8 to 4096")
         if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
             problems.append(
                 f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
@@ -92,11 +97,25 @@ class Preprocessing:
     def resampling(self) -> Image.Resampling:
         return _RESAMPLING[self.interpolation]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        return self.size, self.width or self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; a square has no width."""
+        values = asdict(self)
+        if self.width is None:
+            del values["width"]
+        return values
+
     def fit(self, picture: Image.Image) -> Image.Image:
         """Resize to ``size`` x ``size``: the centred square, or the whole picture squished.
 
         The square is cut and scaled in one resampling step.
         """
+        if self.width is not None:
+            return picture.resize((self.width, self.size), self.resampling)
         return fit(picture, self.size, self.interpolation, self.crop, self.squish)
 
     @property

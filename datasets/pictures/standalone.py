@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 
 def model_input(file: Any, preprocessing: dict[str, Any]) -> np.ndarray:
-    """The ``pixels`` of an exported model: uint8 [1, 3, size, size], RGB, 0 to 255.
+    """The ``pixels`` of an exported model: uint8 [1, 3, height, width], RGB, 0 to 255.
 
     ``preprocessing`` is the model's metadata ``secondhand.preprocessing``, as a dict. Nothing is
     checked: for files that you trust.
@@ -21,7 +21,11 @@ def model_input(file: Any, preprocessing: dict[str, Any]) -> np.ndarray:
     size, crop = preprocessing["size"], preprocessing["crop"]
     with Image.open(file) as opened:
         picture = rgb(opened, at_least=short_side(size, crop))
-    fitted = fit(picture, size, preprocessing["interpolation"], crop, preprocessing["squish"])
+    if "width" in preprocessing:  # of an input that is no square
+        way = Image.Resampling[preprocessing["interpolation"].upper()]
+        fitted = picture.resize((preprocessing["width"], size), way)
+    else:
+        fitted = fit(picture, size, preprocessing["interpolation"], crop, preprocessing["squish"])
     return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1)[None])
 
 

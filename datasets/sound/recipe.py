@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from datasets.drawings import (
     COLOUR_MAPS,
@@ -22,7 +22,7 @@ from datasets.drawings import (
     colour_table,
 )
 from datasets.errors import BadFile, OutsideFile, SecondhandError
-from datasets.sound import audio, mel
+from datasets.sound import audio, kaldi, mel
 from datasets.sound.audio import RATES
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class AudioRecipe(Recipe):
     colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis),
         or "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
     size : height and width of the picture in pixels.
+    scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.sound.kaldi`, where n_fft is
+        the length of a frame; not of level "pcen" nor in the colour "windows".
     renderer : of level "pcen" alone. 1: the average begins with 1, as models of before were trained,
         and the first 0.3 s are too bright. 2: it begins with the first 0.1 s.
     """
@@ -76,6 +78,7 @@ class AudioRecipe(Recipe):
     range_db: float = 80.0
     colour: str = "grey"
     size: tuple[int, int] = (224, 224)
+    scale: str = "slaney"
     renderer: int = PCEN_VERSION
 
     def __post_init__(self) -> None:
@@ -98,6 +101,13 @@ class AudioRecipe(Recipe):
                 "level": self.level in LEVELS,
                 "range_db": 10 <= self.range_db <= 200,
                 "colour": self.colour in ("grey", "windows", *COLOUR_MAPS),
+                "scale": self.scale == "slaney"
+                or (
+                    self.scale == "kaldi"
+                    and self.level != "pcen"
+                    and self.colour != "windows"
+                    and self.rate * self.window >= self.n_fft
+                ),
                 "renderer": 1 <= self.renderer <= PCEN_VERSION,
                 "size": len(self.size) == 2 and all(16 <= side <= 2048 for side in self.size),
             },
@@ -108,8 +118,9 @@ class AudioRecipe(Recipe):
                 f"window={self.window} s with hop={self.hop} and n_fft={self.n_fft} at {self.rate} "
                 "Hz is too much for one picture: shorten the window or lengthen the hop"
             )
-        for n_fft in self._frame_lengths():
-            mel.warn_of_empty_bands(self._bands(n_fft))
+        if self.scale == "slaney":  # Kaldi's narrow filters miss bins, and networks know it
+            for n_fft in self._frame_lengths():
+                mel.warn_of_empty_bands(self._bands(n_fft))
 
     @classmethod
     def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
@@ -165,6 +176,8 @@ class AudioRecipe(Recipe):
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
+        if self.scale == "slaney":  # as models of before have it
+            del values["scale"]
         return {**values, "renderer": self.renderer} if self.level == "pcen" else values
 
     @property
@@ -212,9 +225,19 @@ class AudioRecipe(Recipe):
         """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
 
         Of [samples] at the recipe's rate, of any length: float64 [n_mels, 1 + samples // hop], at
-        least -100 dB.
+        least -100 dB. Of scale "kaldi" as `datasets.sound.kaldi.power` has it.
         """
-        return mel.decibels(mel.mel_spectrogram(signal, self._bands(self.n_fft), self.hop))
+        return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
+
+    @property
+    def full_scale(self) -> float:
+        """The mel power in dB of a full-scale sine, which level "fixed" draws white."""
+        return self._full_scale(self._bands(self.n_fft))
+
+    @property
+    def floor(self) -> float:
+        """The least mel power in dB."""
+        return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else kaldi.FLOOR)
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
@@ -229,8 +252,8 @@ class AudioRecipe(Recipe):
             value /= LOUDEST_PCEN
         else:
             # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
-            power = mel.mel_spectrogram(signal, bands, self.hop, dtype=np.float32)
-            db = mel.decibels(power.astype(np.float32)) - np.float32(mel.full_scale(bands))
+            power = self._power(signal, bands, np.float32)
+            db = mel.decibels(power.astype(np.float32)) - np.float32(self._full_scale(bands))
             top = max(float(db.max()), QUIETEST_PEAK) if self.level == "clip" else 0.0
             value = (db - top) / self.range_db + 1
         return np.clip(value, 0.0, 1.0, out=value)
@@ -251,6 +274,17 @@ class AudioRecipe(Recipe):
         if self.colour == "windows":
             return self.n_fft // 4 * 2, self.n_fft, self.n_fft * 2
         return (self.n_fft,)
+
+    def _power(
+        self, signal: NDArray[np.floating], bands: mel.MelBands, dtype: DTypeLike
+    ) -> NDArray[np.float64]:
+        if self.scale == "kaldi":
+            return kaldi.power(signal, bands, self.hop)
+        return mel.mel_spectrogram(signal, bands, self.hop, dtype=dtype)
+
+    def _full_scale(self, bands: mel.MelBands) -> float:
+        # Kaldi's filters are 1 at their centres.
+        return mel.full_scale(bands) if self.scale == "slaney" else 20 * math.log10(self.n_fft / 4)
 
     def _bands(self, n_fft: int) -> mel.MelBands:
         return mel.MelBands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)

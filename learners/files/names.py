@@ -87,6 +87,8 @@ def shared_command(command: str, data: object = None) -> str:
 
 def _word(word: str, data: object) -> str:
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if "local-dir:" in value:  # a backbone's folder, or several
+        return flag + equals + re.sub(r"(?<=local-dir:)[^,]+", lambda m: last_part(m[0]), value)
     if value == data or value.startswith(("/", "~")) or ".." in Path(value).parts:
         value = last_part(value)
     return f"{flag}{equals}{value}"

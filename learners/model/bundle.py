@@ -108,9 +108,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
             save_file(reference, beside / REFERENCE)
             config = {
                 "format": FORMAT,
-                "network": dataclasses.asdict(bundle.spec),
+                "network": bundle.spec.to_dict(),
                 "classes": bundle.classes,
-                "preprocessing": dataclasses.asdict(bundle.preprocessing),
+                "preprocessing": bundle.preprocessing.to_dict(),
                 "recipe": bundle.recipe,
                 "overlap": bundle.overlap,
                 "views": [dataclasses.asdict(view) for view in bundle.views],
@@ -139,6 +139,7 @@ def _card(bundle: Bundle) -> str:
     )
     note = _one_line(str(provenance.get("note") or ""))
     basis = _one_line(str(provenance.get("basis") or ""), 1000)
+    chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
     return f"""---
 library_name: secondhand
 pipeline_tag: image-classification
@@ -150,7 +151,11 @@ tags: [secondhand, transfer-learning, safetensors]
 Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
-Input: {bundle.preprocessing.size} x {bundle.preprocessing.size} pixels.
+Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
+        chosen
+        and f'''
+Backbone: {chosen}.'''
+    }
 {f"The figures rest on {basis}." if basis else ""}
 
 | figure | value |
@@ -216,14 +221,18 @@ def _load(folder: Path) -> Bundle:
         and len(set(classes)) == len(classes)
     ):
         raise SecondhandError("classes are not two or more different names that print")
-    spec = _typed(NetworkSpec, config["network"], "network")
+    spec = _typed(NetworkSpec, {"width": None, **config["network"]}, "network")
     if spec.n_classes != len(classes):
         raise SecondhandError(f"{len(classes)} classes but {spec.n_classes} outputs")
-    preprocessing = _typed(Preprocessing, config["preprocessing"], "preprocessing")
-    if preprocessing.size != spec.size:
-        raise SecondhandError(
-            f"preprocessing to {preprocessing.size} pixels for a network of {spec.size}"
-        )
+    preprocessing = _typed(
+        Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
+    )
+    if preprocessing.shape != spec.shape:
+        said = [
+            str(one.size) if one.width is None else "{} x {}".format(*one.shape)
+            for one in (preprocessing, spec)
+        ]
+        raise SecondhandError("preprocessing to {} pixels for a network of {}".format(*said))
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise SecondhandError(f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
     if recipe is not None:

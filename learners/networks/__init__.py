@@ -14,6 +14,7 @@ from learners.networks.backbones import (
     native_size,
     parameter_groups,
 )
+from learners.networks.hub import mel_of
 
 __all__ = [
     "ConcatPool",
@@ -26,6 +27,7 @@ __all__ = [
     "build",
     "first_member",
     "logits_and_features",
+    "mel_of",
     "native_size",
     "parameter_groups",
 ]

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from learners.networks.bodies import (
     probe,
     torchvision_weights,
 )
+from learners.networks.hub import SOURCES, options_of, published
 from learners.settings import MAX_MEMBERS
 
 HEADS = ("stages", "concat", "linear", "cosine")
@@ -46,7 +48,9 @@ class NetworkSpec:
 
     Parameters
     ----------
-    backbone : "embedded", a timm name, "torchvision/NAME[:WEIGHTS]" or "scratch/NAME".
+    backbone : "embedded", a timm name, "hf-hub:USER/NAME", "local-dir:PATH",
+        "torchvision/NAME[:WEIGHTS]" or "scratch/NAME". A timm name may say how a transformer pools,
+        as in ``vit_tiny_patch16_224?global_pool=avg``.
     n_classes : length of the logits.
     size : side of the square input in pixels.
     head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
@@ -56,6 +60,7 @@ class NetworkSpec:
     hidden : width between concat's two linear layers.
     dropout : before the last layer, in [0, 1); half as much before the first one.
     members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
+    width : of an input that is no square but ``size`` x ``width``.
     """
 
     backbone: str
@@ -65,6 +70,7 @@ class NetworkSpec:
     hidden: int = 512
     dropout: float = 0.2
     members: int = 1
+    width: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -75,8 +81,11 @@ class NetworkSpec:
             ("size", 8, 2048),
             ("hidden", 1, 65536),
             ("members", 1, MAX_MEMBERS),
+            ("width", 8, 4096),
         ):
             value = getattr(self, name)
+            if name == "width" and value is None:
+                continue
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
@@ -85,6 +94,18 @@ class NetworkSpec:
             problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
         if problems:
             raise SecondhandError("network: " + "; ".join(problems))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        return self.size, self.width or self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; a square has no width."""
+        values = asdict(self)
+        if self.width is None:
+            del values["width"]
+        return values
 
 
 class ConcatPool(nn.Module):
@@ -168,8 +189,8 @@ def build(
 
     Returns
     -------
-    The network, its spec with "auto" resolved, and the preprocessing that the weights were trained
-    with.
+    The network, its spec with "auto" resolved and the backbone by a name that needs neither hub nor
+    folder to be built again, and the preprocessing that the weights were trained with.
 
     Raises
     ------
@@ -182,27 +203,28 @@ def build(
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         return Ensemble(members), replace(resolved, members=spec.members), preprocessing
-    body, preprocessing = load_body(
-        spec.backbone, spec.size, pretrained and weights is None, weights
+    body, preprocessing, portable = load_body(
+        spec.backbone, spec.shape, pretrained and weights is None, weights
     )
-    probe(body, spec.backbone, spec.size, preprocessing.size)
+    spec = replace(spec, width=spec.width or preprocessing.width)
+    probe(body, spec.backbone, spec.shape, preprocessing.size)
     head = spec.head
     if head in ("auto", "stages"):
-        stages = Stages.of(body, spec.size)
+        stages = Stages.of(body, spec.shape)
         if head == "stages" and stages is None:
             raise SecondhandError(
                 f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
             )
         body, head = (body, "linear") if stages is None else (stages, "stages")
-    out = probe(body, spec.backbone, spec.size, preprocessing.size)
+    out = probe(body, spec.backbone, spec.shape, preprocessing.size)
     spatial = out.ndim == 4
     if head == "concat" and not spatial:
         raise SecondhandError(
             f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"
         )
-    spec = replace(spec, head=head)
+    spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
-    return network, spec, replace(preprocessing, size=spec.size)
+    return network, spec, replace(preprocessing, size=spec.size, width=spec.width)
 
 
 def native_size(name: str) -> int:
@@ -212,12 +234,14 @@ def native_size(name: str) -> int:
             return digits_preprocessing().size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
-        _, published = torchvision_weights(name)
-        return int(published.transforms().crop_size[0]) if published is not None else 224
+        _, theirs = torchvision_weights(name)
+        return int(theirs.transforms().crop_size[0]) if theirs is not None else 224
+    if name.startswith(SOURCES):
+        return published(name).shape[0]
     import timm
 
     check_timm(name)
-    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else name)
+    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else options_of(name)[0])
     return int(config.input_size[-1]) if config is not None else 224
 
 

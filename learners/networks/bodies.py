@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import socket
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor, nn
@@ -18,29 +16,45 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from datasets.upstream import all_tensors_given, hub_offline
+from datasets.upstream import all_tensors_given
+from learners.networks.hub import (
+    SOURCES,
+    no_waiting_for_a_hub_out_of_reach,
+    options_of,
+    published,
+    weights_errors,
+)
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
 
 
 def load_body(
-    name: str, size: int, pretrained: bool, weights: str | Path | None
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A body that gives features, the preprocessing of its published weights, and the name under
+    which it is built without them, on a machine that has neither hub nor folder."""
+    if name.startswith(SOURCES):
+        return _published_body(name, shape[0], pretrained, weights)
+    return *_named_body(name, shape, pretrained, weights), name
+
+
+def _named_body(
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
-    """A body that gives features, and the preprocessing of its published weights."""
     if weights is not None and not Path(weights).is_file():
         raise SecondhandError(f"--weights {weights}: there is no such file")
     if name.startswith("torchvision/"):
-        return _torchvision_body(name, size, pretrained, weights)
+        return _torchvision_body(name, shape[0], pretrained, weights)
     if name.startswith("scratch/"):
-        return _scratch_body(name, size, pretrained, weights)
+        return _scratch_body(name, shape[0], pretrained, weights)
     check_timm(name)
     if name == EMBEDDED:
-        body, preprocessing = _timm_body(EMBEDDED_ARCH, size, False, weights)
+        body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
         if pretrained:
             _load_embedded(body)
         return body, preprocessing
-    return _timm_body(name, size, pretrained, weights)
+    return _timm_body(name, shape, pretrained, weights)
 
 
 class Stages(nn.Module):
@@ -58,11 +72,11 @@ class Stages(nn.Module):
         self.last: int = model.num_features  # type: ignore[assignment]  # width of the last stage
 
     @classmethod
-    def of(cls, body: nn.Module, size: int) -> Stages | None:
+    def of(cls, body: nn.Module, shape: tuple[int, int]) -> Stages | None:
         """None of a body that gives no map, or does not say what its stages made."""
         if not (hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")):
             return None
-        made, x = cls(body), torch.zeros(1, 3, size, size)
+        made, x = cls(body), torch.zeros(1, 3, *shape)
         was_training = body.training
         body.eval()
         try:
@@ -80,17 +94,17 @@ class Stages(nn.Module):
         return torch.cat([last, *(adaptive_avg_pool2d(m, last.shape[2:]) for m in stages)], dim=1)
 
 
-def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
+def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
     """The features of one black picture. Raises SecondhandError where the size does not fit."""
     was_training = body.training
     body.eval()
     try:
         with torch.inference_mode():
-            out: Tensor = body(torch.zeros(1, 3, size, size))
+            out: Tensor = body(torch.zeros(1, 3, *shape))
     except Exception as error:
         first = str(error).splitlines()[0][:160]
         raise SecondhandError(
-            f"--size {size} does not suit {name} ({first}); its own is {native}"
+            f"--size {shape[0]} does not suit {name} ({first}); its own is {native}"
         ) from None
     body.train(was_training)
     return out
@@ -102,7 +116,7 @@ def probe(body: nn.Module, name: str, size: int, native: int) -> Tensor:
 def check_timm(name: str) -> None:
     import timm
 
-    if name == EMBEDDED or timm.is_model(name):
+    if name == EMBEDDED or timm.is_model(options_of(name)[0]):
         return
     import torchvision
 
@@ -115,43 +129,115 @@ def check_timm(name: str) -> None:
     )
 
 
+class TimeDownwards(nn.Module):
+    """A body that reads time downwards and frequencies from low to high: it is given spectrograms as
+    they are drawn, time to the right and low frequencies at the bottom."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x.flip(2).transpose(2, 3))
+        return out.transpose(2, 3).flip(2) if out.ndim == 4 else out
+
+
 def _timm_body(
-    name: str, size: int, pretrained: bool, weights: str | Path | None
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
     import timm
     from timm.data.config import resolve_data_config
 
+    name, said = options_of(name)
+    downwards = said.pop("axes", None) is not None
+    sides = shape[::-1] if downwards else shape
     config = timm.get_pretrained_cfg(name)
     options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
     if weights is not None:
         # timm's own reading of a file: renames old keys, resamples position embeddings.
         options["pretrained_cfg_overlay"] = {"file": str(weights)}
     if config is not None and config.fixed_input_size:
-        options["img_size"] = size
-    native = int(config.input_size[-1]) if config is not None else size
+        options["img_size"] = sides
+    native = int(config.input_size[-1]) if config is not None else shape[0]
     # Only a download has any business with the network: opening a model folder has none.
-    hub = _no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with _weights_errors(name, weights), hub, all_tensors_given():
-        try:
-            model = timm.create_model(name, global_pool="", **options)
-            out = probe(model, name, size, native)
-            is_map = out.ndim == 4 and out.shape[1] == model.num_features
-        except (TypeError, AssertionError):
-            is_map = False  # this family's pooling cannot be taken off
-        if not is_map or hasattr(model, "patch_embed"):
-            model = timm.create_model(name, **options)
-    return model, _timm_preprocessing(resolve_data_config({}, model=model))
+    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    with weights_errors(name, weights), hub, all_tensors_given():
+        if said or (model := _map_of(name, sides, native, options)) is None:
+            model = timm.create_model(name, **options, **said)
+    preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
+    return TimeDownwards(model) if downwards else model, preprocessing
+
+
+def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, Any]) -> Any:
+    """timm's network without its pooling; None where that does not make it give a feature map."""
+    import timm
+
+    try:
+        model: Any = timm.create_model(name, global_pool="", **options)
+        out = probe(model, name, shape, native)
+    except (TypeError, AssertionError):
+        return None  # this family's pooling cannot be taken off
+    is_map = out.ndim == 4 and out.shape[1] == model.num_features
+    return model if is_map and not hasattr(model, "patch_embed") else None
+
+
+def _published_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A network of timm's that others have published, or saved, with a config.json of its own.
+
+    One of a single input channel is given three, each with a third of its weights: of grey pictures,
+    whose three channels are equal, it makes the same.
+    """
+    import timm
+
+    if weights is not None or not pretrained:
+        other = "--no-pretrained" if weights is None else f"--weights {weights}"
+        raise SecondhandError(
+            f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
+        )
+    found = published(name)
+    height, width = found.shape
+    if height != width and size != height:
+        raise SecondhandError(
+            f"--size {size}: inputs of {name} are {height} x {width}; leave --size out"
+        )
+    shape = (size, size if height == width else width)
+    downwards = "axes" in found.options
+    sides = shape[::-1] if downwards else shape
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": 3}
+    if found.fixed:
+        options["img_size"] = sides
+    # Whether its pooling can be taken off is seen without weights, for some have a norm behind it.
+    bare = _map_of(found.architecture, sides, height, {**options, "pretrained": False})
+    pooling = {key: value for key, value in found.options.items() if key != "axes"}
+    if bare is not None:
+        pooling = {"global_pool": ""}
+    hub = no_waiting_for_a_hub_out_of_reach()
+    with weights_errors(name, None), hub, all_tensors_given():
+        model = timm.create_model(name, pretrained=True, **options, **pooling)
+    preprocessing = _timm_preprocessing(found.data)
+    if height != width:
+        preprocessing = replace(preprocessing, size=height, width=width)
+    kept = {key: v for key, v in found.options.items() if bare is None or key == "axes"}
+    return TimeDownwards(model) if downwards else model, preprocessing, found.named(kept)
 
 
 def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
     known = {"nearest", "bilinear", "bicubic", "lanczos"}
     return Preprocessing(
         size=int(data["input_size"][-1]),
-        mean=tuple(data["mean"]),
-        std=tuple(data["std"]),
+        mean=_three(data["mean"]),
+        std=_three(data["std"]),
         interpolation=data["interpolation"] if data["interpolation"] in known else "bicubic",
         crop=float(data["crop_pct"]),
     )
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    """Of a single channel the same for each of three."""
+    first, second, third = tuple(values) * (3 if len(values) == 1 else 1)
+    return first, second, third
 
 
 def _load_embedded(body: nn.Module) -> None:
@@ -212,7 +298,7 @@ def _torchvision_body(
     sides = {"image_size": size} if arch.startswith("vit_") else {}
     model = torchvision.models.get_model(arch, weights=None, **sides)
     if weights is not None or (pretrained and published is not None):
-        with _weights_errors(name, weights):
+        with weights_errors(name, weights):
             state = _state(published, weights)
             if isinstance(model, VisionTransformer):
                 state = interpolate_embeddings(model.image_size, model.patch_size, state)
@@ -318,7 +404,7 @@ def _scratch_body(
         convnet = {"alexnet": convnets.AlexNet, "resnet18": convnets.ResNet18}
         body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
     if pretrained or weights is not None:
-        with _weights_errors(name, weights):
+        with weights_errors(name, weights):
             own = body.state_dict()
             state, library = names.translate(arch, _state(published, weights), own)
             if "positions" in state:
@@ -331,51 +417,3 @@ def _scratch_body(
             assert config is not None
             preprocessing = _timm_preprocessing(config.to_dict())
     return body, preprocessing
-
-
-# --- what can go wrong with weights, said clearly and soon ----------------------------------------
-
-
-@contextmanager
-def _no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
-    """Offline mode for as long as the hub takes no connection.
-
-    Its client then answers at once, from its cache where it can.
-    """
-    from huggingface_hub import constants
-
-    address = urlsplit(constants.ENDPOINT)
-    host = address.hostname or ""
-    port = address.port or (80 if address.scheme == "http" else 443)
-    proxies = getproxies()
-    # Behind a proxy the name need not resolve here.
-    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
-    if direct and not constants.HF_HUB_OFFLINE:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except OSError:
-            with hub_offline():
-                yield
-            return
-    yield
-
-
-@contextmanager
-def _weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
-    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
-    try:
-        yield
-    except (SecondhandError, TypeError, AssertionError):
-        raise
-    except Exception as error:
-        detail = str(error).strip().splitlines()
-        first = detail[0][:110] if detail else type(error).__name__
-        if weights is not None:
-            raise SecondhandError(
-                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
-                "that they were saved from"
-            ) from None
-        raise SecondhandError(
-            f"the weights of {backbone} could not be downloaded ({type(error).__name__}: {first}); "
-            "without a network use --backbone embedded, or --weights FILE with a copy of them"
-        ) from None

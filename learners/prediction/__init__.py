@@ -9,6 +9,7 @@ from learners.prediction.answers import (
     stacked,
 )
 from learners.prediction.batches import predict_on
+from learners.prediction.embedding import features_of
 from learners.prediction.engine import pick_device
 from learners.prediction.exporting import export_onnx, export_torch, notes
 from learners.prediction.gradcam import heatmap, overlay
@@ -22,6 +23,7 @@ __all__ = [
     "check_moment",
     "export_onnx",
     "export_torch",
+    "features_of",
     "heatmap",
     "notes",
     "overlay",

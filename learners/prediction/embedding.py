@@ -7,7 +7,7 @@ folder, a first confusion matrix by nearest neighbours, and copies that no hash 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -20,7 +20,7 @@ from learners.model import Bundle
 from learners.networks import NetworkSpec, build, native_size
 from learners.prediction.predictor import Predictor
 
-__all__ = ["embed"]
+__all__ = ["embed", "features_of"]
 
 
 def embed(
@@ -66,8 +66,14 @@ def embed(
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=0.0,
     )
-    predictor = Predictor(bundle)
     sources = [f if isinstance(f, Source) else Source(os.fspath(f)) for f in files]
+    return features_of(Predictor(bundle), sources, bs=bs, workers=workers)
+
+
+def features_of(
+    predictor: Predictor, sources: Sequence[Source], *, bs: int = 32, workers: int | None = None
+) -> tuple[NDArray[np.float32], list[Rejected]]:
+    """As `embed`, with the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
     opened_all = predictor.open_all(sources, workers=workers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +21,7 @@ from learners.prediction.onnx import TOLERANCE, distance, need_onnx, open_onnx, 
 
 ENGINES = ("torch", "onnx")
 FORMAT = 1  # of what is kept
-#: Normalised inputs [n, 3, size, size] -> logits [n, classes] and features [n, width].
+#: Normalised inputs [n, 3, height, width] -> logits [n, classes] and features [n, width].
 Ask = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 _INPUT, _OUTPUTS = "x", ("logits", "features")
@@ -50,7 +49,7 @@ class OnnxNetwork:
     def __init__(self, network: Network, spec: NetworkSpec) -> None:
         need_onnx()
         self._question = torch.randn(
-            (2, 3, spec.size, spec.size), generator=torch.Generator().manual_seed(0)
+            (2, 3, *spec.shape), generator=torch.Generator().manual_seed(0)
         )
         with torch.inference_mode():
             self._answer = logits_and_features(network, self._question)
@@ -69,7 +68,7 @@ class OnnxNetwork:
         self._session = session
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, size, size]."""
+        """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, height, width]."""
         return _run(self._session, x)
 
     def _opened(self, file: Path) -> Any:
@@ -122,7 +121,7 @@ def write(network: Network, example: Tensor, file: Path) -> None:
 def fingerprint(network: Network, spec: NetworkSpec) -> str:
     """A hash of all that makes the ONNX file: the weights, the spec and the programs."""
     programs = {name: version(name) for name in ("torch", "onnx", "onnxscript")}
-    found = hashlib.sha256(repr((FORMAT, asdict(spec), programs)).encode())
+    found = hashlib.sha256(repr((FORMAT, spec.to_dict(), programs)).encode())
     for name, value in network.state_dict().items():
         found.update(name.encode())
         found.update(value.detach().cpu().contiguous().numpy().data)

@@ -120,10 +120,10 @@ def metadata(bundle: Bundle) -> dict[str, str]:
     values: dict[str, Any] = {
         "format": FORMAT,
         "classes": bundle.classes,
-        "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.size}], RGB, 0 to 255, "
+        "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.shape[1]}], RGB, 0 to 255, "
         "after resizing and cropping",
         "onnx_input": inspect.getsource(standalone),
-        "preprocessing": asdict(bundle.preprocessing),
+        "preprocessing": bundle.preprocessing.to_dict(),
         "recipe": recipe,
         "overlap": bundle.overlap,
         "views": [asdict(view) for view in bundle.views],
@@ -131,7 +131,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold": confidence.threshold.value,
         "threshold_on": confidence.threshold_on,
         "floors": confidence.floors,
-        "network": asdict(bundle.spec),
+        "network": bundle.spec.to_dict(),
     }
     return {
         f"secondhand.{name}": value if isinstance(value, str) else json.dumps(value)
@@ -188,8 +188,8 @@ def check(bundle: Bundle, run: Run, what: str) -> None:
 def _pictures(bundle: Bundle, n: int) -> Pixels:
     """Pictures to ask with: each of its own brightness, contrast and grain."""
     rng = np.random.default_rng(n)
-    side = bundle.spec.size
+    height, width = bundle.spec.shape
     coarse = rng.integers(0, 256, (n, 3, 8, 8))
-    grown = np.kron(coarse, np.ones((1, 1, -(-side // 8), -(-side // 8))))[..., :side, :side]
-    grain = rng.normal(0, 20, (n, 3, side, side))
+    grown = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[..., :height, :width]
+    grain = rng.normal(0, 20, (n, 3, height, width))
     return (grown + grain).clip(0, 255).astype(np.uint8)

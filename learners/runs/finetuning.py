@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -37,8 +38,10 @@ from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.machine import threads_kept
 from learners.model import Bundle, View, save_bundle, views_for
+from learners.networks import mel_of
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
+from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
 from learners.settings import DataSettings, Settings, SignalSettings
@@ -67,12 +70,14 @@ class Learnt:
     loaded : the items with their splits, the rows that were trained on, and the recipe.
     bundle : the model, not yet calibrated, without figures.
     interrupted : Ctrl-C ended the training early.
+    choice : how ``--backbone auto`` chose; None where the backbone was named.
     """
 
     settings: Settings
     loaded: Loaded
     bundle: Bundle
     interrupted: bool
+    choice: Choice | None = None
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -113,11 +118,15 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
     settings.check()
     began = time.monotonic()
     device = _ready(settings)
+    trained_on, seed = mel_of(settings.network.backbone), settings.train.seed
     loaded = distributed.from_first(
-        lambda: load_items(settings.data, settings.signal, settings.train.seed, folder)
+        lambda: load_items(settings.data, settings.signal, seed, folder, trained_on)
     )
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
+    settings, choice = distributed.from_first(
+        lambda: settle_backbone(folder, loaded, settings, device)
+    )
     write_config(folder, settings, command)
     augment = settings.augment
     views = views_for(
@@ -139,11 +148,13 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         views=views,
         provenance=provenance(table, command, began) | {"kept": "; ".join(made.kept)},
     )
+    if choice is not None:
+        bundle.provenance["backbone"] = choice.said
     if joint := _asked_together(made, views, rows, table.frame):
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
             log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
-    return Learnt(settings, loaded, bundle, made.interrupted)
+    return Learnt(settings, loaded, bundle, made.interrupted, choice)
 
 
 def calibrate(learnt: Learnt) -> Items:
@@ -166,6 +177,8 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
+    if learnt.choice is not None:
+        tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
     return Answered(evaluation, judge(evaluation, bundle), tables)
 
 
@@ -193,14 +206,20 @@ def _ready(settings: Settings) -> str:
     return device
 
 
-def load_items(data: DataSettings, signal: SignalSettings, seed: int, folder: Path) -> Loaded:
+def load_items(
+    data: DataSettings,
+    signal: SignalSettings,
+    seed: int,
+    folder: Path,
+    trained_on: Mapping[str, Any] = MappingProxyType({}),
+) -> Loaded:
     """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``.
 
     Raises
     ------
     SecondhandError : also for other data than those that a run which goes on began with.
     """
-    loaded = prepare_items(data, signal, seed)
+    loaded = prepare_items(data, signal, seed, trained_on)
     table = loaded.table
     begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,11 +59,17 @@ class Loaded(NamedTuple):
     recipe: Recipe | None
 
 
-def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Loaded:
+def prepare_items(
+    data: DataSettings,
+    signal: SignalSettings,
+    seed: int,
+    trained_on: Mapping[str, Any] = MappingProxyType({}),
+) -> Loaded:
     """The item table with its splits; what it is and what was left out, in the log.
 
     For signals also the recipe, inferred from the training files where it was not given; their
-    pictures are drawn here. Where what cannot be drawn leaves a part empty, or a class without a
+    pictures are drawn here. ``trained_on`` is the recipe of the sound that the backbone was trained on,
+    `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be drawn leaves a part empty, or a class without a
     training item, the rest is split again; the recipe stays.
 
     Raises
@@ -82,7 +90,10 @@ def prepare_items(data: DataSettings, signal: SignalSettings, seed: int) -> Load
     rows, recipe = table.frame, None
     if table.kind != "picture":
         trained = table.frame.loc[table.frame["split"].eq("train")]
-        recipe = _infer(table.kind, trained, signal)
+        brought = trained_on if table.kind == "sound" else {}
+        recipe = _infer(table.kind, trained, signal, brought)
+        if brought:
+            _tell_brought(brought, signal)
         asked = table.frame
         rows = _draw(table, recipe, signal)
         if why := lacking(table.frame, set(asked["split"])):
@@ -244,12 +255,26 @@ def _thumbnails(
     )
 
 
-def _infer(kind: str, frame: pd.DataFrame, signal: SignalSettings) -> Recipe:
-    given = signal.of(kind)
+def _infer(
+    kind: str,
+    frame: pd.DataFrame,
+    signal: SignalSettings,
+    brought: Mapping[str, Any] = MappingProxyType({}),
+) -> Recipe:
+    given = {**brought, **signal.of(kind)}
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files
         given.setdefault("window", window_of(spans.tolist()))
     return RECIPES[kind].infer(frame["path"], **given)
+
+
+def _tell_brought(brought: Mapping[str, Any], signal: SignalSettings) -> None:
+    own = signal.of("sound")
+    said = [f"{name} {value}" for name, value in brought.items() if name not in own]
+    log.info("drawn as the backbone's weights were trained: %s", ", ".join(said))
+    other = [f"{name} {own[name]} instead of {v}" for name, v in brought.items() if name in own]
+    if other:
+        log.warning("drawn otherwise than the weights were trained: %s", ", ".join(other))
 
 
 def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:

@@ -129,7 +129,8 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
         )
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
-            where = f"{spec.size} px, {device}, {in_words(speed)}"
+            side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
+            where = f"{side} px, {device}, {in_words(speed)}"
             if precision != "fp32":
                 where += " (validated in fp32, as it will answer)"
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
@@ -166,6 +167,11 @@ def _untrained(
     )
     one, spec, preprocessing = build(spec, pretrained=settings.pretrained, weights=settings.weights)
     check_room(folder, one, members)
+    if spec.width is not None and loaded.table.kind != "sound":
+        raise SecondhandError(
+            f"--backbone {settings.backbone} is a network of sound, and these are of kind "
+            f"{loaded.table.kind}"
+        )
     if loaded.recipe is not None:
         preprocessing = replace(preprocessing, squish=True)
     return first_member(one), spec, preprocessing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from learners.finetune import main
 from learners.prediction.predictor import Predictor
 from learners.runs.finetuning import load_items
 from learners.settings import DataSettings, SignalSettings
+from tests.learners.networks.saved import audiomae, change, save
+from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -77,6 +80,62 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     for path, row in zip(held, predictor.predict(held), strict=True):
         assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
+
+
+@pytest.mark.slow
+def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
+    tones: Path, tmp_path: Path
+) -> None:
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64, global_pool="avg")
+    own = {"rate": 4000, "n_fft": 256, "hop": 60, "n_mels": 64, "fmin": 50, "fmax": 2000}
+    said = {"mean": [-6.0], "std": [3.0]}
+    change(tmp_path / "ears", mel={**own, "log": "ln"}, pretrained_cfg=said)
+    ears, out = f"local-dir:{tmp_path / 'ears'}", tmp_path / "run"
+    words = ["--data", str(tones), "--probe", "--workers", "0", "--n-mels", "48", "--hop", "50"]
+    assert main([*words, "--out", str(out), "--backbone", ears]) == 0
+    config = json.loads((out / "model" / "config.json").read_text())
+    recipe = {name: config["recipe"][name] for name in own}
+    assert recipe == {**own, "n_mels": 48, "hop": 50}
+    assert config["recipe"]["level"] == "fixed"
+    assert config["recipe"]["window"] == 63 * 60 / 4000
+    assert config["network"]["backbone"] == "test_vit?global_pool=avg"
+    assert config["network"]["size"] == 64
+    assert config["preprocessing"]["squish"]
+    log = (out / "log.txt").read_text()
+    assert "as the backbone's weights were trained: window 0.945, size (64, 64), rate 4000" in log
+    assert "otherwise than the weights were trained: " in log
+    assert "n_mels 48 instead of 64" in log
+    assert "hop 50 instead of 60" in log
+    shutil.rmtree(tmp_path / "ears")  # the model needs it no more
+    asked = sorted((tones / "low").glob("low*.wav"))[:3]
+    for answer in Predictor(out / "model", threshold=0).predict(map(str, asked)):
+        assert answer.best in ("low", "high")
+    assert not np.isnan(answer.probability)
+
+
+@pytest.mark.slow
+def test_a_backbone_whose_input_is_no_square_is_trained_saved_and_asked(
+    tones: Path, tmp_path: Path
+) -> None:
+    audiomae(tmp_path / "ears")
+    ears, out = ["--backbone", f"local-dir:{tmp_path / 'ears'}"], tmp_path / "run"
+    words = ["--data", str(tones), "--epochs", "1", "--workers", "0", "--bs", "4", "--tta", "2"]
+    assert main([*words, *ears, "--out", str(out)]) == 0
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["recipe"]["scale"] == "kaldi"
+    assert config["recipe"]["window"] == (1023 * 160 + 400) / 16_000
+    for part in ("network", "preprocessing"):
+        assert (config[part]["size"], config[part]["width"]) == (128, 1024)
+    assert "Input: 128 x 1024 pixels" in (out / "model" / "README.md").read_text()
+    predictor = Predictor(out / "model")
+    asked = sorted(str(path) for path in (tones / "low").glob("low*.wav"))[:3]
+    opened = predictor.open(asked[0])
+    assert isinstance(opened, np.ndarray)
+    assert opened.shape == (3, 128, 1024)
+    assert all(not answer.reason.unanswered for answer in predictor.predict(asked))
+    pictures = write_pictures(tmp_path / "pictures", classes=2, per_class=8)
+    with pytest.raises(SecondhandError, match="is a network of sound, and these are of kind pic"):
+        main(["--data", str(pictures), *ears, "--out", str(tmp_path / "no")])
 
 
 @pytest.mark.slow

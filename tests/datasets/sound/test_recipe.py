@@ -20,6 +20,7 @@ from datasets.kinds import signal_kind
 from datasets.recipes import recipe_from_dict
 from datasets.sound import mel
 from datasets.sound.recipe import AudioRecipe
+from tests.datasets.sound import kaldi
 
 RATES = [8000, 16_000, 22_050, 44_100, 48_000]
 
@@ -423,3 +424,48 @@ def test_hours_that_only_the_header_promises_are_not_cut(tmp_path):
     recipe = AudioRecipe(rate=8000, window=0.5)
     with pytest.raises(BadFile, match=r"truncated|cannot be decoded"):
         recipe.spans(path)
+
+
+class TestKaldi:
+    """Against the features that transformers computes for its audio spectrogram transformer."""
+
+    def recipe(self, **more):
+        given = {"rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000}
+        return AudioRecipe(**{**given, "scale": "kaldi", "window": 1.0, **more})
+
+    @pytest.mark.parametrize("samples", [400, 559, 560, 16_000])
+    def test_log_power(self, samples):
+        signal = 0.3 * np.random.default_rng(0).standard_normal(samples) + 0.2
+        got = self.recipe().mel_db(signal) * np.log(10) / 10
+        assert got.shape == (128, 1 + (samples - 400) // 160)
+        assert np.abs(got - kaldi.features(signal)).max() < 1e-4
+
+    def test_silence_is_at_the_floor(self):
+        got = self.recipe().mel_db(np.zeros(800))
+        assert np.allclose(got, self.recipe().floor)
+        assert self.recipe().floor == pytest.approx(-69.24, abs=0.01)
+        assert AudioRecipe().mel_db(np.zeros(44_100)).max() == AudioRecipe().floor
+
+    def test_what_is_drawn_is_the_power_between_black_and_white(self):
+        recipe = self.recipe(level="fixed", range_db=110.0, size=(128, 98))
+        signal = 0.1 * np.random.default_rng(1).standard_normal(16_000).astype(np.float32)
+        drawn = recipe.render(signal)[::-1, :, 0] / 255
+        db = kaldi.features(signal) * 10 / np.log(10)
+        assert np.abs(drawn - ((db - recipe.full_scale) / 110 + 1)).max() < 0.6 / 255
+
+    def test_a_full_scale_sine_is_white_but_for_the_pre_emphasis(self):
+        sine = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
+        emphasis = 20 * np.log10(abs(1 - 0.97 * np.exp(-2j * np.pi / 16)))
+        recipe = self.recipe()
+        assert recipe.mel_db(sine).max() - emphasis == pytest.approx(recipe.full_scale, abs=2.0)
+
+    def test_only_recipes_that_say_so_have_it_in_their_record(self):
+        assert "scale" not in AudioRecipe().to_dict()
+        recipe = self.recipe()
+        assert recipe.to_dict()["scale"] == "kaldi"
+        assert recipe_from_dict(recipe.to_dict()) == recipe
+        assert recipe.fingerprint() != self.recipe(scale="slaney").fingerprint()
+        with pytest.raises(SecondhandError, match="scale='htk'"):
+            self.recipe(scale="htk")
+        with pytest.raises(SecondhandError, match="scale='kaldi'"):
+            self.recipe(window=0.02)

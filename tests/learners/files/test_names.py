@@ -65,6 +65,9 @@ def test_the_command_keeps_all_but_the_folders():
         "--backbone scratch/resnet18 --group-by '_(?P<group>[a-z]+)_' --noise '*.hdf5'"
     )
     assert "/home" not in shared_command("python '/home/a/b.py", None)
+    several = "--backbone auto:local-dir:/home/a/ears,hf-hub:a/b,local-dir:nets/eyes"
+    assert shared_command(several) == "--backbone auto:local-dir:ears,hf-hub:a/b,local-dir:eyes"
+    assert shared_command("--backbone=local-dir:/home/a/ears/") == "--backbone=local-dir:ears"
 
 
 def test_what_is_shared_once_is_the_same_shared_twice():

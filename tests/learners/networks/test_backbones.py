@@ -357,20 +357,20 @@ print(float(sum(v.double().sum() for v in built[0].state_dict().values())))
 """
 
 SERVER = '''
-"""One repository, one file, the hub's answers to HEAD and GET; ends after a minute."""
+"""One repository, its files, the hub's answers to HEAD and GET; ends after a minute."""
 import hashlib, json, sys, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-name, file = sys.argv[1], Path(sys.argv[2])
-content = file.read_bytes()
+name = sys.argv[1]
+files = {f"/{name}/resolve/main/{file}": Path(file).read_bytes() for file in sys.argv[2:]}
 
 class Hub(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def answer(self, body):
         print(json.dumps([self.command, self.path]), flush=True)
-        known = self.path == f"/{name}/resolve/main/{file.name}"
+        known, content = self.path in files, files.get(self.path, b"")
         self.send_response(200 if known else 404)
         self.send_header("X-Repo-Commit", "0123456789" * 4)
         if not known:

@@ -1,0 +1,277 @@
+"""``--backbone auto``: ranked by a probe of what is trained on, taken, kept, and told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from datasets.errors import SecondhandError
+from learners.finetune import main
+from learners.prediction.embedding import embed
+from learners.runs import choice
+from learners.runs.choice import Candidate, choose, settle_backbone
+from learners.settings import Settings
+from learners.training import Loaded, prepare_items
+from tests.learners.networks.saved import change, save
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.usefixtures("sketched")
+
+QUICK = ["--size", "32", "--probe", "--workers", "0"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that sees, and one whose features are all but the same for all pictures."""
+    root = tmp_path_factory.mktemp("networks")
+    save(root / "sees", "test_resnet")
+    blind = save(root / "blind", "test_resnet", seed=1)
+    blind.conv1[0].weight.data.zero_()
+    state = {name: value.contiguous() for name, value in blind.state_dict().items()}
+    from safetensors.torch import save_file
+
+    save_file(state, root / "blind" / "model.safetensors")
+    return root
+
+
+@pytest.fixture(scope="module")
+def asked(networks: Path) -> str:
+    return f"auto:local-dir:{networks / 'blind'},no_such_net,local-dir:{networks / 'sees'}"
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path, asked: str, sketched: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "auto"
+    assert main(["--data", str(folder), "--out", str(out), "--backbone", asked, *QUICK]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> Loaded:
+    settings = Settings().but(data=str(folder))
+    return prepare_items(settings.data, settings.signal, settings.train.seed)
+
+
+def settings_for(asked: str, **more: Any) -> Settings:
+    return Settings().but(backbone=asked, size=32, **more)
+
+
+def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
+    sees = f"local-dir:{networks / 'sees'}"
+    assert yaml.safe_load((ran / "config.yaml").read_text())["backbone"] == sees
+    found = json.loads((ran / "backbones.json").read_text())
+    assert (found["asked"], found["taken"]) == (asked, sees)
+    first, second, last = found["candidates"]
+    assert first["nll"] < second["nll"]
+    assert first["low"] < first["accuracy"] <= first["high"]
+    assert first["ms"] > 0
+    assert first["minutes"] >= 0
+    assert "no_such_net" in last["why"]
+    assert last["nll"] is None
+    report = json.loads((ran / "report/report.json").read_text())
+    rows = report["tables"]["Backbones"]
+    assert [row["backbone"] for row in rows] == ["local-dir:sees", "local-dir:blind", "no_such_net"]
+    said = report["provenance"]["backbone"]
+    assert said.startswith(
+        "local-dir:sees, chosen among local-dir:sees, local-dir:blind by a linear"
+    )
+    assert said in (ran / "model/README.md").read_text()
+    assert said in (ran / "log.txt").read_text()
+    assert "no_such_net is left out" in (ran / "log.txt").read_text()
+    for file in [*(ran / "model").iterdir(), *(ran / "report").iterdir()]:
+        assert f"{networks}/".encode() not in file.read_bytes(), file
+
+
+def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "choose", None)
+    again = tmp_path / "again"
+    assert main(["--config", str(ran / "config.yaml"), "--out", str(again)]) == 0
+    first, second = (load_file(run / "model/model.safetensors") for run in (ran, again))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not (again / "backbones.json").exists()
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, loaded, monkeypatch):
+    monkeypatch.setattr(choice, "choose", None)
+    taken = json.loads((ran / "backbones.json").read_text())["taken"]
+    for name in (asked, taken):  # as a fold is begun again, and as --resume has it
+        settings, found = settle_backbone(ran, loaded, settings_for(name), "cpu")
+        assert settings.network.backbone == found.taken == taken
+    other, nothing = settle_backbone(ran, loaded, settings_for("test_vit"), "cpu")
+    assert (other.network.backbone, nothing) == ("test_vit", None)
+
+
+def test_features_are_computed_once_for_each_content_and_weights(
+    loaded, networks, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    counts = []
+
+    def counted(predictor: Any, sources: list[Any], **options: Any) -> Any:
+        counts.append(len(sources))
+        return real(predictor, sources, **options)
+
+    real = choice.features_of
+    monkeypatch.setattr(choice, "features_of", counted)
+    n = int(loaded.rows["split"].eq("train").sum())
+    settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
+    first = choose(loaded, settings, "cpu")
+    second = choose(loaded, settings, "cpu")
+    assert counts == [n, 0]
+    assert [c.nll for c in first.candidates] == [c.nll for c in second.candidates]
+    assert first.files == n
+    # Others of the same split, as in another fold: those that are new.
+    counts.clear()
+    rows = loaded.rows.assign(split=loaded.rows["split"].replace({"valid": "train"}))
+    choose(loaded._replace(rows=rows), settings, "cpu")
+    new = int(loaded.rows["split"].eq("valid").sum())
+    assert counts == [new]
+    # Another size, and other weights under the same name.
+    counts.clear()
+    choose(loaded, settings.but(size=48), "cpu")
+    save(tmp_path / "net", "test_resnet", seed=2)
+    alone = settings_for(f"auto:local-dir:{tmp_path / 'net'}")
+    choose(loaded, alone, "cpu")
+    save(tmp_path / "net", "test_resnet", seed=3)
+    choose(loaded, alone, "cpu")
+    assert counts == [n, n, n]
+
+
+def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
+    tmp_path, networks, monkeypatch
+):
+    folder = write_pictures(tmp_path / "own", classes=2)
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
+    given = Settings().but(data=str(folder))
+    loaded = prepare_items(given.data, given.signal, 0)
+    settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
+    first = choose(loaded, settings, "cpu")
+    train = loaded.rows.loc[loaded.rows["split"].eq("train"), "path"].tolist()
+    Path(train[0]).unlink()
+    Path(train[1]).write_bytes(Path(train[-1]).read_bytes())
+    second = choose(loaded, settings, "cpu")
+    assert second.candidates[0].nll != first.candidates[0].nll
+    assert second.candidates[0].why == ""
+
+
+def test_the_budget_leaves_out_what_would_take_longer(asked, loaded, networks, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    blind, sees = (f"local-dir:{networks / name}" for name in ("blind", "sees"))
+    known = {blind: Candidate(blind, 0.4, 0.3, 0.5, 1.1, 2.0, 1.0)}
+    known[sees] = Candidate(sees, 0.9, 0.8, 1.0, 0.2, 9.0, 8.0)
+
+    def judge(name: str, *given: Any) -> Candidate:
+        if name not in known:
+            raise SecondhandError("no such network")
+        return known[name]
+
+    monkeypatch.setattr(choice, "_judge", judge)
+    assert choose(loaded, settings_for(asked), "cpu").taken == sees
+    assert choose(loaded, settings_for(asked, budget=3.0), "cpu").taken == blind
+    assert "minutes" in caplog.text
+    with pytest.raises(
+        SecondhandError, match=r"--budget 0\.5: none fits; local-dir:blind .* 1\.0 min"
+    ):
+        choose(loaded, settings_for(asked, budget=0.5), "cpu")
+
+
+def test_minutes_follow_from_files_and_epochs(loaded):
+    sizes = loaded.rows["split"].value_counts()
+    train, valid = sizes["train"], sizes["valid"]
+    one = choice._minutes(0.5, 2.0, loaded, Settings().but(epochs=3))
+    assert one == pytest.approx((3 * (2 * train + valid / 2) + (train + valid) / 2) / 60)
+    assert choice._minutes(0.5, 2.0, loaded, Settings().but(epochs=3, seeds=2)) == 2 * one
+
+
+def test_none_that_can_be_used(loaded):
+    with pytest.raises(SecondhandError, match=r"none of them can be used; .*nosuch.*neither"):
+        choose(loaded, settings_for("auto:nosuch,neither"), "cpu")
+
+
+def test_what_does_not_go_with_auto(tmp_path):
+    with pytest.raises(SecondhandError, match="--no-pretrained with --backbone auto"):
+        settings_for("auto", pretrained=False).check()
+    with pytest.raises(SecondhandError, match="--weights with --backbone auto"):
+        settings_for("auto:test_vit", weights=tmp_path).check()
+    with pytest.raises(SecondhandError, match="--budget 0 "):
+        settings_for("auto", budget=0).check()
+    assert Settings().but(backbone="auto").network.candidates[0] == "embedded"
+    assert Settings().but(backbone="autofocus").network.candidates == []
+
+
+def table(labels: list[str], groups: list[str]) -> pd.DataFrame:
+    paths = [f"{i}.jpg" for i in range(len(labels))]
+    return pd.DataFrame({"path": paths, "label": labels, "group": groups, "split": "train"})
+
+
+def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
+    """Features that tell the group alone tell nothing of another group."""
+    rng = np.random.default_rng(0)
+    labels = [c for c in "ab" for _ in range(30)]
+    groups = [f"{c}{i // 5}" for c in "ab" for i in range(30)]
+    of_group = {name: rng.normal(size=16) for name in dict.fromkeys(groups)}
+    features = np.array([of_group[g] for g in groups], np.float32)
+    features += 0.01 * rng.normal(size=features.shape).astype(np.float32)
+    _, apart = choice._cross_validated(features, table(labels, groups), "ab", Settings())
+    _, mixed = choice._cross_validated(features, table(labels, [""] * 60), "ab", Settings())
+    assert mixed.mean() == 1
+    assert apart.mean() < 0.8
+
+
+@pytest.mark.parametrize("groups", [["one"] * 8, ["one", "two"] * 4])
+def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
+    features = np.eye(2, dtype=np.float32)[[0] * 4 + [1] * 4]
+    losses, right = choice._cross_validated(
+        features, table(list("aaaabbbb"), groups), "ab", Settings()
+    )
+    assert right.all()
+    assert (losses < np.log(2)).all()
+
+
+def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
+    monkeypatch.setattr(choice, "ENOUGH", 40)
+    rows = table(["a"] * 300 + ["b"] * 90 + ["c"] * 10, [""] * 400)
+    kept = choice._some(rows, 0)["label"].value_counts()
+    assert kept.to_dict() == {"a": 30, "b": 9, "c": 1}
+
+
+def test_signals_are_seen_as_they_are_drawn(tmp_path, networks):
+    rng = np.random.default_rng(0)
+    for label, pitch in (("high", 3000), ("low", 300)):
+        (tmp_path / "tones" / label).mkdir(parents=True)
+        for i in range(10):
+            tone = np.sin(2 * np.pi * pitch * np.arange(4000) / 8000) + 0.05 * rng.normal(size=4000)
+            soundfile.write(tmp_path / "tones" / label / f"{i}.wav", 0.5 * tone, 8000)
+    given = Settings().but(data=str(tmp_path / "tones"), near_duplicates="ignore")
+    loaded = prepare_items(given.data, given.signal, 0)
+    where = f"local-dir:{networks / 'sees'}"
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = choice._cross_validated
+        patch.setattr(choice, "_cross_validated", lambda x, *more: seen.append(x) or real(x, *more))
+        found = choose(loaded, settings_for(f"auto:{where}"), "cpu")
+    assert found.candidates[0].accuracy > 0.9
+    # One that wants other drawings is not judged by these.
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
+    mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
+    change(tmp_path / "ears", mel=mel)
+    with pytest.raises(SecondhandError, match=r"brings the mel recipe .*: give it alone"):
+        choose(loaded, settings_for(f"auto:local-dir:{tmp_path / 'ears'}"), "cpu")
+    train = loaded.rows.loc[loaded.rows["split"].eq("train"), "path"].tolist()
+    theirs, _ = embed(train, backbone=where, size=32, recipe=loaded.recipe)
+    assert np.allclose(seen[0], theirs, atol=1e-5)
