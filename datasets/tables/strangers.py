@@ -1,4 +1,5 @@
-"""Strangers: files of what a model is not to know. Nothing is trained or calibrated on them.
+"""Strangers: files of what a model is not to know. Those of ``--unknown`` are for measuring alone;
+those of ``--background`` are learnt as none of the classes.
 
 They come as a folder of any nesting (what its folders are called is no matter), as a table of
 which the column ``path`` alone is needed, or as ``demo:NAME``.
@@ -24,16 +25,18 @@ def load_strangers(
     kind: str,
     known: pd.DataFrame,
     *,
+    flag: str = "--unknown",
     check: Callable[[str], None] | None = None,
     workers: int = 2,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The strangers that ``--unknown`` names, as an item table with the label ``unknown``.
+    """The strangers that ``flag`` names, as an item table with the label ``unknown``.
 
     Parameters
     ----------
     source : a folder, a ``.csv``, ``.tsv`` or ``.parquet`` file, or ``demo:NAME``.
     kind : "picture", "sound" or "strain": what the known items are.
     known : the items of the run with their splits; a copy of one of them is no stranger.
+    flag : names them, in errors.
     check : as in :func:`datasets.tables.table.load_table`.
 
     Returns
@@ -58,7 +61,7 @@ def load_strangers(
     elif Path(name).exists():
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
-        raise SecondhandError(f"--unknown {name}: there is no such folder or file")
+        raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     frame, copies = without_copies(frame, workers, strangers_to=known)
@@ -68,7 +71,7 @@ def load_strangers(
             f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
         )
         raise SecondhandError(
-            f"--unknown {name}: no usable {kind} file in it{left}. Put files of what the model is "
-            "not to know there, or leave --unknown out"
+            f"{flag} {name}: no usable {kind} file in it{left}. Put files of what the model is "
+            f"not to know there, or leave {flag} out"
         )
     return frame, rejected

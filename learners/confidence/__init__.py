@@ -14,13 +14,14 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.confidence.scores import normalise
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import aurc, risk_coverage
 
 __all__ = [
     "AMBIGUOUS",
+    "BACKGROUND",
     "SCORES",
     "UNLIKE",
     "Confidence",

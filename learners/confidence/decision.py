@@ -2,6 +2,7 @@
 
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+    of a model that has learned a background, its probability --> below the class's, else "background"
 
 Everything is fitted on the calibration split, which training has not seen. Numpy alone.
 """
@@ -26,7 +27,7 @@ from learners.confidence.detectors import (
     score_beside,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
@@ -66,7 +67,8 @@ class Confidence:
 
     ``threshold`` cuts ``threshold_on``: "probability", or the name of the score where a target
     chose it. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
-    sets of classes, where they were asked for.
+    sets of classes, where they were asked for. With a ``background`` the logits are relative to that
+    one's, which is 0 and takes its share of the probability; the temperature is the classes' alone.
     """
 
     classes: int
@@ -77,6 +79,7 @@ class Confidence:
     score: str
     notes: list[str] = field(default_factory=list)
     sets: PredictionSets | None = None
+    background: bool = False
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -89,6 +92,7 @@ class Confidence:
         settings: ConfidenceSettings | None = None,
         *,
         alpha: float = 0.05,
+        background: bool = False,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
         """Fit on calibration items (used for nothing else) and training items.
@@ -104,6 +108,7 @@ class Confidence:
             target accuracy promises; a target coverage counts the distance's refusals. Both cut the
             score. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
+        background : the logits are those of `learners.networks.backbones.against_last`.
         paths : names of the calibration items, for errors.
         """
         asked = settings or ConfidenceSettings()
@@ -145,9 +150,12 @@ class Confidence:
         chosen = score_beside(score, knn, reference)
         known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
         right = z.argmax(axis=1) == y
+        if background:
+            passed &= z.max(axis=1, initial=0) > 0
+        probabilities = softmax(z, background=background)
         on = "probability"
         if target_accuracy is None and target_coverage is None:
-            top = softmax(z).max(axis=1, initial=0)
+            top = probabilities.max(axis=1, initial=0)
             accepted = passed & (top >= threshold)
             cut = Threshold(
                 float(threshold),
@@ -156,7 +164,7 @@ class Confidence:
             )
         else:
             if score == "msp":
-                known = softmax(z).max(axis=1, initial=0)
+                known = probabilities.max(axis=1, initial=0)
             else:
                 on = score
             cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
@@ -164,11 +172,12 @@ class Confidence:
                 notes.append(cut.message)
         sets = None
         if asked.coverage is not None:
-            sets = fit_prediction_sets(softmax(z), y, coverage=asked.coverage)
+            sets = fit_prediction_sets(probabilities, y, coverage=asked.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1], temperature, cut, on, alpha, score, notes, sets, chosen, knn, distance
-        )
+            z.shape[1], temperature, cut, on, alpha, score, notes, sets, background, chosen, knn,
+            distance,
+        )  # fmt: skip
 
     @classmethod
     def uncalibrated(cls, classes: int) -> Confidence:
@@ -238,7 +247,7 @@ class Confidence:
             x = check_features(features, n, paths=paths)
             near = self._knn.score(x, z)
             p = conformal_p(self._distance, near)
-        probabilities = softmax(z)
+        probabilities = softmax(z, background=self.background)
         best = probabilities.argmax(axis=1)
         probability = probabilities[np.arange(n), best]
         if isinstance(self._score, Combined) and self._knn is not None:
@@ -248,11 +257,12 @@ class Confidence:
         enough = probability if self.threshold_on == "probability" else known
         enough = enough >= self.threshold.value
         unlike = p < self.alpha  # nan: never
+        behind = self.background & (z.max(axis=1) <= 0)
         reason = [
-            UNLIKE if far else Reason() if sure else AMBIGUOUS
-            for far, sure in zip(unlike, enough, strict=True)
+            BACKGROUND if none else UNLIKE if far else Reason() if sure else AMBIGUOUS
+            for none, far, sure in zip(behind, unlike, enough, strict=True)
         ]
-        label = np.where(enough & ~unlike, best, NO_CLASS)
+        label = np.where(enough & ~unlike & ~behind, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 
     def to_dict(self) -> dict[str, object]:
@@ -267,6 +277,8 @@ class Confidence:
             "distance": self._knn is not None,
             "notes": list(self.notes),
             "sets": jsonable(self.sets),
+            # Others stay as they were, for programs that know of none.
+            **({"background": True} if self.background else {}),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -295,7 +307,11 @@ class Confidence:
         """
         arrays = arrays or {}
         if isinstance(settings, Mapping):
-            settings = {"sets": None, **settings}  # models saved before there were any
+            settings = {
+                "sets": None,
+                "background": False,
+                **settings,
+            }  # models saved before there were any
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):
@@ -335,8 +351,9 @@ class Confidence:
         except KeyError as error:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
-            classes, temperature, cut, on, read.alpha, score, notes, sets, fitted, knn, distance
-        )
+            classes, temperature, cut, on, read.alpha, score, notes, sets, read.background, fitted,
+            knn, distance,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +369,7 @@ class _Stored:
     distance: bool
     notes: list[str]
     sets: object
+    background: bool
 
 
 def _check_alpha(alpha: float) -> None:

@@ -11,6 +11,9 @@ class Why(StrEnum):
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     UNLIKE = "unlike training data"
+    BACKGROUND = (
+        "background"  # what it learned as none of the classes is likelier than each of them
+    )
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold
@@ -45,4 +48,4 @@ class Reason(str):
         return self.why in UNANSWERED
 
 
-AMBIGUOUS, UNLIKE = Reason(Why.AMBIGUOUS), Reason(Why.UNLIKE)
+AMBIGUOUS, UNLIKE, BACKGROUND = map(Reason, (Why.AMBIGUOUS, Why.UNLIKE, Why.BACKGROUND))
