@@ -119,9 +119,12 @@ def _load_background(
     there = pd.concat([table.frame, table.unknowns])
     frame, bad = load_strangers(source, table.kind, there, flag="--background")
     apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
-    try:
-        if data.group_by:
+    if data.group_by:
+        try:
             frame["group"] = groups_from_names(frame["path"], data.group_by)
+        except SecondhandError as error:  # noise need not be named as speakers are
+            log.warning("--background %s: %s; without that each file is a group", source, error)
+    try:
         if data.near_duplicates == "keep-together":
             _keep_together(apart, own, signal)
         table.background, moved = split(apart.frame, own, seed)
