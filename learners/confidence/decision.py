@@ -307,11 +307,8 @@ class Confidence:
         """
         arrays = arrays or {}
         if isinstance(settings, Mapping):
-            settings = {
-                "sets": None,
-                "background": False,
-                **settings,
-            }  # models saved before there were any
+            # Models saved before there were any.
+            settings = {"sets": None, "background": False, **settings}
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):

@@ -11,9 +11,7 @@ class Why(StrEnum):
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     UNLIKE = "unlike training data"
-    BACKGROUND = (
-        "background"  # what it learned as none of the classes is likelier than each of them
-    )
+    BACKGROUND = "background"  # learnt as none of the classes, and likelier than each of them
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold

@@ -206,7 +206,9 @@ def tracker(name: str, folder: Path) -> list[Callback]:
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
-def _loss(settings: TrainSettings, counts: Sequence[int], background: bool) -> CrossEntropyLossFlat:
+def _loss(
+    settings: TrainSettings, counts: Sequence[int], background: bool = False
+) -> CrossEntropyLossFlat:
     weight = None
     if settings.class_weights:
         weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
