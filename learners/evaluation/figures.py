@@ -120,7 +120,7 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
         found = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
-        if split in STRANGE:
+        if str(split) in STRANGE:
             found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in found.items():
             if len(hits):
