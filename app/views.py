@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import Bought
-from learners.confidence import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.prediction import cell
@@ -68,6 +68,8 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         return answer
     unlike = answer.distance_p < rule.alpha  # NaN: never
     reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
+    if answer.reason == BACKGROUND:
+        reason = BACKGROUND
     label = UNKNOWN if reason else answer.best
     windows = tuple(judge(window, rule) for window in answer.windows)
     return answer._replace(label=label, reason=reason, windows=windows)
@@ -97,6 +99,11 @@ def in_words(answer: Prediction, rule: Rule) -> str:
             f"Its best guess is {answer.best}, with {percent(answer.probability)}; yet most of what "
             "the model knows is surer or nearer to its training data, and strangers often are like "
             "this."
+        )
+    if why is Why.BACKGROUND:
+        return (
+            "This is more like what the model has learned to be none of its classes than like any "
+            f"of them. Of its classes, {answer.best} comes nearest."
         )
     if why is Why.NO_SIGNAL:
         return "There is no signal in it: nothing is louder than -60 dB below full scale."

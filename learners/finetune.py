@@ -13,7 +13,8 @@ from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = {
-    "test_accuracy", "test_coverage", "test_accuracy_of_accepted", "test_ece", "unknown_accepted"
+    "test_accuracy", "test_coverage", "test_accuracy_of_accepted", "test_ece", "unknown_accepted",
+    "background_accepted",
 }  # fmt: skip
 
 

@@ -42,6 +42,11 @@ class DataSettings:
     unknown: str | None = option(
         None, "strangers, to measure what is refused: a folder, or a table with the column path"
     )
+    background: str | None = option(
+        None,
+        "known strangers, noise, empty scenes, to learn as none of the classes: a folder or table "
+        "likewise",
+    )
     kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
     group_by: str | None = option(
         None, "regular expression on the file name: what must not be split"
@@ -447,6 +452,8 @@ class Settings:
         if self.train.freeze_epochs == 0 and (self.train.probe or not self.train.epochs):
             none = "--probe" if self.train.probe else "--epochs 0"
             wrong.append(f"{none} with --freeze-epochs 0")
+        if self.data.background and self.network.head == "cosine":
+            wrong.append("--background with --head cosine (linear or concat)")
         if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
             wrong.append("--target-accuracy beside --target-coverage (one of the two)")
         network = self.network

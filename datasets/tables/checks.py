@@ -110,7 +110,9 @@ def without_copies(
                 drop[row] = Rejected(path, f"the same content is labelled {named} (also {other})")
             elif row not in (-1, first["row"]):
                 where = f", which is in {first['split']}" if split != first["split"] else ""
-                drop[row] = Rejected(path, f"a copy of {first['path']}{where}")
+                itself = first["row"] == -1 and path == first["path"]
+                what = "named already" if itself else f"a copy of {first['path']}"
+                drop[row] = Rejected(path, f"{what}{where}")
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 

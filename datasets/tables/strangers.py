@@ -1,4 +1,5 @@
-"""Strangers: files of what a model is not to know. Nothing is trained or calibrated on them.
+"""Strangers: files of what a model is not to know. Those of ``--unknown`` are for measuring alone;
+those of ``--background`` are learnt as none of the classes.
 
 They come as a folder of any nesting (what its folders are called is no matter), as a table of
 which the column ``path`` alone is needed, or as ``demo:NAME``.
@@ -24,16 +25,18 @@ def load_strangers(
     kind: str,
     known: pd.DataFrame,
     *,
+    flag: str = "--unknown",
     check: Callable[[str], None] | None = None,
     workers: int = 2,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The strangers that ``--unknown`` names, as an item table with the label ``unknown``.
+    """The strangers that ``flag`` names, as an item table with the label ``unknown``.
 
     Parameters
     ----------
     source : a folder, a ``.csv``, ``.tsv`` or ``.parquet`` file, or ``demo:NAME``.
     kind : "picture", "sound" or "strain": what the known items are.
     known : the items of the run with their splits; a copy of one of them is no stranger.
+    flag : names them, in errors.
     check : as in :func:`datasets.tables.table.load_table`.
 
     Returns
@@ -44,7 +47,7 @@ def load_strangers(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
-    frame, rejected = load_unlabelled(source, kind, "--unknown", check=check, workers=workers)
+    frame, rejected = load_unlabelled(source, kind, flag, check=check, workers=workers)
     frame, copies = without_copies(frame, workers, strangers_to=known)
     rejected += copies
     if frame.empty:
@@ -52,8 +55,8 @@ def load_strangers(
             f" ({len(rejected)} left out, the first: {', '.join(rejected[0])})" if rejected else ""
         )
         raise SecondhandError(
-            f"--unknown {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
-            "the model is not to know there, or leave --unknown out"
+            f"{flag} {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
+            f"the model is not to know there, or leave {flag} out"
         )
     return frame, rejected
 

@@ -50,6 +50,7 @@ class ItemTable:
     ----------
     frame : the items to learn from, one row each.
     unknowns : the rows labelled ``unknown``.
+    background : files to learn as none of the classes, labelled ``unknown`` too, with a split.
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
     source : what the user named.
@@ -70,6 +71,9 @@ class ItemTable:
     visits: str = ""
     groups: int = 0
     basis: str = ""
+    background: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame({"path": [], "split": []})
+    )
 
     @property
     def classes(self) -> list[str]:
@@ -133,6 +137,7 @@ def load_table(
         source=source,
         rejected=rejected,
         note=note,
+        background=frame.iloc[:0],
     )
 
 

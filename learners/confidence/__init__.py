@@ -14,13 +14,21 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, UNUSUAL, Reason, Why
+from learners.confidence.reasons import (
+    AMBIGUOUS,
+    BACKGROUND,
+    UNLIKE,
+    UNUSUAL,
+    Reason,
+    Why,
+)
 from learners.confidence.scores import normalise
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import aurc, risk_coverage
 
 __all__ = [
     "AMBIGUOUS",
+    "BACKGROUND",
     "SCORES",
     "UNLIKE",
     "UNUSUAL",

@@ -54,8 +54,13 @@ def check_probabilities(probabilities: ArrayLike) -> Floats:
     return p
 
 
-def softmax(logits: ArrayLike, temperature: float = 1.0) -> Floats:
-    """``softmax(logits / temperature)`` over the last axis, without overflow."""
+def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = False) -> Floats:
+    """``softmax(logits / temperature)`` over the last axis, without overflow.
+
+    ``background`` : beside a logit of 0, whose share is left out: they sum to less than 1.
+    """
     z = np.asarray(logits, dtype=np.float64) / temperature
-    z = np.exp(z - z.max(axis=-1, keepdims=True))
-    return cast(Floats, z / z.sum(axis=-1, keepdims=True))
+    top = z.max(axis=-1, keepdims=True)
+    top = np.maximum(top, 0) if background else top
+    z = np.exp(z - top)
+    return cast(Floats, z / (z.sum(axis=-1, keepdims=True) + (np.exp(-top) if background else 0)))

@@ -1,6 +1,7 @@
 """Accept a prediction, or say "unknown", and why:
 
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+    of a model that has learned a background, its probability --> below the class's, else "background"
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     both --> the score that tells known items from strangers ---> >= floor, else "unusual"
 
@@ -28,7 +29,7 @@ from learners.confidence.detectors import (
     score_beside,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, UNUSUAL, Reason
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
@@ -69,8 +70,10 @@ class Confidence:
 
     ``threshold`` cuts ``threshold_on``: "probability", or the name of the score where a target
     chose it. ``floors`` are the least values that an answer may have of each score the model holds,
-    of which that of ``score`` counts; without any the threshold alone is asked. ``notes`` says, one sentence each, what is off or could not be promised. ``sets`` makes
-    sets of classes, where they were asked for.
+    of which that of ``score`` counts; without any the threshold alone is asked. ``notes`` says, one
+    sentence each, what is off or could not be promised. ``sets`` makes sets of classes, where they
+    were asked for. With a ``background`` the logits are relative to that one's, which is 0 and takes
+    its share of the probability; the temperature is the classes' alone.
     """
 
     classes: int
@@ -82,6 +85,7 @@ class Confidence:
     notes: list[str] = field(default_factory=list)
     sets: PredictionSets | None = None
     floors: dict[str, float] = field(default_factory=dict)
+    background: bool = False
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -94,6 +98,7 @@ class Confidence:
         settings: ConfidenceSettings | None = None,
         *,
         alpha: float = 0.05,
+        background: bool = False,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
         """Fit on calibration items (used for nothing else) and training items.
@@ -108,6 +113,7 @@ class Confidence:
             target accuracy promises; a target coverage counts the distance's refusals. Both cut the
             score. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
+        background : the logits are those of `learners.networks.backbones.against_last`.
         paths : names of the calibration items, for errors.
         """
         asked = settings or ConfidenceSettings()
@@ -149,9 +155,12 @@ class Confidence:
         chosen = score_beside(score, knn, reference)
         known = chosen.calibrate(x, z) if isinstance(chosen, Combined) else chosen.score(x, z)
         right = z.argmax(axis=1) == y
+        if background:
+            passed &= z.max(axis=1, initial=0) > 0
+        probabilities = softmax(z, background=background)
         on, floors = "probability", {}
         if target_accuracy is None and target_coverage is None:
-            top = softmax(z).max(axis=1, initial=0)
+            top = probabilities.max(axis=1, initial=0)
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
                 each = {n: s.score(x, z) for n, s in _held_scores(score, chosen, knn).items()}
                 each[score] = known
@@ -166,7 +175,7 @@ class Confidence:
             )
         else:
             if score == "msp":
-                known = softmax(z).max(axis=1, initial=0)
+                known = probabilities.max(axis=1, initial=0)
             else:
                 on = score
             cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
@@ -174,22 +183,12 @@ class Confidence:
                 notes.append(cut.message)
         sets = None
         if asked.coverage is not None:
-            sets = fit_prediction_sets(softmax(z), y, coverage=asked.coverage)
+            sets = fit_prediction_sets(probabilities, y, coverage=asked.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1],
-            temperature,
-            cut,
-            on,
-            alpha,
-            score,
-            notes,
-            sets,
-            floors,
-            chosen,
-            knn,
-            distance,
-        )
+            z.shape[1], temperature, cut, on, alpha, score, notes, sets, floors, background,
+            chosen, knn, distance,
+        )  # fmt: skip
 
     @classmethod
     def uncalibrated(cls, classes: int) -> Confidence:
@@ -261,7 +260,7 @@ class Confidence:
             x = check_features(features, n, paths=paths)
             near = self._knn.score(x, z)
             p = conformal_p(self._distance, near)
-        probabilities = softmax(z)
+        probabilities = softmax(z, background=self.background)
         best = probabilities.argmax(axis=1)
         probability = probabilities[np.arange(n), best]
         if isinstance(self._score, Combined) and self._knn is not None:
@@ -274,12 +273,17 @@ class Confidence:
         enough = probability if self.threshold_on == "probability" else known
         enough = enough >= self.threshold.value
         unlike = p < self.alpha  # nan: never
+        behind = self.background & (z.max(axis=1) <= 0)
         unusual = known < self.floors.get(self.score, -np.inf)
         reason = [
-            UNLIKE if far else AMBIGUOUS if not sure else UNUSUAL if odd else Reason()
-            for far, sure, odd in zip(unlike, enough, unusual, strict=True)
-        ]
-        label = np.where(enough & ~unlike & ~unusual, best, NO_CLASS)
+            BACKGROUND if none
+            else UNLIKE if far
+            else AMBIGUOUS if not sure
+            else UNUSUAL if odd
+            else Reason()
+            for none, far, sure, odd in zip(behind, unlike, enough, unusual, strict=True)
+        ]  # fmt: skip
+        label = np.where(enough & ~unlike & ~unusual & ~behind, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 
     def to_dict(self) -> dict[str, object]:
@@ -295,6 +299,8 @@ class Confidence:
             "distance": self._knn is not None,
             "notes": list(self.notes),
             "sets": jsonable(self.sets),
+            # Others stay as they were, for programs that know of none.
+            **({"background": True} if self.background else {}),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -323,7 +329,8 @@ class Confidence:
         """
         arrays = arrays or {}
         if isinstance(settings, Mapping):
-            settings = {"sets": None, "floors": {}, **settings}  # saved before there were any
+            # Saved before there were any.
+            settings = {"sets": None, "floors": {}, "background": False, **settings}
             settings = _without_retired(settings)
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
@@ -365,7 +372,7 @@ class Confidence:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
             classes, temperature, cut, on, read.alpha, score, notes, sets, _floors(read.floors),
-            fitted, knn, distance,
+            read.background, fitted, knn, distance,
         )  # fmt: skip
 
 
@@ -401,6 +408,7 @@ class _Stored:
     distance: bool
     notes: list[str]
     sets: object
+    background: bool
 
 
 def _held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:

@@ -12,6 +12,7 @@ class Why(StrEnum):
     AMBIGUOUS = "ambiguous"
     UNLIKE = "unlike training data"
     UNUSUAL = "unusual"  # sure of its class, but among the known files that are most like strangers
+    BACKGROUND = "background"  # learnt as none of the classes, and likelier than each of them
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold
@@ -46,4 +47,6 @@ class Reason(str):
         return self.why in UNANSWERED
 
 
-AMBIGUOUS, UNLIKE, UNUSUAL = Reason(Why.AMBIGUOUS), Reason(Why.UNLIKE), Reason(Why.UNUSUAL)
+AMBIGUOUS, UNLIKE, UNUSUAL, BACKGROUND = map(
+    Reason, (Why.AMBIGUOUS, Why.UNLIKE, Why.UNUSUAL, Why.BACKGROUND)
+)

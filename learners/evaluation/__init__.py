@@ -16,7 +16,7 @@ from learners.evaluation.figures import (
     judge,
     measure,
 )
-from learners.evaluation.held_out import Evaluation, answer, calibrate, reference_rows
+from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
 from learners.evaluation.promises import recheck
 from learners.evaluation.rankings import judged_items, score_tables
 from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
@@ -24,6 +24,7 @@ from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, n
 __all__ = [
     "ACCURACY_THRESHOLD",
     "LOW",
+    "STRANGE",
     "Answered",
     "Evaluation",
     "Judged",

@@ -30,7 +30,7 @@ from learners.evaluation.calibration_metrics import (
     fraction,
     reliability,
 )
-from learners.evaluation.held_out import Evaluation
+from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
 
@@ -105,7 +105,7 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
         labels=labels,
         best=decided.best,
         logits=logits[rows] / confidence.temperature.value,
-        before=softmax(logits[rows]),
+        before=softmax(logits[rows], background=confidence.background),
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
@@ -122,8 +122,8 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
         found = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
-        if split == UNKNOWN:
-            found = {"unknown_accepted": rows["label"].ne(UNKNOWN)}
+        if str(split) in STRANGE:
+            found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in found.items():
             if len(hits):
                 metrics[name], *metrics[f"{name}_interval"] = fraction(int(hits.sum()), len(hits))
@@ -155,16 +155,18 @@ def all_figures(
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
     model has chosen; ``strangers`` (None without any): how many are accepted, ``said`` in a sentence
     with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
-    model's own score and of ``msp``, the histograms of the first; ``classes``: of `class_table`;
+    model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
+    held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
     ``confusion``: counts [true, answered] of what was held out and could be judged.
     """
     predictions = evaluation.predictions
     judged = judge(evaluation, bundle) if judged is None else judged
-    names = [str(name) for name in predictions["split"].unique() if name != UNKNOWN]
+    names = [str(name) for name in predictions["split"].unique() if name not in STRANGE]
     main = next((name for name in (*HONEST, *names) if name in names), None)
     split = predictions["split"].to_numpy()[judged.rows]
     chosen = judged.where(split == main)
-    known = predictions.loc[predictions["split"].ne(UNKNOWN)]
+    known = predictions.loc[~predictions["split"].isin(STRANGE)]
+    learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
     found: dict[str, Any] = {
         "metrics": measure(predictions),
         "judged_on": main,
@@ -174,6 +176,9 @@ def all_figures(
         "strangers": _strangers(
             chosen, judged.where(split == UNKNOWN), predictions, bundle.decider
         ),
+        "background": {"items": len(learned), "refused": _rate(learned["label"].eq(UNKNOWN))}
+        if len(learned)
+        else None,
         "classes": class_table(known, bundle.classes).to_dict("records"),
         "confusion": confusion(known, bundle.classes),
     }

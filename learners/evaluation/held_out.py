@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.drawings import Source, items
-from datasets.tables import ItemTable
+from datasets.tables import UNKNOWN, ItemTable
 from learners.confidence import Confidence, Items
 from learners.prediction import Floats, Prediction, Predictor, stacked
 from learners.settings import ConfidenceSettings, TrainSettings
@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 #: Training items whose features a model carries, for the distance.
 REFERENCE_ITEMS = 5000
+#: Call the held-out part of a ``--background`` so; strangers of ``--unknown`` are called as labelled.
+BACKGROUND = "background"
+STRANGE = (BACKGROUND, UNKNOWN)
 
 
 @dataclass
@@ -27,7 +30,7 @@ class Evaluation:
     Attributes
     ----------
     predictions : Prediction's columns (but ``windows``, ``set`` and ``known``), the true ``truth``, the
-        ``split``, which is "unknown" for strangers, and ``gps``. A ``reason`` is a `Reason`.
+        ``split``, which is one of `STRANGE` for strangers, and ``gps``. A ``reason`` is a `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
     """
@@ -52,7 +55,8 @@ def calibrate(
     """
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
-    fitted = Confidence.fit(held, reference, settings, paths=paths)
+    learned = bool(rows["label"].eq(UNKNOWN).any())
+    fitted = Confidence.fit(held, reference, settings, paths=paths, background=learned)
     predictor.bundle.confidence = predictor.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:
@@ -61,8 +65,9 @@ def calibrate(
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The training rows whose features a model carries, in the order of the features."""
-    trained = rows.loc[rows["split"].eq("train")]
+    """The training rows whose features a model carries, in the order of the features; of a
+    background none."""
+    trained = rows.loc[rows["split"].eq("train") & rows["label"].ne(UNKNOWN)]
     if len(trained) > REFERENCE_ITEMS:
         trained = trained.sample(REFERENCE_ITEMS, random_state=seed)
     return trained
@@ -84,7 +89,9 @@ def answer(
 ) -> Evaluation:
     """The model's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
-    held = pd.concat([held, table.unknowns.assign(split="unknown")], ignore_index=True)
+    background = table.background.loc[table.background["split"].ne("train")]
+    parts = [held, background.assign(split=BACKGROUND), table.unknowns.assign(split=UNKNOWN)]
+    held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
     answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     frame = frame.drop(columns=["windows", "set", "known"])

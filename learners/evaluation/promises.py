@@ -93,7 +93,8 @@ def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Fo
     )
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     before, after = (
-        calibration_figures(softmax(items.logits, t), labels) for t in (1.0, fitted.value)
+        calibration_figures(softmax(items.logits, t, background=confidence.background), labels)
+        for t in (1.0, fitted.value)
     )
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
         for when, figures in (("temperature 1", before), ("calibrated", after)):

@@ -271,6 +271,20 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     return logits, pooled[:, : network[0].last] if isinstance(network[0], Stages) else pooled
 
 
+def against_last(network: nn.Sequential) -> None:
+    """Take the last class out of a head that ends in a linear layer: the logits of the others are
+    from now on those less its own.
+
+    With a logit of 0 beside them their softmax is what it was. Without, it is that of the others
+    alone, and its temperature can be fitted to items of theirs alone.
+    """
+    layer = network[1][-1]  # type: ignore[index]
+    assert isinstance(layer, nn.Linear)
+    for name, values in [*layer.named_parameters()]:
+        setattr(layer, name, nn.Parameter(values.detach()[:-1] - values.detach()[-1:]))
+    layer.out_features -= 1
+
+
 def batch_norms(network: nn.Module) -> list[BatchNorm]:
     """The layers that normalise by the batch in training, and by their averages elsewhere."""
     return [m for m in network.modules() if isinstance(m, BatchNorm)]

@@ -51,7 +51,8 @@ Run = Callable[[Pixels], list[npt.NDArray[np.float32]]]
 class Portable(nn.Module):
     """uint8 [n, 3, size, size] -> probabilities [n, classes], logits [n, classes], features [n, width].
 
-    The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature);
+    The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature), of
+    a model that has learned a background with a 0 beside the logits, so that they sum to less than 1;
     the features are the body's, pooled.
     """
 
@@ -65,11 +66,15 @@ class Portable(nn.Module):
             values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
             self.register_buffer(name, values)
         self.temperature = bundle.decider.temperature.value
+        self.background = bundle.decider.background
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
         logits, features = logits_and_features(self.network, x)
-        return (logits / self.temperature).softmax(1), logits, features
+        scaled = logits / self.temperature
+        if self.background:
+            scaled = torch.cat([scaled, torch.zeros_like(scaled[:, :1])], dim=1)
+        return scaled.softmax(1)[:, : logits.shape[1]], logits, features
 
 
 def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:

@@ -13,9 +13,10 @@ import pandas as pd
 
 from datasets.errors import Rejected
 from datasets.files import write_beside
-from datasets.tables import UNKNOWN, ItemTable
+from datasets.tables import ItemTable
 from learners.evaluation import (
     LOW,
+    STRANGE,
     Answered,
     Evaluation,
     all_figures,
@@ -66,7 +67,9 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     bundle, (evaluation, judged, tables) = predictor.bundle, answered
     items, strange = table.frame["path"], table.unknowns["path"]
-    names = Names(table.source, items, strange, [path for path, _ in table.rejected])
+    names = Names(
+        table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
+    )
     found = all_figures(evaluation, bundle, judged=judged)
     epochs = None if history is None else pd.read_csv(history)
     hard = _shared(hardest(evaluation, judged), names)
@@ -80,7 +83,7 @@ def write_report(
     trained = shared_provenance(bundle.provenance)
     title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
     pictures = Pictures(predictor)
-    known = evaluation.predictions.loc[evaluation.predictions["split"].ne(UNKNOWN)]
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = _shared(refused[["path", "split", "reason"]], names)

@@ -41,6 +41,10 @@ def facts(table: ItemTable) -> dict[str, str]:
     groups = frame["group"].loc[frame["group"].ne("")].nunique()
     if groups:
         found["groups"] = f"{groups}, none of them split"
+    if len(table.background):
+        learned = int(table.background["split"].eq("train").sum())
+        held = len(table.background) - learned
+        found["background"] = f"{learned} files learnt as none of the classes, {held} held out"
     if table.near_duplicates:
         found["near-duplicates"] = table.near_duplicates
     if table.visits:

@@ -21,6 +21,7 @@ from fastai.torch_core import set_seed
 
 from datasets.errors import Rejected
 from datasets.files import write_beside
+from datasets.tables import UNKNOWN
 from learners import distributed
 from learners.confidence import Items
 from learners.evaluation import (
@@ -213,7 +214,8 @@ def load_items(
     folder: Path,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
 ) -> Loaded:
-    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``.
+    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
+    with a background ``background.csv``.
 
     Raises
     ------
@@ -221,7 +223,8 @@ def load_items(
     """
     loaded = prepare_items(data, signal, seed, trained_on)
     table = loaded.table
-    begin(folder, pd.concat([table.frame, table.unknowns.assign(split="unknown")]))
+    items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
+    begin(folder, {"items.csv": items, "background.csv": table.background})
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded
 
@@ -233,6 +236,6 @@ def _asked_together(
     parts = [
         *([f"{made.spec.members} networks"] if made.spec.members > 1 else []),
         *([f"{len(views)} views"] if len(views) > 1 else []),
-        *(["all windows of a recording"] if len(rows) > len(frame) else []),
+        *(["all windows of a recording"] if rows["label"].ne(UNKNOWN).sum() > len(frame) else []),
     ]
     return " and ".join(parts)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,9 @@ def has_progress(folder: Path) -> bool:
     return any(any(inside.rglob(name)) for name in ("best.safetensors", "state-*.json"))
 
 
-def begin(folder: Path, items: pd.DataFrame) -> None:
-    """Note what a run begins with: ``items.csv``, and what its files look like.
+def begin(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Note what a run begins with: ``items.csv`` and other tables of items, where there are any, and
+    what their files look like.
 
     Of a run that goes on: compare that with what is there now.
 
@@ -94,15 +95,17 @@ def begin(folder: Path, items: pd.DataFrame) -> None:
     ------
     SecondhandError : the run goes on, and its files are not what they were. They are named.
     """
-    text = items.to_csv(index=False)
-    files = {path: _stamp(path) for path in dict.fromkeys(items["path"])}
-    table, record = folder / "items.csv", folder / BEGUN
-    if has_progress(folder) and table.is_file() and record.is_file():
+    texts = {folder / name: t.to_csv(index=False) for name, t in tables.items() if len(t)}
+    files = {path: _stamp(path) for t in tables.values() for path in dict.fromkeys(t["path"])}
+    record = folder / BEGUN
+    if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         begun = json.loads(record.read_text(encoding="utf-8"))
-        _compare(folder, begun["files"], files, table.read_text(encoding="utf-8") == text)
+        same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
+        _compare(folder, begun["files"], files, same)
         return
     record.parent.mkdir(exist_ok=True)
-    write_beside(table, text.encode())
+    for file, text in texts.items():
+        write_beside(file, text.encode())
     write_beside(record, json.dumps({"files": files}, ensure_ascii=False).encode())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,6 +31,7 @@ from datasets.recipes import RECIPES
 from datasets.sound import window_of
 from datasets.tables import (
     SPLITS,
+    UNKNOWN,
     ItemTable,
     assign_folds,
     assign_splits,
@@ -51,12 +53,18 @@ log = logging.getLogger(__name__)
 class Loaded(NamedTuple):
     """The table of files, the rows that training sees, and how signals are drawn.
 
-    ``rows`` are the table's own, but for long recordings, of which each window is a row.
+    ``rows`` are the table's own, but for long recordings, of which each window is a row; and those
+    of its background, labelled ``unknown``.
     """
 
     table: ItemTable
     rows: pd.DataFrame
     recipe: Recipe | None
+
+    @property
+    def labels(self) -> list[str]:
+        """What a network in training tells apart: the classes, and the background after them."""
+        return [*self.table.classes, *([UNKNOWN] if len(self.table.background) else [])]
 
 
 def prepare_items(
@@ -69,8 +77,9 @@ def prepare_items(
 
     For signals also the recipe, inferred from the training files where it was not given; their
     pictures are drawn here. ``trained_on`` is the recipe of the sound that the backbone was trained on,
-    `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be drawn leaves a part empty, or a class without a
-    training item, the rest is split again; the recipe stays.
+    `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be
+    drawn leaves a part empty, or a class without a training item, the rest is split again; the recipe
+    stays.
 
     Raises
     ------
@@ -82,12 +91,14 @@ def prepare_items(
         log.info("%s", line)
     table.frame, moved = split(whole, data, seed)
     table.rejected += moved
+    if data.background:
+        _load_background(table, data, signal, seed)
     if data.unknown:
-        there = pd.concat([table.frame, table.unknowns])
+        there = pd.concat([table.frame, table.unknowns, table.background])
         strangers, bad = load_strangers(data.unknown, table.kind, there)
         table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
         table.rejected += bad
-    rows, recipe = table.frame, None
+    rows, background, recipe = table.frame, table.background, None
     if table.kind != "picture":
         trained = table.frame.loc[table.frame["split"].eq("train")]
         brought = trained_on if table.kind == "sound" else {}
@@ -95,7 +106,7 @@ def prepare_items(
         if brought:
             _tell_brought(brought, signal)
         asked = table.frame
-        rows = _draw(table, recipe, signal)
+        rows, background = _draw(table, recipe, signal)
         if why := lacking(table.frame, set(asked["split"])):
             _split_again(table, whole, asked, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
@@ -103,7 +114,55 @@ def prepare_items(
         table.frame = table.frame.reset_index(drop=True)
     table.basis = basis_of(table, whole, data)
     _tell(data.data, table, rows)
+    if data.background:
+        rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, recipe)
+
+
+def _load_background(
+    table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
+) -> None:
+    """Put the files of ``--background`` beside the table's, with a split of their own.
+
+    The known items' split, their folds, stay as they are without it. It has no test part: what of
+    it is held out, no figure of the known items rests on.
+    """
+    source = str(data.background)
+    if data.unknown and os.path.abspath(source) == os.path.abspath(data.unknown):
+        raise SecondhandError(
+            f"--background {source} is --unknown, too: strangers that were learnt show nothing of "
+            "others. Name other files for one of the two"
+        )
+    there = pd.concat([table.frame, table.unknowns])
+    frame, bad = load_strangers(source, table.kind, there, flag="--background")
+    apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
+    if data.group_by:
+        try:
+            frame["group"] = groups_from_names(frame["path"], data.group_by)
+        except SecondhandError as error:  # noise need not be named as speakers are
+            log.warning("--background %s: %s; without that each file is a group", source, error)
+    try:
+        if data.near_duplicates == "keep-together":
+            _keep_together(apart, own, signal, seed)
+        table.background, moved = split(apart.frame, own, seed)
+    except SecondhandError as error:
+        raise SecondhandError(f"--background {source}: {error}") from None
+    table.rejected += bad + moved
+
+
+def _as_one_class(
+    background: pd.DataFrame, rows: pd.DataFrame, data: DataSettings, seed: int
+) -> pd.DataFrame:
+    """The background that training sees: all of its own part, and in validation, which chooses the
+    epoch, at most as many as a class has there on average."""
+    trained, held = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
+    if trained.empty:
+        raise SecondhandError(
+            f"--background {data.background}: nothing to learn from is left of it; see what was "
+            "left out, and add files"
+        )
+    most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
+    return pd.concat([trained, held.sample(min(most, len(held)), random_state=seed)])
 
 
 def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
@@ -277,14 +336,17 @@ def _tell_brought(brought: Mapping[str, Any], signal: SignalSettings) -> None:
         log.warning("drawn otherwise than the weights were trained: %s", ", ".join(other))
 
 
-def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFrame:
-    """Draw every item; the known ones' windows. An item of which nothing can be drawn is left out.
+def _draw(
+    table: ItemTable, recipe: Recipe, signal: SignalSettings
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Draw every item; the windows of the known ones and, with their splits, of the background. An
+    item of which nothing can be drawn is left out.
 
     A window's ``item`` is the index of its item in the table.
     """
     cache = picture_cache(signal)
     windows: dict[str, pd.DataFrame] = {}
-    for name in ("frame", "unknowns"):
+    for name in ("frame", "unknowns", "background"):
         frame = getattr(table, name)
         rows, bad = cut(frame, recipe, overlap=signal.overlap)
         rows, failed = draw_rows(rows, recipe, cache)
@@ -293,7 +355,7 @@ def _draw(table: ItemTable, recipe: Recipe, signal: SignalSettings) -> pd.DataFr
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknowns = table.unknowns.reset_index(drop=True)
     check_classes(table.frame, table.source, table.rejected)
-    return windows["frame"]
+    return windows["frame"], windows["background"].drop(columns="item")
 
 
 def _split_again(
@@ -341,13 +403,17 @@ def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:
     sizes = table.frame["split"].value_counts()
     parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
     log.info(
-        "%s: %d items of %d classes (%s)%s%s",
+        "%s: %d items of %d classes (%s)%s%s%s",
         source,
         len(table.frame),
         len(table.classes),
         ", ".join(parts),
         f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
         f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
+        f", {table.background['split'].eq('train').sum()} of {len(table.background)} of the "
+        "background to learn from"
+        if len(table.background)
+        else "",
     )
     if table.note:
         log.info("  %s", table.note)

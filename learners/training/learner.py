@@ -51,6 +51,7 @@ def make_learner(
     settings: TrainSettings,
     *,
     counts: Sequence[int] = (),
+    background: bool = False,
     cbs: Sequence[Callback] = (),
     pretrained: bool = True,
 ) -> Learner:
@@ -60,12 +61,14 @@ def make_learner(
     ----------
     dls : batches of float32 [bs, 3, size, size] and int64 [bs].
     network : ``Sequential(body, head)`` from :func:`learners.networks.backbones.build`.
-    counts : items of each class in training, for ``settings.class_weights``.
+    counts : items of each class in training, for ``settings.class_weights`` and the background.
+    background : the last class is that. It counts as much as one of the others on average at most,
+        or many files of it would outvote them.
     cbs : further callbacks: precision, EMA, history, …
     """
     fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
     options: dict[str, Any] = {
-        "loss_func": _loss(settings, counts),
+        "loss_func": _loss(settings, counts, background),
         "opt_func": optimizer(settings),
         "metrics": [accuracy],
         "wd": settings.wd,
@@ -203,10 +206,16 @@ def tracker(name: str, folder: Path) -> list[Callback]:
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
-def _loss(settings: TrainSettings, counts: Sequence[int]) -> CrossEntropyLossFlat:
+def _loss(
+    settings: TrainSettings, counts: Sequence[int], background: bool = False
+) -> CrossEntropyLossFlat:
     weight = None
     if settings.class_weights:
         weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
+    elif background:
+        *known, last = counts
+        weight = torch.ones(len(counts))
+        weight[-1] = min(1.0, sum(known) / len(known) / last)
     return CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing)
 
 

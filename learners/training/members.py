@@ -37,6 +37,7 @@ from learners.networks import (
     Ensemble,
     Network,
     NetworkSpec,
+    against_last,
     build,
     first_member,
     native_size,
@@ -112,7 +113,8 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
             one,
             preprocessing,
             train,
-            counts=[int(counts[name]) for name in loaded.table.classes],
+            counts=[int(counts[name]) for name in loaded.labels],
+            background=loaded.labels != loaded.table.classes,
             cbs=[
                 callbacks.WatchLoss(),
                 callbacks.History(history),
@@ -147,10 +149,12 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
             break
     if not members:
         raise KeyboardInterrupt
+    if loaded.labels != loaded.table.classes:
+        for one in members:
+            against_last(one)
     joined = Ensemble(members).eval() if len(members) > 1 else members[0]
-    return Trained(
-        joined, replace(spec, members=len(members)), preprocessing, interrupted, kept_epochs
-    )
+    spec = replace(spec, members=len(members), n_classes=len(loaded.table.classes))
+    return Trained(joined, spec, preprocessing, interrupted, kept_epochs)
 
 
 def _untrained(
@@ -159,7 +163,7 @@ def _untrained(
     """A pretrained body, a fresh head, and what the inputs must be like."""
     spec = NetworkSpec(
         backbone=settings.backbone,
-        n_classes=len(loaded.table.classes),
+        n_classes=len(loaded.labels),
         size=settings.size or native_size(settings.backbone),
         head=settings.head,
         hidden=settings.hidden,
@@ -202,7 +206,7 @@ def _batches(
     return dataloaders(
         loaded.rows,
         block,
-        loaded.table.classes,
+        loaded.labels,
         bs=settings.train.bs,
         workers=settings.speed.workers or 0,
         path=str(folder),

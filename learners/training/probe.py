@@ -48,7 +48,13 @@ class Fitted(NamedTuple):
 
 
 def fit_probe(
-    features: Tensor, targets: Tensor, n_classes: int, *, balanced: bool = False, seed: int = 0
+    features: Tensor,
+    targets: Tensor,
+    n_classes: int,
+    *,
+    balanced: bool = False,
+    last: float = 1.0,
+    seed: int = 0,
 ) -> Fitted:
     """Multinomial logistic regression on standardised features, its penalty by cross-validation.
 
@@ -57,13 +63,14 @@ def fit_probe(
     features : float [n, width]. targets : int64 [n], from 0 to ``n_classes`` - 1; a class without
         rows gets the bias of half a row.
     balanced : weigh classes by 1 / their number of rows.
+    last : what a row of the last class counts beside one of another.
     """
     x = features.float().cpu().numpy()
     y = targets.cpu().numpy()
     mean, spread = x.mean(0), x.std(0)
     spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)
     x = (x - mean) / spread
-    fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None)
+    fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None, last=last)
     losses = _losses(fit, x, y, seed)
     strength = min(losses, key=lambda c: losses[c])
     weight, bias = fit(x, y, strength)
@@ -88,8 +95,13 @@ def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
+    # As the loss has it, whose weights are 1 but for the background's.
+    weight = None if balanced else learn.loss_func.func.weight
+    last = 1.0 if weight is None else float(weight[-1])
     ((features, targets),) = distributed.plain_loaders(learn)[0].views
-    found = fit_probe(features, targets, layer.out_features, balanced=balanced, seed=seed)
+    found = fit_probe(
+        features, targets, layer.out_features, balanced=balanced, last=last, seed=seed
+    )
     with torch.no_grad():
         layer.weight.copy_(found.weight)
         layer.bias.copy_(found.bias)
@@ -124,7 +136,13 @@ def _losses(
 
 
 def _fit(
-    x: Floats, y: NDArray[np.int64], strength: float, *, n_classes: int, weight: str | None
+    x: Floats,
+    y: NDArray[np.int64],
+    strength: float,
+    *,
+    n_classes: int,
+    weight: str | None,
+    last: float,
 ) -> tuple[Floats, Floats]:
     """Weights [classes, width] and biases [classes], those of classes without rows far below.
 
@@ -140,7 +158,7 @@ def _fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=strength, max_iter=300, class_weight=weight)
-        model.fit(x, y)
+        model.fit(x, y, sample_weight=np.where(y == n_classes - 1, last, 1.0))
     coef, intercept = model.coef_, model.intercept_
     if len(model.classes_) == 2:  # one row for two classes: half of it each way
         coef, intercept = np.vstack([-coef, coef]) / 2, np.hstack([-intercept, intercept]) / 2

@@ -26,7 +26,7 @@ from app.views import (
 )
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
-from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.confidence.temperature import Temperature
 from learners.prediction.predictor import Prediction
 from learners.settings import ConfidenceSettings
@@ -36,6 +36,7 @@ NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
 DOUBT = SURE._replace(label="unknown", probability=0.6, reason=AMBIGUOUS)
 STRANGER = SURE._replace(label="unknown", reason=UNLIKE, distance_p=0.01)
+NONE = DOUBT._replace(reason=BACKGROUND)
 EMPTY = Reason(Why.BAD_FILE, "empty file")
 BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, EMPTY, [], NAN)
 RULE = Rule(0.95, 0.05)
@@ -67,6 +68,7 @@ def test_the_threshold_moves_the_answer():
     assert judge(DOUBT, Rule(0.5, 0.05, own=False))[1:5] == ("cat", "cat", 0.6, "")
     assert judge(STRANGER, Rule(0.0, 0.05, own=False)).reason == "unlike training data"
     assert judge(BAD, Rule(0.0, 0.05, own=False)) == BAD
+    assert judge(NONE, Rule(0.0, 0.05, own=False)) == NONE
     assert judge(DOUBT, Rule(0.5, 0.05, own=True)) is DOUBT
     no_distance = DOUBT._replace(distance_p=NAN)
     assert judge(no_distance, Rule(0.6, 0.05, own=False)).label == "cat"
@@ -84,6 +86,7 @@ def test_the_threshold_moves_the_windows_too():
         (SURE, ""),
         (DOUBT, "Its best guess is cat, with 60.0"),
         (STRANGER, "unlike anything the model was trained on"),
+        (NONE, "what the model has learned to be none of its classes"),
         (SURE._replace(label="unknown", reason=Reason(Why.NO_SIGNAL)), "There is no signal"),
         (BAD, "This file cannot be used: empty file."),
         (

@@ -9,7 +9,14 @@ import pytest
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import softmax
-from learners.confidence.decision import AMBIGUOUS, NO_CLASS, UNLIKE, UNUSUAL, Confidence
+from learners.confidence.decision import (
+    AMBIGUOUS,
+    BACKGROUND,
+    NO_CLASS,
+    UNLIKE,
+    UNUSUAL,
+    Confidence,
+)
 from learners.confidence.detectors import RETIRED, SCORES, Items
 from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
@@ -482,3 +489,56 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     assert taken[1] == plain[1]
     right = Confidence.fit(Items(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
     assert right.temperature.value == 1
+
+
+def beside_background(n, seed):
+    """Logits of five classes relative to a sixth, which is the background of the items returned last."""
+    logits, labels, features = world(n, classes=6, seed=seed)
+    known = labels < 5
+    against = (logits - logits[:, 5:])[:, :5]
+    return Items(against[known], labels[known], features[known]), logits, known
+
+
+def test_a_background_takes_its_share_of_the_probability():
+    held, _, _ = beside_background(400, seed=1)
+    train, _, _ = beside_background(800, seed=2)
+    model = Confidence.fit(held, train, background=True)
+    plain = Confidence.fit(held, train)
+    assert model.temperature == plain.temperature  # of the classes alone
+    items, logits, known = beside_background(1000, seed=3)
+    found = model.decide(items.logits, items.features)
+    # As the softmax over all six has it.
+    whole = softmax(logits[known], model.temperature.value)
+    np.testing.assert_allclose(found.probabilities, whole[:, :5], atol=1e-12)
+    np.testing.assert_allclose(found.probability, whole[:, :5].max(axis=1))
+    assert (found.label == items.labels)[found.label != NO_CLASS].mean() > 0.97
+    against = (logits - logits[:, 5:])[~known][:, :5]
+    near = items.features[: len(against)]  # so that it is not the distance that refuses
+    shown = model.decide(against, near)
+    assert (shown.label != NO_CLASS).mean() < 0.05
+    likelier = shown.probabilities.sum(axis=1) + shown.probabilities.max(axis=1) < 1
+    assert likelier.mean() > 0.9
+    assert [reason == BACKGROUND for reason in shown.reason] == likelier.tolist()
+    # However low the threshold, and whatever a target cuts.
+    assert (model.with_threshold(0).decide(against, near).label[likelier] == NO_CLASS).all()
+    cut = Confidence.fit(held, train, ConfidenceSettings(target_coverage=0.99), background=True)
+    assert (cut.decide(against, near).label[likelier] == NO_CLASS).all()
+    assert (plain.decide(against, near).label != NO_CLASS).mean() > 0.1
+
+
+def test_a_background_is_saved_and_models_without_one_stay_as_they_were():
+    held, _, _ = beside_background(400, seed=1)
+    model = Confidence.fit(held, held, ConfidenceSettings(coverage=0.9), background=True)
+    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    assert again.background
+    np.testing.assert_array_equal(
+        again.decide(held.logits, held.features).probabilities,
+        model.decide(held.logits, held.features).probabilities,
+    )
+    settings = fitted().to_dict()
+    assert "background" not in settings
+    assert not Confidence.from_dict(settings).background
+    with pytest.raises(SecondhandError, match="background"):
+        Confidence.from_dict({**settings, "background": "yes"})
+    inside = model.sets.predict(model.decide(held.logits, held.features).probabilities)
+    assert inside[np.arange(len(held.labels)), held.labels].mean() > 0.88

@@ -24,6 +24,7 @@ from datasets.errors import SecondhandError
 from learners.networks.backbones import (
     Ensemble,
     NetworkSpec,
+    against_last,
     averaged,
     build,
     logits_and_features,
@@ -561,3 +562,18 @@ def test_averages_of_sure_and_of_equal_logits() -> None:
 def test_member_counts_that_cannot_be(members: object) -> None:
     with pytest.raises(SecondhandError, match=r"members .* is not a whole number from 1 to 16"):
         NetworkSpec("test_resnet", 3, members=members)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("head", ["linear", "concat"])
+def test_the_last_class_becomes_what_the_others_are_measured_against(head):
+    network, _, _ = build(NetworkSpec("test_resnet", 4, 32, head=head), pretrained=False)
+    assert isinstance(network, nn.Sequential)
+    x = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        before = network.eval()(x)
+        against_last(network)
+        after = network(x)
+    torch.testing.assert_close(after, before[:, :3] - before[:, 3:], atol=1e-4, rtol=1e-4)
+    three, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
+    three.load_state_dict(network.state_dict())
+    torch.testing.assert_close(three.eval()(x), after)

@@ -7,7 +7,7 @@ from fastai.torch_core import set_seed
 
 from learners.networks.backbones import parameter_groups
 from learners.settings import TrainSettings
-from learners.training.learner import find_lr, fine_tune, optimizer
+from learners.training.learner import _loss, find_lr, fine_tune, optimizer
 from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
@@ -106,3 +106,12 @@ def test_rare_classes_weigh_more(folder, tmp_path):  # noqa: F811
 
     loss = _loss(TrainSettings(class_weights=True), [10, 20, 30])
     np.testing.assert_allclose(loss.func.weight, [2.0, 1.0, 2 / 3], rtol=1e-6)
+
+
+def test_a_background_counts_as_one_class_at_most():
+    counts, settings = [10, 20, 30, 200], TrainSettings()
+    assert _loss(settings, counts[:3], False).func.weight is None
+    assert _loss(settings, counts, True).func.weight.tolist() == pytest.approx([1, 1, 1, 0.1])
+    assert _loss(settings, [10, 20, 30, 5], True).func.weight.tolist() == [1, 1, 1, 1]
+    even = _loss(TrainSettings(class_weights=True), counts, True).func.weight
+    assert (even * torch.tensor(counts)).tolist() == pytest.approx([65] * 4)

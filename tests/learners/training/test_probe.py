@@ -73,6 +73,19 @@ def test_two_classes_and_classes_without_a_row(digits):
     assert said[:, [0, 1, 2, 5]].max() < 0.01
 
 
+def test_rows_of_the_last_class_count_less(digits):
+    """Each of its rows ten times, at a tenth: as each of them once."""
+    x, y = (part.numpy() for part in digits)
+    last = np.flatnonzero(y == 9)
+    many = np.concatenate([np.flatnonzero(y < 9), np.tile(last, 10)])
+    how = {"n_classes": 10, "weight": None}
+    once, _ = probe._fit(x, y, 0.001, last=1.0, **how)
+    swamped, _ = probe._fit(x[many], y[many], 0.001, last=1.0, **how)
+    weighed, _ = probe._fit(x[many], y[many], 0.001, last=0.1, **how)
+    assert np.abs(weighed - once).max() < 0.02 * np.abs(once).max()
+    assert np.abs(swamped - once).max() > 0.2 * np.abs(once).max()
+
+
 def test_very_few_rows(digits):
     """A fold of them may have one class alone, or nothing."""
     x, _ = digits
