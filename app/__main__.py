@@ -15,7 +15,7 @@ from learners import console
 from learners.machine import keep_memory_on_cpu
 
 DEMO = (
-    "--data demo:digits --size 64 --epochs 1 --freeze-epochs 1 --bs 32 --lr 8e-3 --no-flip "
+    "--data demo:digits --size 64 --epochs 1 --bs 32 --no-flip "
     "--min-scale 0.7 --threshold 0.8 --out runs/demo"
 )
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 
 from datasets.config_file import config_action
 from learners import console
+from learners.asking import EvaluateSettings
 from learners.flags import add_flags, check_once
 from learners.machine import keep_memory_on_cpu
-from learners.settings import EvaluateSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:

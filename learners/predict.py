@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
+from learners.asking import AskSettings
 from learners.flags import add_flags
 from learners.machine import keep_memory_on_cpu
-from learners.settings import AskSettings
 
 if TYPE_CHECKING:
     from learners.prediction import Prediction, Predictor

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -366,45 +366,6 @@ FREE = (
     "decoded_limit",
     "checkpoint_minutes",
 )
-
-
-@dataclass(kw_only=True)
-class AskSettings:
-    """how a model is asked"""
-
-    threshold: float | None = option(
-        None,
-        "probability in [0, 1] below which the answer is unknown; the model's own if not given",
-    )
-    score: ScoreName | None = option(
-        None, "what tells known files from strangers; the model's own if not given"
-    )
-    bs: int = option(32, "batch size in items")
-    workers: int | None = option(None, "processes that decode files")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
-
-
-@dataclass(kw_only=True)
-class EvaluateSettings(AskSettings):
-    """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
-
-    Of data that name their parts, the test part counts, else all but train. Files of labels that the
-    model does not have are strangers. Without ``labels`` all files count.
-    """
-
-    model: str
-    data: str = option(MISSING, "labelled files, named as for learners.finetune")
-    labels: bool = option(
-        True,
-        "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "
-        "estimated",
-    )
-    unknown: str | None = option(None, "strangers: a folder, or a table with the column path")
-    kind: Literal["auto", "picture", "sound", "strain"] = option(
-        "auto", "kind of the files; what the model judges"
-    )
-    out: str = option("report", "folder of the report")
-    overwrite: bool = option(False, "replace an older report there")
 
 
 @dataclass

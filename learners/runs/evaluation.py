@@ -29,6 +29,7 @@ from datasets.tables import (
     load_unlabelled,
     summary,
 )
+from learners.asking import EvaluateSettings
 from learners.confidence import Confidence
 from learners.evaluation import (
     Answered,
@@ -48,7 +49,6 @@ from learners.model import Bundle, load_bundle
 from learners.prediction import Predictor
 from learners.report import write_estimate, write_report
 from learners.runs.folder import write_csv
-from learners.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
 

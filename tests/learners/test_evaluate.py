@@ -51,7 +51,9 @@ def table(folder: Path) -> pd.DataFrame:
 def bundle(folder: Path, names: Sequence[str] = CLASSES, **settings: object) -> Bundle:
     """An untrained network, whose answers are as good as any for counting; ``names`` of its classes."""
     torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
+    network, spec, preprocessing = build(
+        NetworkSpec("test_resnet", 3, 32, head="linear"), pretrained=False
+    )
     made = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def sure(bundle, evaluation: Evaluation, labels: list[int]) -> Evaluation:
 
 def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
     monkeypatch.setattr(held_out, "REFERENCE_ITEMS", 100)
-    rows = pd.DataFrame({"path": range(400), "split": ["train", "valid"] * 200})
+    rows = pd.DataFrame({"path": range(400), "split": ["train", "valid"] * 200, "label": "a"})
     kept = [held_out.reference_rows(rows, seed)["path"].tolist() for seed in (0, 0, 1)]
     assert [len(set(paths)) for paths in kept] == [100] * 3
     assert not any(path % 2 for path in kept[0])

@@ -46,7 +46,7 @@ def test_a_saved_network_gives_its_own_features_and_is_built_again_without_its_f
     change(tmp_path / "own", pretrained_cfg={"mean": [0.1, 0.2, 0.3], "crop_pct": 0.7})
     where = f"local-dir:{tmp_path / 'own'}"
     assert native_size(where) == options.get("img_size", 160)
-    built, spec, preprocessing = build(NetworkSpec(where, 3, size=64))
+    built, spec, preprocessing = build(NetworkSpec(where, 3, size=64, head="linear"))
     assert (preprocessing.mean, preprocessing.crop) == ((0.1, 0.2, 0.3), 0.7)
     assert spec.backbone == portable
     again, same, _ = build(spec, pretrained=False)
