@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-TRAINING = "--freeze-epochs 1 --bs 32 --lr 8e-3 --no-flip --min-scale 0.7 --threshold 0.8"
+TRAINING = "--bs 32 --no-flip --min-scale 0.7 --threshold 0.8"
 
 
 def demo_run(small: bool) -> Path:

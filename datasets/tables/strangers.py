@@ -52,7 +52,7 @@ def load_strangers(
     rejected += copies
     if frame.empty:
         left = (
-            f" ({len(rejected)} left out, the first: {', '.join(rejected[0])})" if rejected else ""
+            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
         )
         raise SecondhandError(
             f"{flag} {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
