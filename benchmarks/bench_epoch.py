@@ -82,7 +82,7 @@ def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:
 def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
     from learners.networks.backbones import NetworkSpec, build
 
-    spec = NetworkSpec(settings.backbone, n_classes, settings.size)
+    spec = NetworkSpec(settings.backbone, n_classes, settings.size, "linear")
     network, _, preprocessing = build(spec, pretrained=settings.backbone == "embedded")
     return network, preprocessing
 

@@ -121,7 +121,7 @@ def peer(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> flo
     from learners.networks.backbones import NetworkSpec, build
 
     set_seed(settings.seed, reproducible=True)
-    spec = NetworkSpec("embedded", frame["label"].nunique(), settings.size)
+    spec = NetworkSpec("embedded", frame["label"].nunique(), settings.size, "linear")
     network, _, preprocessing = build(spec)
     rows = frame.assign(
         path=essay_pictures(frame, settings.work / "essay"), held=frame["fold"].eq(speaker)

@@ -289,9 +289,10 @@ def write_models(folder: Path) -> None:
         with torch.inference_mode():
             width = network[0](torch.zeros(1, 3, 32, 32)).shape[1]  # type: ignore[union-attr,operator,index]
         features, reference = rng.normal(size=(40, width)), rng.normal(size=(50, width))
+        trained = logits[rng.integers(0, len(logits), 50)]
         confidence = Confidence.fit(
             Items(logits, logits.argmax(1), features),
-            Items(logits[rng.integers(0, len(logits), 50)], None, reference),
+            Items(trained, trained.argmax(1), reference),
             ConfidenceSettings(coverage=0.9),
         )
         bundle = Bundle(

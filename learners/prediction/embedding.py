@@ -55,7 +55,7 @@ def embed(
     ------
     SecondhandError : no such backbone, or its weights cannot be had.
     """
-    spec = NetworkSpec(backbone, n_classes=2, size=size or native_size(backbone))
+    spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear")
     network, spec, preprocessing = build(spec, weights=None if weights is None else str(weights))
     bundle = Bundle(
         network=network.eval(),

@@ -25,7 +25,7 @@ def test_features_are_the_bodys_own_pooled(tmp_path: Path) -> None:
     features, rejected = embed(files, size=64, bs=4)  # the last batch is smaller
     assert not rejected
 
-    network, _, preprocessing = build(NetworkSpec("embedded", 2, size=64))
+    network, _, preprocessing = build(NetworkSpec("embedded", 2, 64, head="linear"))
     with Image.open(files[4]) as picture:
         values = np.asarray(preprocessing.fit(picture.convert("RGB")), np.float32) / 255
     x = (values - np.array(preprocessing.mean)) / np.array(preprocessing.std)
