@@ -316,7 +316,7 @@ class ConfidenceSettings:
         0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
     )
     keep_known: float = option(
-        0.75,
+        0.8,
         "part of known items whose score is high enough for an answer, beside the threshold: fewer "
         "strangers are taken for a class; 1 asks the threshold alone",
         span=Span(above=0, high=1),

@@ -66,10 +66,12 @@ class Stages(nn.Module):
     (hypercolumns, 1411.5752; Head2Toe, 2201.03529).
     """
 
+    model: Any  # of timm, whose ways `nn.Module` does not know
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.last: int = model.num_features  # type: ignore[assignment]  # width of the last stage
+        self.last: int = self.model.num_features  # width of the last stage
 
     @classmethod
     def of(cls, body: nn.Module, shape: tuple[int, int]) -> Stages | None:

@@ -284,8 +284,9 @@ class KeepBest(EpochEnd):
 
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
     is what was validated. Written beside and renamed. Behind a fitted head the weights half way from
-    that linear probe to the last ones are tried as well (WiSE-FT, 2109.01903): validation on files like those that were learnt tells them
-    apart little, and files from elsewhere are answered better by them.
+    that linear probe to the last ones are tried as well (WiSE-FT, 2109.01903): validation on files
+    like those that were learnt tells them apart little, and files from elsewhere are answered better
+    by them.
 
     Parameters
     ----------
@@ -304,7 +305,8 @@ class KeepBest(EpochEnd):
     def epoch_ends(self) -> None:
         value = self.figures()[self.monitor]
         phase = phase_of(self.learn)
-        if self.learn.fixed_norms.body and (phase == "frozen" or self.epoch + 1 == self.n_epoch):
+        ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
+        if self.learn.fixed_norms.body and ends and not self.last:
             self._save("probe" if phase == "frozen" else "last", self._model(), {})
         # A later epoch of the same value has seen more: it is preferred.
         if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
@@ -319,7 +321,7 @@ class KeepBest(EpochEnd):
         """
         ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
         distributed.gathered(None)  # the first process has written them
-        if not all(file.exists() for file in ends):
+        if not all(file.exists() for file in ends):  # nor where the last epoch was asked for
             return
         probe, last = map(load_file, ends)
         model = distributed.plain_model(self.learn)
@@ -338,7 +340,7 @@ class KeepBest(EpochEnd):
         error = 2 * math.sqrt(value * (1 - value) / n) if self.monitor == "accuracy" else 0.0
         shown = self.monitor.replace("_", " ")
         log.info("half way from the probe to there: %s %.4f", shown, value)
-        if self.last or self.sign * value >= self.sign * best - error:
+        if self.sign * value >= self.sign * best - error:
             self._keep(value, model, "half way", epochs, epochs)
         distributed.gathered(None)  # all have read them
         if distributed.is_first():

@@ -118,7 +118,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probe")
     pictures = write_pictures(folder / "data", per_class=20, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
-             "--epochs", "1", "--workers", "0", "--keep", "last"]  # fmt: skip
+             "--epochs", "1", "--workers", "0"]  # fmt: skip
     real = callbacks.KeepBest.try_half_way
 
     def kept(best: callbacks.KeepBest, epochs: int) -> None:
