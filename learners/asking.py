@@ -15,7 +15,7 @@ class AskSettings:
 
     threshold: float | None = option(
         None,
-        "probability in [0, 1] below which the answer is unknown; the model's own if not given",
+        "probability in [0, 1] below which the answer is unknown, in place of the model's own cuts",
     )
     score: ScoreName | None = option(
         None, "what tells known files from strangers; the model's own if not given"
