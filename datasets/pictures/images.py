@@ -104,10 +104,7 @@ class Preprocessing:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON; a square has no width."""
-        values = asdict(self)
-        if self.width is None:
-            del values["width"]
-        return values
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def fit(self, picture: Image.Image) -> Image.Image:
         """Resize to ``size`` x ``size``: the centred square, or the whole picture squished.

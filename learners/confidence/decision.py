@@ -108,10 +108,11 @@ class Confidence:
         held : the calibration items, their logits as the network gives them.
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept, with their logits and labels. Without features of both the distance is off.
-        settings : threshold, targets, score and coverage, as ``--threshold`` and the others;
-            threshold and ``keep_known`` are not used where a target is given. `threshold_for_accuracy` says what a
-            target accuracy promises; a target coverage counts the distance's refusals. Both cut the
-            score. Sets of classes are RAPS (2009.14193).
+        settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
+            threshold and ``keep_known`` are not used where a target is given, nor this one beside a
+            threshold of 0, which accepts everything. `threshold_for_accuracy` says what a target
+            accuracy promises; a target coverage counts the distance's refusals. Both cut the score.
+            Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         background : the logits are those of `learners.networks.backbones.against_last`.
         paths : names of the calibration items, for errors.
@@ -323,8 +324,8 @@ class Confidence:
         """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
 
         Without the arrays the distance is off, a score that needs them, or that is no more, becomes
-        msp, and ``notes`` say so; a threshold that was cut on that score cannot be kept, and is an error. Raises
-        `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
+        msp, and ``notes`` say so; a threshold that was cut on that score cannot be kept, and is an
+        error. Raises `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
         finite.
         """
         arrays = arrays or {}

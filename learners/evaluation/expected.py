@@ -18,6 +18,7 @@ import pandas as pd
 from datasets.tables import UNKNOWN
 from learners.confidence import Why
 from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.held_out import STRANGE
 from learners.evaluation.promises import percent, with_limits
 from learners.files import ranged, read_as
 
@@ -72,7 +73,8 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     ----------
     predictions : as an `Evaluation` has them; strangers, and what could not be judged, do not count.
     """
-    known = predictions.loc[predictions["split"].ne(UNKNOWN) & predictions["best"].ne("")]
+    strange = predictions["split"].isin(STRANGE)
+    known = predictions.loc[~strange & predictions["best"].ne("")]
     known = known.sort_values("probability", kind="stable")
     p = known["probability"].to_numpy(np.float64)
     wrong = known["best"].ne(known["truth"]).to_numpy()

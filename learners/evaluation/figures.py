@@ -31,6 +31,7 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
+from learners.evaluation.promises import percent
 from learners.files import jsonable
 from learners.model import Bundle
 
@@ -212,10 +213,6 @@ def _rate(hits: pd.Series) -> dict[str, float]:
     return dict(zip(LIMITS, fraction(int(hits.sum()), len(hits)), strict=True))
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.3g} %"
-
-
 def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
     here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
@@ -293,7 +290,7 @@ def _accepted_strangers(
     files = int(predictions["split"].eq(UNKNOWN).sum())
     said = (
         f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
-        f"({_percent(rate['value'])}, {100 * rate['low']:.3g} to {_percent(rate['high'])})"
+        f"({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
     found = {"accepted": rate, "said": said, "stricter": None}
     if value is None or not len(known.rows):
@@ -303,8 +300,8 @@ def _accepted_strangers(
     before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return found | {
         "said": f"{said}; at a threshold{on} of {value:.12g} instead of {rule.threshold.value:.4g} it "
-        f"would be {left} ({_percent(left / files)}), and {_percent(after)} of known files would be "
-        f"accepted, not {_percent(before)}",
+        f"would be {left} ({percent(left / files)}), and {percent(after)} of known files would be "
+        f"accepted, not {percent(before)}",
         "stricter": {
             "threshold": value,
             "accepted": dict(zip(LIMITS, fraction(left, files), strict=True)),

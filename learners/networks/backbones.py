@@ -102,10 +102,7 @@ class NetworkSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON; a square has no width."""
-        values = asdict(self)
-        if self.width is None:
-            del values["width"]
-        return values
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class ConcatPool(nn.Module):
@@ -207,16 +204,14 @@ def build(
         spec.backbone, spec.shape, pretrained and weights is None, weights
     )
     spec = replace(spec, width=spec.width or preprocessing.width)
-    probe(body, spec.backbone, spec.shape, preprocessing.size)
-    head = spec.head
+    out, head = probe(body, spec.backbone, spec.shape, preprocessing.size), spec.head
     if head in ("auto", "stages"):
-        stages = Stages.of(body, spec.shape)
+        stages, joined = Stages.of(body, out, spec.shape)
         if head == "stages" and stages is None:
             raise SecondhandError(
                 f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
             )
-        body, head = (body, "linear") if stages is None else (stages, "stages")
-    out = probe(body, spec.backbone, spec.shape, preprocessing.size)
+        body, out, head = (body, out, "linear") if stages is None else (stages, joined, "stages")
     spatial = out.ndim == 4
     if head == "concat" and not spatial:
         raise SecondhandError(

@@ -74,21 +74,25 @@ class Stages(nn.Module):
         self.last: int = self.model.num_features  # width of the last stage
 
     @classmethod
-    def of(cls, body: nn.Module, shape: tuple[int, int]) -> Stages | None:
-        """None of a body that gives no map, or does not say what its stages made."""
-        if not (hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")):
-            return None
-        made, x = cls(body), torch.zeros(1, 3, *shape)
-        was_training = body.training
+    def of(
+        cls, body: nn.Module, last: Tensor, shape: tuple[int, int]
+    ) -> tuple[Stages | None, Tensor]:
+        """The body with all its stages, and what that makes of a black picture of this shape; None
+        and ``last``, what the body alone makes of one, where that is no map or the stages are not
+        to be had."""
+        ways = hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")
+        if last.ndim != 4 or not ways:
+            return None, last
+        made, was_training = cls(body), body.training
         body.eval()
         try:
             with torch.inference_mode():
-                last, joined = body(x), made(x)
-            same = last.ndim == 4 and torch.equal(joined[:, : made.last], last)
+                joined: Tensor = made(torch.zeros(1, 3, *shape))
+            same = torch.equal(joined[:, : made.last], last)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError):
-            same = False
+            same = False  # a family that does this in a way of its own
         body.train(was_training)
-        return made if same else None
+        return (made, joined) if same else (None, last)
 
     def forward(self, x: Tensor) -> Tensor:
         x, stages = self.model.forward_intermediates(x)

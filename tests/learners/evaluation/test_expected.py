@@ -40,8 +40,9 @@ def metrics_of(held: pd.DataFrame) -> Mapping[str, Any]:
 def test_as_many_held_out_items_reach_the_threshold_as_are_right():
     held = answers(400, hard=0.3)
     held.loc[:19, "split"] = "unknown"  # strangers
+    held.loc[30:39, "split"] = "background"  # and such as were learnt as none of the classes
     held.loc[20:29, ["best", "probability"]] = ["", np.nan]  # silence
-    known = held.loc[30:]
+    known = held.loc[40:]
     found = accuracy_threshold(held)
     assert found.n == len(known)
     assert found.wrong == known["truth"].eq("b").sum()
