@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+from datasets.processes import cores
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -128,6 +130,6 @@ def surroundings() -> dict[str, Any]:
             "torch": torch.__version__,
             **{name: version(name) for name in ("fastai", "timm")},
         },
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+        "machine": f"{platform.machine()}, {cores()} cores"
         + (f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""),
     }

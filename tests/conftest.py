@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Tests side by side have a core each; so do the programs that they start.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    os.environ.setdefault("PYTHON_CPU_COUNT", "1")  # processes for the opening of files
 
 
 #: The libraries' millions of objects live as long as this process: while they come each collection
@@ -29,6 +30,10 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

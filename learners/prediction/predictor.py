@@ -19,7 +19,7 @@ import torch
 
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
-from datasets.processes import CRASHED, Apart
+from datasets.processes import CRASHED, Apart, cores
 from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN
@@ -212,7 +212,7 @@ class Predictor:
                 apart.close()
 
     def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
-        count = max(1, workers or len(os.sched_getaffinity(0)))
+        count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
             self._openers = Apart(self._opener, count, _DIED)
         return self._openers

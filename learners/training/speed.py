@@ -6,7 +6,6 @@ weights for the same command.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import nn
 
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
+from datasets.processes import cores
 from learners.settings import SpeedSettings
 
 
@@ -34,8 +34,7 @@ def settle(
     kept : pictures lie decoded. Beside a network on the CPU processes that open them would cost more
         than they do (`datasets.drawings.decoded.keep`).
     """
-    cores = len(os.sched_getaffinity(0))
-    workers = 0 if kept and not device.startswith("cuda") else max(1, cores - 1)
+    workers = 0 if kept and not device.startswith("cuda") else max(1, cores() - 1)
     return replace(
         speed,
         precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]

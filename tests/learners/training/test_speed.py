@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ def test_what_the_user_gave_is_never_changed():
 def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
     monkeypatch, asked, kept, device, workers
 ):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
     settings = SpeedSettings(precision="fp32", workers=asked)
     assert settle(settings, PLAIN, device, kept=kept).workers == workers
 
