@@ -191,7 +191,7 @@ def test_a_full_line_says_busy(up, pictures, tmp_path):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_two_hundred_hostile_files(up, pictures):  # noqa: F811
+def test_hostile_files(up, pictures):  # noqa: F811
     folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
     models = list(up.models)
     for i, (name, content) in enumerate(hostile(pictures)):
