@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="kept, for a run in parts")
     parser.add_argument("--files", type=int, default=200, help="of sound to train on")
-    given = parse(parser, first=1, count=1, files=24)
+    given = parse(parser, first=1, count=1, files=12)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="kills-"))
     whole = folder / "whole"
     if not (whole / STAGES["exporting"][1]).exists():

@@ -255,7 +255,7 @@ def test_ctrl_c_gives_the_files_back(folder, tmp_path):  # noqa: F811
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "adam-foreach", "lion-foreach", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lion-foreach"])
 def test_with_everything_else_and_then_all_weights(folder, tmp_path, optimizer):  # noqa: F811
     cbs = [callbacks.WatchLoss(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
            best := callbacks.KeepBest(tmp_path / "checkpoint"), ChannelsLast(),
