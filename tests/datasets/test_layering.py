@@ -178,7 +178,10 @@ assert page.fn('a') == 'A'
 def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
     """They look for Hugging Face's package of that name, and find ours; the Trainer minds, as the
     README says. In one interpreter, for to import them is what takes long."""
-    first = "import datasets, pathlib\n"
+    first = (
+        "import datasets, pathlib, sys, learners.finetune, learners.runs.finetuning\n"
+        "assert 'accelerate' not in sys.modules, 'a run of one process needs none of it'\n"
+    )
     last = "import datasets.tables.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
     said = python(first + LIBRARIES + last + TRAINER).splitlines()
     assert said[-2:] == [str(ROOT / "datasets"), "module 'datasets' has no attribute 'Dataset'"]

@@ -142,12 +142,6 @@ def test_each_process_goes_on_with_its_own_random_states(monkeypatch):
     assert (random.random(), torch.rand(1)) == expected
 
 
-@pytest.mark.slow
-def test_a_run_of_one_process_does_not_import_accelerate():
-    code = "import sys, learners.finetune, learners.runs.finetuning; assert 'accelerate' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
 class Forked:
     """Two processes on CPUs at one run, told what a launcher tells, but begun without one."""
 

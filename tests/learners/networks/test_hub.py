@@ -141,7 +141,7 @@ def test_download_of_somebodys_network_from_a_loopback_hub(tmp_path: Path) -> No
     try:
         assert server.stdout is not None
         endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        done = run_client("hf-hub:somebody/ears", hub_environment(tmp_path, endpoint))
+        done = run_client(hub_environment(tmp_path, endpoint), "hf-hub:somebody/ears")
     finally:
         server.terminate()
         log, _ = server.communicate(timeout=10)
