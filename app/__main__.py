@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datasets.errors import SecondhandError
 from learners import console
+from learners.flags import bare_parser
 from learners.machine import keep_memory_on_cpu
 
 DEMO = (
@@ -33,11 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m app",
-        description="A web page over one or several models. Bound to 127.0.0.1, with no share link.",
+    parser = bare_parser(
+        "app",
+        "A web page over one or several models. Bound to 127.0.0.1, with no share link.",
     )
     parser.add_argument(
         "models", nargs="*", default=[], help="model folders; the newest of runs/ if none is given"

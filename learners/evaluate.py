@@ -9,17 +9,15 @@ from dataclasses import fields
 from datasets.config_file import config_action
 from learners import console
 from learners.asking import EvaluateSettings
-from learners.flags import add_flags, check_once
+from learners.flags import add_flags, bare_parser, check_once
 from learners.machine import keep_memory_on_cpu
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, evaluate, print. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.evaluate",
-        description="Judge a model on labelled files, with or without strangers: a report, the "
+    parser = bare_parser(
+        "learners.evaluate",
+        "Judge a model on labelled files, with or without strangers: a report, the "
         "answers as a table, and whether its confidence holds there; without labels, the accuracy to "
         "expect. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )

@@ -8,17 +8,16 @@ from pathlib import Path
 
 from datasets.errors import SecondhandError
 from learners import console
+from learners.flags import bare_parser
 
 log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, write, check, print the names of the files. Returns 0."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.export",
-        description="A model as one file with its preprocessing's arithmetic and its temperature "
+    parser = bare_parser(
+        "learners.export",
+        "A model as one file with its preprocessing's arithmetic and its temperature "
         "inside: uint8 pixels [n, 3, size, size] in; calibrated probabilities, logits and features "
         "out. It is checked against the predictor before it gets its name. Exit status 0, 2 for a "
         "wrong call or a model that cannot be exported.",

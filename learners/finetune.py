@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +18,21 @@ SHOWN = {
     "background_accepted",
 }  # fmt: skip
 
+#: For a call without a word.
+FIRST = """error: nothing to learn from. For instance
+
+  python -m learners.finetune --data photos/        a folder with a folder of files for each class
+  python -m learners.finetune --data items.csv      a table with the columns path,label
+  python -m learners.finetune --data demo:digits    handwritten digits, to see what comes of it
+
+(python -m learners.finetune --help)"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print. Returns 0, or 130 where Ctrl-C ended the training early."""
+    if not (sys.argv[1:] if argv is None else argv):
+        print(FIRST, file=sys.stderr)
+        return 2
     parser = make_parser(
         "learners.finetune",
         "Fine-tune a pretrained backbone on labelled files. Writes a run folder: the model, a "

@@ -1,17 +1,19 @@
 """How settings are read: flags, YAML files and presets into `learners.settings.Settings`.
 
 A value comes from, in rising order of weight: the dataclass's default, ``--preset``, ``--config
-file.yaml``, a flag.
+file.yaml``, a flag. A wrong call is answered with a line: what was wrong, and what is near it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
@@ -24,11 +26,58 @@ PRESETS = Path(__file__).parent / "presets"
 RETIRED = ("speed",)
 
 
-def make_parser(prog: str, description: str) -> Any:
-    """A jsonargparse parser with one group of flags for each section of `Settings`."""
+def bare_parser(prog: str, description: str) -> Any:
+    """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2."""
     import jsonargparse
 
-    parser = jsonargparse.ArgumentParser(prog=f"python -m {prog}", description=description)
+    class Parser(jsonargparse.ArgumentParser):
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            if not self.exit_on_error:  # as a file of settings is read
+                super().error(message, ex)
+            known = re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", self.format_help())
+            print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
+            sys.exit(2)
+
+    return Parser(prog=f"python -m {prog}", description=description)
+
+
+def in_a_line(message: str, known: Sequence[str]) -> str:
+    """What the parser has against a call, in the words of somebody who typed it.
+
+    Parameters
+    ----------
+    message : jsonargparse's or argparse's.
+    known : the flags that there are.
+    """
+    if words := re.match(r"unrecognized arguments: (.*)", message, re.S):
+        name = words[1].split()[0].partition("=")[0]
+        if not name.startswith("-"):
+            example = f", as in --data {name}" if "--data" in known else ""
+            return f"{name} belongs to no flag: name what it is{example}"
+        near = get_close_matches(name, known, 1)
+        return f"there is no {name}" + (f"; did you mean {near[0]}?" if near else "")
+    if key := re.match(r'Parser key "(\w+)":', message):
+        value = re.findall(r"(?:Got|Given) value: (.*)", message)
+        kinds = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?$", message, re.M)
+        wanted = [word for kind in kinds if (word := _KINDS.get(kind, kind))]
+        for number, kind in enumerate(wanted):
+            if kind.startswith("typing.Literal["):
+                wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
+        if value and wanted:
+            return f"{flag(key[1])} {value[0]}: not {' or '.join(wanted)}"
+    return message.removeprefix("argument ")
+
+
+_KINDS = {
+    "<class 'int'>": "a whole number",
+    "<class 'float'>": "a number",
+    "<class 'NoneType'>": "",
+}
+
+
+def make_parser(prog: str, description: str) -> Any:
+    """A jsonargparse parser with one group of flags for each section of `Settings`."""
+    parser = bare_parser(prog, description)
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
     names = _preset_names()
     # For the help alone: what it stands for is read as a file, and printed as its values.

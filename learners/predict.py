@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from datasets.errors import SecondhandError, one_line
 from learners import console
 from learners.asking import AskSettings
-from learners.flags import add_flags
+from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, predict, print. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.predict",
-        description="Answers for files: a header and a row each on standard output, messages on "
+    parser = bare_parser(
+        "learners.predict",
+        "Answers for files: a header and a row each on standard output, messages on "
         "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
         "are listed), 2 for a wrong call.",
     )
