@@ -156,6 +156,25 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     assert "Not judged (9)" in page.text
 
 
+def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
+    bundle = make_bundle()
+    page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
+    split, strange = found["splits"][found["judged_on"]], found["strangers"]
+    right, answered, of_these = (
+        f"{100 * split[name]['value']:.1f} %"
+        for name in ("accuracy", "coverage", "accuracy_of_accepted")
+    )
+    assert (
+        f"Of {split['judged']} files that training did not see (valid) {right} are named right. The "
+        f"model answers {answered} of them, and of the others it says unknown ; of its answers "
+        f"{of_these} are right. Of {strange['judged']} strangers, which are none of its classes, it "
+        f"answers {100 * strange['accepted']['value']:.1f} %."
+    ) in page.text
+    weak = min((c for c in found["classes"] if c["items"]), key=lambda c: c["recall"])
+    helps = f"More labelled files of {weak['class']} would help most: {100 * weak['recall']:.0f} %"
+    assert (helps in page.text) == (weak["recall"] < 0.9)
+
+
 def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
     """Not the text, nor what is in the pictures; files are named from the data's root."""
     home = tmp_path / "Jane Doe"
