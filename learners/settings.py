@@ -34,10 +34,10 @@ MAX_MEMBERS = 16
 class DataSettings:
     """data"""
 
-    data: str = option(
+    data: str | list[str] = option(
         "",
         "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
-        "name (python -m datasets.catalog)",
+        "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
     )
     unknown: str | None = option(
         None, "strangers, to measure what is refused: a folder, or a table with the column path"
@@ -69,6 +69,13 @@ class DataSettings:
     def __post_init__(self) -> None:
         # YAML takes the name 1 for a number; folds are compared as the words of a table.
         self.fold = None if self.fold is None else str(self.fold)
+        if isinstance(self.data, list) and len(self.data) == 1:
+            self.data = self.data[0]
+
+    @property
+    def sources(self) -> list[str]:
+        """What ``--data`` names, one by one; nothing where it is not given."""
+        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
 @dataclass

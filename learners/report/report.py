@@ -24,7 +24,7 @@ from learners.evaluation import (
     hardest,
     label_suspects,
 )
-from learners.files import Names, jsonable, last_part, shared_command, shared_provenance
+from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
 from learners.machine import surroundings
 from learners.model import Bundle
 from learners.prediction import Predictor
@@ -76,12 +76,17 @@ def write_report(
     suspects = _shared(label_suspects(evaluation, judged, bundle.classes), names)
     same = judged.rows[copies(evaluation, bundle, judged)]
     alike = 0 if twins is None else len(twins)
+    if len(table.corrections):
+        tables = {
+            **tables,
+            f"Corrected labels ({len(table.corrections)})": _corrected(table, names),
+        }
     notices = [*checks, *(bundle.confidence.notes if bundle.confidence else [])]
     notices += _too_good(len(same), alike, len(judged.rows))
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     counts, about = class_counts(table), facts(table)
     trained = shared_provenance(bundle.provenance)
-    title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
+    title = title or f"{data_name(table.source)}: {bundle.spec.backbone}"
     pictures = Pictures(predictor)
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
@@ -238,6 +243,16 @@ def _shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
     if "reason" in rows:
         reasons = {"reason": rows["reason"].map(names)}
     return rows.assign(path=paths, **reasons)
+
+
+def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+    """The labels that were replaced; what was trained on them before, learnt the others."""
+    shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
+    for column in ("file", "by"):
+        shown[column] = shown[column].map(names.file)
+    shown = shown[["file", "labelled before", "label", "by"]]
+    shown.attrs["note"] = "Of several labels of one file the last counts."
+    return shown
 
 
 def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:

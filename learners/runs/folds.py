@@ -75,7 +75,7 @@ def cross_validate(
     """
     items = _plan(settings)
     names = fold_names(items["fold"])
-    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.data)}-cv"
+    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
     # The settings of the run that tests one fold; it can be repeated alone with them.
     every = {n: settings.but(fold=n, out=each[n], overwrite=False) for n in names}

@@ -113,7 +113,7 @@ def prepare_items(
         rows = rows.drop(columns="item").reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
     table.basis = basis_of(table, whole, data)
-    _tell(data.data, table, rows)
+    _tell(table, rows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, recipe)
@@ -167,11 +167,11 @@ def _as_one_class(
 
 def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
     """The item table with its groups, near-duplicates and visits among them, not yet split."""
-    if not data.data:
+    if not data.sources:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
         )
-    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    table = load_table(data.sources, kind=data.kind, noise=signal.noise)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
     table.groups = table.frame["group"].loc[table.frame["group"].ne("")].nunique()
@@ -399,12 +399,12 @@ def _split_again(
     log.warning("%s, and %s: the others are split again", cause, why)
 
 
-def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:
+def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
     sizes = table.frame["split"].value_counts()
     parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
     log.info(
         "%s: %d items of %d classes (%s)%s%s%s",
-        source,
+        table.source,
         len(table.frame),
         len(table.classes),
         ", ".join(parts),
