@@ -39,6 +39,14 @@ class DataSettings:
         "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
         "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
     )
+    from_: Path | None = option(
+        None, "model folder to go on from: its network and recipe, and its items beside these"
+    )
+    replay: float = option(
+        1.0,
+        "of --from: part of the items it learnt that are learnt again",
+        span=Span(low=0, high=1),
+    )
     unknown: str | None = option(
         None, "strangers, to measure what is refused: a folder, or a table with the column path"
     )
@@ -390,9 +398,11 @@ class Settings:
     run: RunSettings = field(default_factory=RunSettings)
 
     def flat(self) -> dict[str, Any]:
-        """Each setting by its name, in the order of the sections."""
+        """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
         return {
-            name: value for section in vars(self).values() for name, value in vars(section).items()
+            name.rstrip("_"): value
+            for section in vars(self).values()
+            for name, value in vars(section).items()
         }
 
     def but(self, **values: Any) -> Settings:
@@ -402,7 +412,10 @@ class Settings:
         return replace(
             self,
             **{
-                name: replace(section, **{k: v for k, v in values.items() if k in vars(section)})
+                name: replace(
+                    section,
+                    **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values},
+                )
                 for name, section in vars(self).items()
             },
         )
@@ -434,4 +447,4 @@ class Settings:
 
 def flag(name: str) -> str:
     """A setting as it is written on a command line."""
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")

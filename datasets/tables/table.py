@@ -165,6 +165,11 @@ def load_table(
     )
 
 
+def items_of_run(file: Path) -> pd.DataFrame:
+    """The rows of a run's ``items.csv``, as `load_table` reads them, also of files that are gone."""
+    return with_columns(read_rows(file)[0])
+
+
 def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
     """Lines that count what was left out by reason and name the first ``limit`` files."""
     lines = [f"{len(rejected)} file(s) left out:"] if rejected else []

@@ -18,6 +18,7 @@ from learners.evaluation import (
     LOW,
     STRANGE,
     Answered,
+    Changes,
     Evaluation,
     all_figures,
     copies,
@@ -29,7 +30,7 @@ from learners.machine import surroundings
 from learners.model import Bundle
 from learners.prediction import Predictor
 from learners.report import plots
-from learners.report.galleries import Pictures, mistakes, suspected, twinned
+from learners.report.galleries import Pictures, changed, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
 from learners.templates import render
 
@@ -65,7 +66,7 @@ def write_report(
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    bundle, (evaluation, judged, tables) = predictor.bundle, answered
+    bundle, (evaluation, judged, tables, changes) = predictor.bundle, answered
     items, strange = table.frame["path"], table.unknowns["path"]
     names = Names(
         table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
@@ -100,6 +101,7 @@ def write_report(
             "basis": names(table.basis),
             "notices": notices,
             **found,
+            "before_after": None if changes is None else _compared(changes, names),
             "history": [] if epochs is None else epochs.to_dict("records"),
             "hardest": hard.to_dict("records"),
             "label_suspects": suspects.to_dict("records"),
@@ -131,6 +133,8 @@ def write_report(
         worst=worst,
         no_map=pictures.no_map,
         low=LOW,
+        spoilt=changed(pictures, changes, evaluation, "spoilt"),
+        mended=changed(pictures, changes, evaluation, "mended"),
         confused=_confused(found["confusion"], bundle.classes),
         suspects=suspected(pictures, suspects, evaluation),
         twins=[] if twins is None else twinned(pictures, twins, evaluation),
@@ -243,6 +247,16 @@ def _shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
     if "reason" in rows:
         reasons = {"reason": rows["reason"].map(names)}
     return rows.assign(path=paths, **reasons)
+
+
+def _compared(changes: Changes, names: Names) -> dict[str, Any]:
+    answers = changes.answers.drop(columns="row")
+    return {
+        "said": changes.said,
+        "parts": changes.parts.to_dict("records"),
+        "classes": changes.classes.to_dict("records"),
+        "answers": _shared(answers, names).to_dict("records"),
+    }
 
 
 def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
