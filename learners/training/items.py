@@ -184,6 +184,12 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     sources = [*([str(earlier)] if earlier else []), *data.sources]
     table = load_table(sources, kind=data.kind, noise=signal.noise)
     table.source = " + ".join(data.sources)
+    if data.from_ and not earlier:
+        log.warning(
+            "--from %s: no items.csv beside it, so what it learnt cannot be learnt again: the new items "
+            "stand alone, and what they do not show may be forgotten",
+            data.from_,
+        )
     if earlier:
         mark_replayed(table, earlier, data, seed)
     if data.group_by:

@@ -58,7 +58,7 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REPLAYED: old})
     learnt = frame.loc[old & frame["split"].eq("train")]
-    gone = {bad.path for bad in table.rejected} & before
+    gone = before - {*frame["path"], *table.unknowns["path"]}
     if data.replay < 1:
         shares = (
             learnt.groupby("label", sort=True).size().map(lambda n: int(np.ceil(n * data.replay)))
