@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from datasets.errors import SecondhandError
 from learners.model import WEIGHTS, Bundle, load_bundle, sha256
 from learners.settings import DataSettings, Settings, flag
-from learners.training import Start, earlier_items
+from learners.training import Start, background_of, earlier_items
+
+log = logging.getLogger(__name__)
 
 #: Epochs where none are asked for: the body has seen most of the files, or their like.
 EPOCHS = 2
@@ -41,6 +44,7 @@ def as_before(
     ------
     SecondhandError : some of them contradict the model; all are named.
     """
+    assert settings.data.from_ is not None
     if said is None:
         plain = Settings().flat()
         said = {name: v for name, v in settings.flat().items() if v != plain[name]}
@@ -63,6 +67,14 @@ def as_before(
             f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network and its recipe "
             "go on as they are: leave that out, or train anew without --from"
         )
+    if origin.decider.background and settings.data.background is None:
+        if (file := background_of(settings.data.from_)).is_file():
+            data["background"] = str(file)
+        else:
+            log.warning(
+                "--from %s has learnt a background, and has no %s beside it: give --background, or the "
+                "background is forgotten", settings.data.from_, file.name,
+            )  # fmt: skip
     return settings.but(**network, **data)
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from datasets.tables import (
     ItemTable,
     check_classes,
     groups_from_names,
+    items_of_run,
     lacking,
     load_strangers,
     load_table,
@@ -44,6 +46,7 @@ from datasets.tables import (
 from learners.settings import DataSettings, SignalSettings
 from learners.training.basis import basis_of
 from learners.training.replay import (
+    background_of,
     check_splits,
     earlier_items,
     is_replayed,
@@ -144,6 +147,9 @@ def _load_background(
         )
     there = pd.concat([table.frame, table.unknowns])
     frame, bad = load_strangers(source, table.kind, there, flag="--background")
+    if data.from_ is not None and Path(source) == background_of(data.from_):
+        parts = dict(items_of_run(Path(source))[["path", "split"]].to_numpy())
+        frame["split"] = frame["path"].map(parts).fillna("")
     apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:

@@ -42,6 +42,11 @@ def earlier_items(data: DataSettings) -> Path | None:
     return file if file.is_file() else None
 
 
+def background_of(model: Path) -> Path:
+    """Where the run of a model has listed the background that it learnt, if it did."""
+    return model.absolute().parent / "background.csv"
+
+
 def is_replayed(frame: pd.DataFrame) -> pd.Series:
     """True for the items of an earlier run."""
     return frame.get(REPLAYED, pd.Series(False, index=frame.index)).astype(bool)
@@ -122,12 +127,12 @@ def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
 def _split_beside(
     frame: pd.DataFrame,
     data: DataSettings,
-    split: Callable[[pd.DataFrame], tuple[pd.DataFrame, list[Rejected]]],
+    split: Callable[..., tuple[pd.DataFrame, list[Rejected]]],
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The table with the splits of new items; those of the replayed ones stay.
 
-    ``split`` is how new items are split by themselves. Where they are too few for that, all of them
-    are learnt.
+    ``split`` is `assign_splits` as the settings want it. New items of which none can be held out, for
+    they are of one group, are learnt.
     """
     part, fresh = _bound(frame)
     bound = frame.loc[~fresh].assign(split=part[~fresh])
@@ -138,11 +143,11 @@ def _split_beside(
         return bound, []
     left: list[Rejected] = []
     try:
-        alone, left = split(alone)
+        alone, left = split(alone, beside=bound)
     except SecondhandError as error:
         if data.cv is not None or data.fold is not None:
             raise
-        log.warning("the new items are too few to hold some out (%s): all are learnt", error)
+        log.warning("of the new items none can be held out, and all are learnt: %s", error)
         alone = alone.assign(split="train")
     return pd.concat([bound, alone]).sort_index(), left
 

@@ -89,10 +89,12 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
 
 
 def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:
-    """A copy under another name is the same file; few new ones are all learnt."""
+    """A copy under another name is the same file. New ones of one group are all learnt."""
     copy = shutil.copy(pictures / "red" / "red_011.jpg", run.parent / "corrected.jpg")
     said = pd.DataFrame({"path": [copy], "label": ["green"]})
-    loaded = load(run, pd.concat([said, rows(pictures, "red", 15, 17)]))
+    loaded = load(
+        run, pd.concat([said, rows(pictures, "red", 15, 17).assign(group="bob")]).fillna("")
+    )
     corrected = str(pictures / "red" / "red_011.jpg")
     row = loaded.table.frame.set_index("path").loc[corrected]
     assert (row["split"], row["label"]) == ("calibration", "green")
@@ -180,3 +182,13 @@ def test_ordinary_tables_are_split_as_ever(pictures: Path) -> None:
     found, left = split(table.reset_index(drop=True), DataSettings(), 0)
     assert found["split"].value_counts().to_dict() == {"train": 28, "valid": 6, "calibration": 6}
     assert not left
+
+
+def test_a_background_keeps_its_parts(run: Path, pictures: Path) -> None:
+    listed = rows(pictures, "green", 12, 18).assign(
+        label="unknown", split=["valid", "train", "calibration", "train", "valid", "train"]
+    )
+    listed.to_csv(run / "background.csv", index=False)
+    loaded = load(run, rows(pictures, "blue", 0, 14), background=str(run / "background.csv"))
+    found = loaded.table.background.set_index("path")["split"]
+    assert found.to_dict() == listed.set_index("path")["split"].to_dict()
