@@ -5,7 +5,7 @@ from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers, load_unlabelled
 from datasets.tables.table import ItemTable, items_of_run, load_table, summary
-from datasets.tables.units import units
+from datasets.tables.units import units as units_of
 
 __all__ = [
     "MAX_LABEL",
@@ -26,5 +26,5 @@ __all__ = [
     "load_unlabelled",
     "remarks",
     "summary",
-    "units",
+    "units_of",
 ]

@@ -143,6 +143,10 @@ def load_table(
     )
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     rejected += bad
+    empty = [one for n, one in enumerate(sources) if n not in set(frame["source"])]
+    if learned and len(sources) > 1 and empty:
+        first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
+        raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
     corrections = frame.iloc[:0]
     if learned:
         frame, corrections, copies = corrected(frame, workers)

@@ -192,10 +192,12 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
         log.warning(
-            "--from %s: no items.csv beside it, so what it learnt cannot be learnt again: the new items "
-            "stand alone, and what they do not show may be forgotten",
+            "--from %s: no items.csv beside it, or none of its files, so what it learnt cannot be learnt "
+            "again: the new items stand alone, and what they do not show may be forgotten",
             data.from_,
         )
+    if data.replay < 1 and not data.from_:
+        raise SecondhandError(f"--replay {data.replay:g}: only --from has items to replay")
     if earlier:
         mark_replayed(table, earlier, data, seed)
     if data.group_by:

@@ -1,13 +1,14 @@
 """The parts of a run, and with ``--from`` those of the earlier run beside them.
 
-Its items are replayed, each in the part that it was in. Nothing that the earlier run chose or calibrated by is learnt, and nothing that it learnt is held out:
-the weights know it. A new file that belongs to an old one, by its group, as a near-duplicate or as a part
+Its items are replayed, each in the part that it was in. Nothing that the earlier run chose or
+calibrated by is learnt, and nothing that it learnt is held out: the weights know it. A new file that belongs to an old one, by its group, as a near-duplicate or as a part
 of one recording, goes to the part that the old one is in. The others are split as ever.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from datasets.tables import (
     assign_splits,
     fold_names,
     items_of_run,
-    units,
+    units_of,
 )
 from learners.settings import DataSettings
 
@@ -35,11 +36,13 @@ REPLAYED = "replayed"
 
 
 def earlier_items(data: DataSettings) -> Path | None:
-    """The ``items.csv`` of the run that made the model of ``--from``; None where there is none."""
+    """The ``items.csv`` of the run that made the model of ``--from``; None where there is none, or
+    none of its files."""
     if data.from_ is None:
         return None
     file = data.from_.absolute().parent / "items.csv"
-    return file if file.is_file() else None
+    found = file.is_file() and items_of_run(file)["path"].map(os.path.exists).any()
+    return file if found else None
 
 
 def background_of(model: Path) -> Path:
@@ -62,7 +65,8 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     frame, before = table.frame, set(earlier["path"][earlier["split"].isin(SPLITS)])
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REPLAYED: old})
-    learnt = frame.loc[old & frame["split"].eq("train")]
+    said_anew = frame["path"].isin(table.corrections["path"])
+    learnt = frame.loc[old & frame["split"].eq("train") & ~said_anew]
     gone = before - {*frame["path"], *table.unknowns["path"]}
     if data.replay < 1:
         shares = (
@@ -157,7 +161,7 @@ def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     for the items without."""
     old = is_replayed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
-    number = units(frame)
+    number = units_of(frame)
     first = rank[old].groupby(number[old]).min()
     part = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
     return part, part.isna()

@@ -114,3 +114,11 @@ def test_a_moment_of_strain_that_was_answered_is_the_one_that_is_learnt() -> Non
     rows = {"path": "a.hdf5", "label": "blip", "best": "tomte", "reason": "", "at": "12.5"}
     frame, _ = by_hand(pd.DataFrame([rows]), "answers.csv")
     assert frame["gps"].tolist() == ["12.5"]
+
+
+def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) -> None:
+    """Most likely another was meant, or files of another kind."""
+    write(tmp_path / "a.wav", "no sound")
+    other = write(tmp_path / "sounds.csv", "path,label\na.wav,cat\n")
+    with pytest.raises(SecondhandError, match=r"sounds\.csv: no usable picture in it; .*a\.wav"):
+        load_table([str(root), str(other)], kind="picture")
