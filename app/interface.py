@@ -216,7 +216,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             row = gr.Dropdown(
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
             )
-            label = gr.Dropdown(
+            right = gr.Dropdown(
                 [*served.predictor.classes, "unknown"],
                 value=None,
                 label="Right label",
@@ -249,17 +249,17 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             return labels, gr.skip(), _note("Choose a row first.", status=True)
         answer = answers[row]
         try:
-            right = check_label(said)
+            label = check_label(said)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 site.feedback.save(
-                    answer.path, right, kind=served.kind, gps=gps, answered=answer.best,
+                    answer.path, label, kind=served.kind, gps=gps, answered=answer.best,
                     probability=answer.probability, model=name,
                 )  # fmt: skip
         except SecondhandError as error:
             return labels, gr.skip(), _note(str(error), status=True)
-        labels = {**labels, row: right}
-        return labels, table(answers, labels, *rule), _note(f"Row {row + 1}: {right}.", status=True)
+        labels = {**labels, row: label}
+        return labels, table(answers, labels, *rule), _note(f"Row {row + 1}: {label}.", status=True)
 
     rule = [rules.own, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
@@ -267,7 +267,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         event(ask, [files, rules.at, *rule], [given, corrected, row, note, out], **waited)
     for change in rules.changes:
         change.then(table, [given, corrected, *rule], out, queue=False, **QUIET)
-    correct.click(save, [given, corrected, row, label, *rule], [corrected, out, note], **QUIET)
+    correct.click(save, [given, corrected, row, right, *rule], [corrected, out, note], **QUIET)
 
 
 def _correction(site: Site, name: str, asked: Any) -> None:

@@ -40,7 +40,7 @@ class DataSettings:
         "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
     )
     from_: Path | None = option(
-        None, "model folder to go on from: its network and recipe, and its items beside these"
+        None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
     )
     replay: float = option(
         1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 
 import pandas as pd
 
@@ -66,7 +67,7 @@ def corrected(
     """
     source, frame = frame["source"], frame.drop(columns="source")
     made: list[tuple[str, str, str, str]] = []
-    copies: dict[int, Rejected] = {}
+    copies: dict[Hashable, Rejected] = {}
     several = source.nunique() > 1
     content = contents(frame["path"], workers) if several else frame["path"]
     keyed = frame.assign(content=content)

@@ -15,8 +15,11 @@ from learners.training import Start, background_of, earlier_items
 
 log = logging.getLogger(__name__)
 
-#: Epochs where none are asked for: the body has seen most of the files, or their like.
-EPOCHS = 2
+#: Epochs with all weights where none are asked for: of a head that can be fitted, and of another one.
+#: The body has learnt its like already. Ten groceries, three of them added to a model of seven: of
+#: photos from elsewhere 0.95 and 0.97 are right with the head fitted alone (two seeds), 0.94 and 0.96
+#: after two epochs more, 0.96 and 0.95 of a model trained on all ten at once in ten times the time.
+EPOCHS = (0, 2)
 
 
 def start(origin: Bundle) -> Start:
@@ -28,7 +31,12 @@ def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
     """The settings of a command with ``--from``, of which ``said`` are those that were typed."""
     assert settings.data.from_ is not None
     settings = as_before(settings, load_bundle(settings.data.from_), said)
-    return settings if "epochs" in said else settings.but(epochs=EPOCHS)
+    if "epochs" in said:
+        return settings
+    if settings.network.fits and settings.train.freeze_epochs == "fit":
+        log.info("the head alone is fitted; with --epochs 2 the body learns as well")
+        return settings.but(epochs=EPOCHS[0])
+    return settings.but(epochs=EPOCHS[1])
 
 
 def as_before(

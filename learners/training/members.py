@@ -202,14 +202,16 @@ def _continued(
     folder: Path, loaded: Loaded, start: Start, number: int, members: int
 ) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
     """A network of a model, its head with a row for each of the classes that there are now."""
-    many = isinstance(start.network, Ensemble)
-    olds = list(start.network.members) if many else [start.network]
+    network = start.network
+    olds = [*network.members] if isinstance(network, Ensemble) else [network]
     spec = replace(start.spec, n_classes=len(loaded.labels), members=1)
     one, spec, _ = build(spec, pretrained=False)
     new = first_member(one)
     check_room(folder, new, members)
     numbers = {name: n for n, name in enumerate(start.classes)}
-    carry(olds[number % len(olds)], new, [numbers.get(name) for name in loaded.labels])
+    old = olds[number % len(olds)]
+    assert isinstance(old, nn.Sequential)
+    carry(old, new, [numbers.get(name) for name in loaded.labels])
     if number == 0:
         for what, names in (
             ("kept", [name for name in loaded.labels if name in numbers]),

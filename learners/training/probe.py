@@ -84,10 +84,10 @@ def fit_probe(
     strength = min(losses, key=lambda c: losses[c])
     weight, bias = fit(x, y, strength, given=given)
     weight = weight / spread
-    found = (torch.from_numpy(v.astype(np.float32)) for v in (weight, bias - weight @ mean))
+    found = [torch.from_numpy(v.astype(np.float32)) for v in (weight, bias - weight @ mean)]
     if start is not None:
-        found = (new + old.float().cpu() for new, old in zip(found, start, strict=True))
-    return Fitted(*found, strength, losses[strength])
+        found = [new + old.float().cpu() for new, old in zip(found, start, strict=True)]
+    return Fitted(found[0], found[1], strength, losses[strength])
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:

@@ -14,14 +14,14 @@ from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import finetuning
-from learners.runs.continuing import as_before
+from learners.runs.continuing import as_before, continued
 from learners.settings import Settings
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("sketched")
 #: Of the training, not of the network, which comes from the model.
-TRAIN = ["--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
+TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,14 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
         as_before(same_ones.but(kind="sound", rate=44100, picture=[32, 64]), heard)
     with pytest.raises(SecondhandError, match="--kind picture"):
         as_before(same_ones, heard)
+
+
+def test_without_epochs_the_head_alone_is_fitted(root: Path) -> None:
+    """The body has learnt already; a head of several layers cannot be fitted."""
+    settings = Settings().but(**{"from": root / "old/model"})
+    assert continued(settings, {}).train.epochs == 0
+    assert continued(settings.but(epochs=3), {"epochs": 3}).train.epochs == 3
+    assert continued(settings.but(freeze_epochs=1), {}).train.epochs == 2
 
 
 def test_from_what_is_no_model(tmp_path: Path) -> None:
