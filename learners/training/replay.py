@@ -23,6 +23,7 @@ from datasets.tables import (
     ItemTable,
     assign_folds,
     assign_splits,
+    check_classes,
     fold_names,
     items_of_run,
     units_of,
@@ -87,6 +88,7 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     )  # fmt: skip
     if lost:
         log.warning("classes of which nothing is learnt any more: %s", ", ".join(lost))
+        check_classes(frame, table.source, table.rejected)
     table.frame = frame
 
 
