@@ -1,7 +1,7 @@
 """ "This is wrong, it is ...": files with the right label, as a table that fine-tuning reads.
 
 python -m app runs/photos/model --feedback corrected
-python -m learners.finetune --data corrected/feedback.csv
+python -m learners.finetune --from runs/photos/model --data corrected/feedback.csv
 """
 
 from __future__ import annotations

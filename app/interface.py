@@ -10,6 +10,7 @@ import gradio as gr
 from app.about import about_html
 from app.api import add_api, raw
 from app.backend import Asked, Site
+from app.feedback import check_label
 from app.serving import Served
 from app.views import (
     Rule,
@@ -208,28 +209,65 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     gr.HTML(_note(f"The rule{also} chosen under “Ask” holds here too."))
     button = gr.Button("Ask", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
+    corrected = gr.State({}, time_to_live=3600)
+    with gr.Accordion("Correct the table", open=False):
+        kept = "" if site.feedback is None else ", and file and label are kept"
+        with gr.Row():
+            row = gr.Dropdown(
+                [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
+            )
+            right = gr.Dropdown(
+                [*served.predictor.classes, "unknown"],
+                value=None,
+                label="Right label",
+                info=f"The same way. It goes into the CSV{kept}.",
+            )
+        correct = gr.Button("Correct")
+        note = gr.HTML("", elem_classes="sh-page")
 
-    def table(answers: list[Any], own: bool, cut: float) -> str:
+    def table(answers: list[Any], labels: dict[int, str], own: bool, cut: float) -> str:
         rule = site.rule(name, None if own else cut)
-        return table_html([judge(answer, rule) for answer in answers], rule) if answers else ""
+        judged = [judge(answer, rule) for answer in answers]
+        return table_html(judged, rule, labels) if answers else ""
 
-    async def ask(
-        paths: list[str], moment: float | None, own: bool, cut: float
-    ) -> tuple[list[Any], str]:
+    async def ask(paths: list[str], moment: float | None, own: bool, cut: float) -> tuple[Any, ...]:
+        none = gr.Dropdown(choices=[], value=None)
         if not paths:
-            return [], ""
+            return [], {}, none, "", ""
         try:
             answers = await site.answers(name, paths, moment or None)
         except SecondhandError as error:
-            return [], no_answer_html(without_paths(str(error), paths[0]))
-        return answers, table(answers, own, cut)
+            return [], {}, none, "", no_answer_html(without_paths(str(error), paths[0]))
+        named = enumerate(answers, start=1)
+        rows = [(f"{n}: {Path(a.path).name}", n - 1) for n, a in named if not a.reason.unanswered]
+        return answers, {}, gr.Dropdown(choices=rows, value=None), "", table(answers, {}, own, cut)
+
+    def save(
+        answers: list[Any], labels: dict[int, str], row: int | None, said: str | None, *rule: Any
+    ) -> tuple[Any, ...]:
+        if row is None or not 0 <= row < len(answers):
+            return labels, gr.skip(), _note("Choose a row first.", status=True)
+        answer = answers[row]
+        try:
+            label = check_label(said)
+            if site.feedback is not None:
+                gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
+                site.feedback.save(
+                    answer.path, label, kind=served.kind, gps=gps, answered=answer.best,
+                    probability=answer.probability, model=name,
+                )  # fmt: skip
+        except SecondhandError as error:
+            return labels, gr.skip(), _note(str(error), status=True)
+        labels = {**labels, row: label}
+        return labels, table(answers, labels, *rule), _note(f"Row {row + 1}: {label}.", status=True)
 
     rule = [rules.own, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        event(ask, [files, rules.at, *rule], [given, out], **waited)
+        event(ask, [files, rules.at, *rule], [given, corrected, row, note, out], **waited)
     for change in rules.changes:
-        change.then(table, [given, *rule], out, queue=False, **QUIET)
+        change.then(table, [given, corrected, *rule], out, queue=False, **QUIET)
+    correct.click(save, [given, corrected, row, right, *rule], [corrected, out, note], **QUIET)
 
 
 def _correction(site: Site, name: str, asked: Any) -> None:

@@ -6,9 +6,10 @@ import base64
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -183,27 +184,37 @@ def _share(hits: int, n: int) -> tuple[float, float, float]:
     return hits / n, float(low), float(high)
 
 
-def table_html(answers: Sequence[Prediction], rule: Rule) -> Markup:
-    """A row a file, and a link that saves the same as CSV, in the columns of the command."""
+def table_html(
+    answers: Sequence[Prediction], rule: Rule, corrected: Mapping[int, str] = MappingProxyType({})
+) -> Markup:
+    """A row a file, and a link that saves the same as CSV, in the columns of the command; with the
+    labels that somebody has ``corrected``, by the number of the row."""
     return render(
         "app",
         "table.html",
-        answers=[(Path(a.path).name, headline(a), a, in_words(a, rule)) for a in answers],
+        answers=[
+            (Path(a.path).name, headline(a), a, in_words(a, rule), corrected.get(number))
+            for number, a in enumerate(answers)
+        ],
         answered=sum(a.label != UNKNOWN for a in answers),
         bad=sum(a.reason.unanswered for a in answers),
         words=rule_words(rule),
-        csv=base64.b64encode(answers_csv(answers).encode()).decode(),
+        csv=base64.b64encode(answers_csv(answers, corrected).encode()).decode(),
     )
 
 
-def answers_csv(answers: Sequence[Prediction]) -> str:
-    """The rows that ``python -m learners.predict`` writes, with names instead of paths."""
+def answers_csv(
+    answers: Sequence[Prediction], corrected: Mapping[int, str] = MappingProxyType({})
+) -> str:
+    """The rows that ``python -m learners.predict`` writes, with names instead of paths. Of labels that
+    were ``corrected`` in it, ``learners.finetune --data`` takes those."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fields = [name for name in answers[0]._fields if name not in ("windows", "set", "known")]
     writer.writerow(fields)
-    for answer in answers:
-        row = answer._replace(path=Path(answer.path).name)._asdict()
+    for number, answer in enumerate(answers):
+        label = corrected.get(number, answer.label)
+        row = answer._replace(path=Path(answer.path).name, label=label)._asdict()
         writer.writerow([cell(row[name]) for name in fields])
     return out.getvalue()
 

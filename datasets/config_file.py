@@ -18,7 +18,7 @@ from datasets.errors import BadFile, SecondhandError, shown
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
-_TEXT = (str, str | None, Path, Path | None)
+_TEXT = (str, str | None, str | list[str], Path, Path | None)
 _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 

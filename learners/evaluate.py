@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
     add_flags(parser, EvaluateSettings)
-    check_once(argv)
+    check_once(argv, "--data", "--unknown")
     given = parser.parse_args(argv)
     settings = EvaluateSettings(
         **{f.name: getattr(given, f.name) for f in fields(EvaluateSettings)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datasets.errors import SecondhandError
 from learners import console, distributed
-from learners.flags import make_parser, parse
+from learners.flags import given, make_parser, parse
 from learners.machine import keep_memory_on_cpu
 from learners.settings import Settings
 
@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
+    if settings.data.from_ is not None and settings.run.resume is None:
+        from learners.runs import continued
+
+        settings = continued(settings, given(parser, argv))
     data = settings.data
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:

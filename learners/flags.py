@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -113,18 +114,18 @@ def add_flags(group: Any, section: type) -> None:
 
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
     """The settings. Wrong flags and values end with exit status 2 and a message."""
-    check_once(argv)
+    check_once(argv, "--unknown")
     namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
     return Settings().but(**{name: getattr(namespace, name) for name in Settings().flat()})
 
 
-def check_once(argv: Sequence[str] | None) -> None:
+def check_once(argv: Sequence[str] | None, *flags: str) -> None:
     """Raise SecondhandError for data named twice: both may be meant, and the last one would be taken.
 
     Of other flags the last one counts, as in most commands: a script adds what it wants otherwise.
     """
     words = sys.argv[1:] if argv is None else argv
-    for once in ("--data", "--unknown"):
+    for once in flags:
         said = sum(word.partition("=")[0] == once for word in words)
         if said > 1:
             raise SecondhandError(
@@ -151,21 +152,31 @@ def dump(settings: Settings) -> str:
 
 
 def _in_order_of_weight(argv: list[str]) -> list[str]:
-    """The preset first, then files, then flags: jsonargparse lets the later one win."""
+    """The preset first, then files, then flags: jsonargparse lets the later one win. All that
+    ``--data`` names, also where it is given several times, is one list."""
     presets: list[str] = []
     files: list[str] = []
     rest: list[str] = []
-    words = iter(argv)
-    for word in words:
+    data: list[str] = []
+    words = list(reversed(argv))
+    while words:
+        word = words.pop()
         name, equals, value = word.partition("=")
-        if name not in ("--config", "--preset"):
+        follows = equals or (words and not words[-1].startswith("--"))
+        if name not in ("--config", "--preset", "--data") or not follows:
             rest.append(word)
             continue
-        value = value if equals else next(words, "")
+        value = value if equals else words.pop()
         if name == "--config":
             files.append(f"--config={value}")
-        else:
+        elif name == "--preset":
             presets.append(f"--config={_preset(value)}")
+        else:
+            data.append(value)
+            while words and not words[-1].startswith("--"):
+                data.append(words.pop())
+    if data:
+        rest.append(f"--data={data[0] if len(data) == 1 else json.dumps(data)}")
     return [*presets, *files, *rest]
 
 

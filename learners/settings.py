@@ -34,10 +34,18 @@ MAX_MEMBERS = 16
 class DataSettings:
     """data"""
 
-    data: str = option(
+    data: str | list[str] = option(
         "",
         "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
-        "name (python -m datasets.catalog)",
+        "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
+    )
+    from_: Path | None = option(
+        None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
+    )
+    replay: float = option(
+        1.0,
+        "of --from: part of the items it learnt that are learnt again",
+        span=Span(low=0, high=1),
     )
     unknown: str | None = option(
         None, "strangers, to measure what is refused: a folder, or a table with the column path"
@@ -69,6 +77,13 @@ class DataSettings:
     def __post_init__(self) -> None:
         # YAML takes the name 1 for a number; folds are compared as the words of a table.
         self.fold = None if self.fold is None else str(self.fold)
+        if isinstance(self.data, list) and len(self.data) == 1:
+            self.data = self.data[0]
+
+    @property
+    def sources(self) -> list[str]:
+        """What ``--data`` names, one by one; nothing where it is not given."""
+        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
 @dataclass
@@ -383,9 +398,11 @@ class Settings:
     run: RunSettings = field(default_factory=RunSettings)
 
     def flat(self) -> dict[str, Any]:
-        """Each setting by its name, in the order of the sections."""
+        """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
         return {
-            name: value for section in vars(self).values() for name, value in vars(section).items()
+            name.rstrip("_"): value
+            for section in vars(self).values()
+            for name, value in vars(section).items()
         }
 
     def but(self, **values: Any) -> Settings:
@@ -395,7 +412,10 @@ class Settings:
         return replace(
             self,
             **{
-                name: replace(section, **{k: v for k, v in values.items() if k in vars(section)})
+                name: replace(
+                    section,
+                    **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values},
+                )
                 for name, section in vars(self).items()
             },
         )
@@ -427,4 +447,4 @@ class Settings:
 
 def flag(name: str) -> str:
     """A setting as it is written on a command line."""
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")

@@ -4,7 +4,8 @@ from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, cle
 from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
 from datasets.tables.strangers import load_strangers, load_unlabelled
-from datasets.tables.table import ItemTable, load_table, summary
+from datasets.tables.table import ItemTable, items_of_run, load_table, summary
+from datasets.tables.units import units as units_of
 
 __all__ = [
     "MAX_LABEL",
@@ -18,10 +19,12 @@ __all__ = [
     "clean_label",
     "fold_names",
     "groups_from_names",
+    "items_of_run",
     "lacking",
     "load_strangers",
     "load_table",
     "load_unlabelled",
     "remarks",
     "summary",
+    "units_of",
 ]

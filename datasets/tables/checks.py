@@ -190,7 +190,10 @@ def check_classes(
         left = f". {len(rejected)} file(s) left out, the first: {': '.join(rejected[0])}"
     if len(counts) < 2:
         there = f"only the class {next(iter(counts))!r}" if counts else "no usable file"
-        raise SecondhandError(f"{source}: {there}, and at least two classes are needed{left}")
+        raise SecondhandError(
+            f"{source}: {there}, and at least two classes are needed; --data takes several sources, and "
+            f"--from goes on with a model and its own items{left}"
+        )
     lonely = sorted(label for label, count in counts.items() if count < 2)
     if lonely:
         only = frame.loc[frame["label"].eq(lonely[0]), "path"].iloc[0]

@@ -56,6 +56,7 @@ def assign_splits(
     seed: int = 0,
     fold: str | None = None,
     cv: int | str | None = None,
+    beside: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Fill the column ``split``.
 
@@ -76,6 +77,7 @@ def assign_splits(
     valid, calibration : parts of all items, each in (0, 1), together at most 0.8.
     seed : of the shuffle; equal seeds give equal splits.
     cv : how the folds are made, as `assign_folds` has it.
+    beside : items that have their splits already, and fill the parts as well.
 
     Returns
     -------
@@ -122,7 +124,7 @@ def assign_splits(
             frame.loc[pool], calibration / (valid + calibration), rng, groups_may_touch=True
         )
         frame.loc[pool[taken], "split"] = "calibration"
-    if why := lacking(frame):
+    if why := lacking(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
             f"{why} ({len(frame)} items in all): add files, or change the fractions, the groups or "
             "the split column"

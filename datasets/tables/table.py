@@ -30,6 +30,7 @@ from datasets.tables.checks import (
     usable,
     without_copies,
 )
+from datasets.tables.corrections import ANSWERS, COLUMNS, by_hand, corrected
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class ItemTable:
     background : files to learn as none of the classes, labelled ``unknown`` too, with a split.
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
-    source : what the user named.
+    source : what the user named; of several sources their names with " + " between them.
+    corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
         one camera took within minutes; "" where none were looked for.
@@ -71,6 +73,7 @@ class ItemTable:
     visits: str = ""
     groups: int = 0
     basis: str = ""
+    corrections: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*COLUMNS]))
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
@@ -82,7 +85,7 @@ class ItemTable:
 
 
 def load_table(
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Sequence[str],
     *,
     kind: str = "auto",
     noise: str | None = None,
@@ -98,7 +101,8 @@ def load_table(
         ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
         file with the columns path and label, and where it has them group, split, fold, of signals
         start and end, of strain gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
-        which is fetched where no folder or file is called so.
+        which is fetched where no folder or file is called so. Or several of these: of two labels of
+        one content the later source's counts (`datasets.tables.corrections.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
         or a pattern.
@@ -113,20 +117,43 @@ def load_table(
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
         of one file, labels that differ only in case or spaces, or times that are none.
     """
-    source = os.fspath(data)
-    if noise is not None and source != "demo:glitches":
+    sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
+    source = " + ".join(sources)
+    if noise is not None and "demo:glitches" not in sources:
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
-    frame, rejected, note = _read_source(source, noise)
+    rows, rejected, notes = [], [], []
+    for one in sources:
+        frame, bad, note = _read_source(one, noise if one == "demo:glitches" else None)
+        if learned:
+            frame, own = by_hand(frame, one)
+            bad += own
+        rows.append(frame)
+        rejected += bad
+        notes.append(note)
     if kind == "auto":
-        kind = _most_common_kind(frame["path"], source)
+        kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
     elif kind not in SUFFIXES:
         raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
-    frame = with_columns(with_times(frame, kind, source))
+    frame = pd.concat(
+        [
+            with_columns(with_times(frame, kind, one)).assign(source=number)
+            for number, (frame, one) in enumerate(zip(rows, sources, strict=True))
+        ],
+        ignore_index=True,
+    )
     frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
     rejected += bad
+    empty = [one for n, one in enumerate(sources) if n not in set(frame["source"])]
+    if learned and len(sources) > 1 and empty:
+        first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
+        raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
+    corrections = frame.iloc[:0]
     if learned:
+        frame, corrections, copies = corrected(frame, workers)
+        rejected += copies
         frame, copies = without_copies(frame, workers)
         rejected += copies
+    frame = frame.drop(columns="source", errors="ignore")
     strangers = frame["label"].eq(UNKNOWN)
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
         check_classes(frame.loc[~strangers], source, rejected, learned=learned)
@@ -136,9 +163,15 @@ def load_table(
         kind=kind,
         source=source,
         rejected=rejected,
-        note=note,
+        note="; ".join(filter(None, notes)),
+        corrections=corrections,
         background=frame.iloc[:0],
     )
+
+
+def items_of_run(file: Path) -> pd.DataFrame:
+    """The rows of a run's ``items.csv``, as `load_table` reads them, also of files that are gone."""
+    return with_columns(read_rows(file)[0])
 
 
 def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
@@ -215,7 +248,8 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     ``label`` : of every row, whatever the file says or does not say.
     """
     cells = read_cells(path)
-    found = {name: _column(path, cells, name) for name in (*TEXT_COLUMNS, *TIME_COLUMNS)}
+    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at")
+    found = {name: _column(path, cells, name) for name in names}
     frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
     if label:
         frame["label"] = label
@@ -241,8 +275,8 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     files = {cell: _named(path.parent, cell) for cell in frame["path"].unique()}
     frame = frame.assign(path=frame["path"].map(files))
     if "split" in frame:
-        # A run's own items.csv calls the strangers' part by their label.
-        frame["split"] = frame["split"].str.lower().replace(UNKNOWN, "")
+        # A run's own tables call the strangers' parts so.
+        frame["split"] = frame["split"].str.lower().replace([UNKNOWN, "background"], "")
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(

@@ -1,6 +1,7 @@
 """Answers for labelled items -> figures: accuracy, calibration (ECE, reliability), risk and coverage,
 open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
+from learners.evaluation.before_after import Changes, compare
 from learners.evaluation.calibration_metrics import clopper_pearson
 from learners.evaluation.expected import (
     ACCURACY_THRESHOLD,
@@ -26,6 +27,7 @@ __all__ = [
     "LOW",
     "STRANGE",
     "Answered",
+    "Changes",
     "Evaluation",
     "Judged",
     "accuracy_threshold",
@@ -34,6 +36,7 @@ __all__ = [
     "answer_figures",
     "calibrate",
     "clopper_pearson",
+    "compare",
     "confusion",
     "copies",
     "expected_accuracy",

@@ -25,6 +25,7 @@ from learners.confidence import (
     score_figures,
     softmax,
 )
+from learners.evaluation.before_after import Changes
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     fraction,
@@ -76,11 +77,13 @@ class Judged:
 
 
 class Answered(NamedTuple):
-    """What a model says of what was held out, that judged, and how each score does there."""
+    """What a model says of what was held out, that judged, how each score does there, and what is
+    other than with the model that it goes on from."""
 
     evaluation: Evaluation
     judged: Judged
     tables: dict[str, pd.DataFrame]
+    changes: Changes | None = None
 
 
 def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:

@@ -1,12 +1,13 @@
 """What may be replaced, JSON read back with every value checked, names fit to be shared."""
 
 from learners.files.checked import jsonable, ranged, read_as
-from learners.files.names import Names, last_part, shared_command, shared_provenance
+from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
 from learners.files.replace import check_replaceable, disk_error
 
 __all__ = [
     "Names",
     "check_replaceable",
+    "data_name",
     "disk_error",
     "jsonable",
     "last_part",

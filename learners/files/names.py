@@ -15,19 +15,22 @@ from typing import Any
 #: Folders that lead to a file, wherever in a sentence; not those of a web address, nor "and/or".
 _FOLDERS = re.compile(r"(?<![^\s'\"(\[{=,;`])(?:~|\.\.)?/(?=[^\s/])(?:[^/\s'\"<>|,;:()]+/)*")
 
+#: Between the names of several sources of data.
+SEVERAL = " + "
+
 
 class Names:
     """Files by their paths below the data's root, the root by its last part, others by their names.
 
     Parameters
     ----------
-    source : what ``--data`` names.
+    source : what ``--data`` names, of several sources with " + " between them.
     files : collections of paths; what lies elsewhere is named from the folder that it shares.
     """
 
     def __init__(self, source: str = "", *files: Iterable[str]) -> None:
-        path = Path(source)
-        roots = [path if path.is_dir() else path.parent] if source and path.exists() else []
+        named = [Path(one) for one in source.split(SEVERAL) if one]
+        roots = [path if path.is_dir() else path.parent for path in named if path.exists()]
         forms = _forms(roots)
         for paths in files:
             folders = {os.path.dirname(file) for file in paths if not file.startswith(forms)}
@@ -62,12 +65,17 @@ def last_part(path: str) -> str:
     return Path(path).name if Path(path).name not in ("", "..") else Path(path).resolve().name
 
 
+def data_name(source: str) -> str:
+    """What ``--data`` names, each of several sources by its last part."""
+    return SEVERAL.join(map(last_part, source.split(SEVERAL)))
+
+
 def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
     """How a model came about, for all that it is given to: the data by their name alone."""
     shared = dict(values)
     data = values.get("data")
     if isinstance(data, str) and data:
-        shared["data"] = last_part(data)
+        shared["data"] = data_name(data)
     if isinstance(command := values.get("command"), str):
         shared["command"] = shared_command(command, data)
     for key in ("note", "basis"):
@@ -89,7 +97,11 @@ def _word(word: str, data: object) -> str:
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if "local-dir:" in value:  # a backbone's folder, or several
         return flag + equals + re.sub(r"(?<=local-dir:)[^,]+", lambda m: last_part(m[0]), value)
-    if value == data or value.startswith(("/", "~")) or ".." in Path(value).parts:
+    if (
+        value in str(data).split(SEVERAL)
+        or value.startswith(("/", "~"))
+        or ".." in Path(value).parts
+    ):
         value = last_part(value)
     return f"{flag}{equals}{value}"
 

@@ -2,6 +2,7 @@
 
 from learners.model.bundle import (
     CONFIG,
+    WEIGHTS,
     Bundle,
     load_bundle,
     save_bundle,
@@ -12,6 +13,7 @@ from learners.model.views import PLAIN, View, look_and_average, views_for
 __all__ = [
     "CONFIG",
     "PLAIN",
+    "WEIGHTS",
     "Bundle",
     "View",
     "load_bundle",

@@ -151,7 +151,7 @@ tags: [secondhand, transfer-learning, safetensors]
 Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
-Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
+{_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
         chosen
         and f'''
 Backbone: {chosen}.'''
@@ -168,6 +168,19 @@ python -m learners.predict FOLDER FILE...
 
 The folder holds tensors (safetensors) and JSON; opening it runs no code.
 """
+
+
+def _lineage(provenance: dict[str, Any]) -> str:
+    """The models that it goes on from, the latest first; of a folder that anybody may have written."""
+    found = provenance.get("lineage")
+    ancestors = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    said = [
+        "`{}` (weights SHA-256 `{}`), trained on `{}`".format(
+            *(_one_line(str(one.get(key, ""))) for key in ("model", "weights_sha256", "data"))
+        )
+        for one in reversed(ancestors[-20:])
+    ]
+    return f"Goes on from {'; that one from '.join(said)}.\n" if said else ""
 
 
 def _one_line(text: str, limit: int = 200) -> str:

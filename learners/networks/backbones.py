@@ -12,7 +12,7 @@ that answer together are an :class:`Ensemble`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -278,6 +278,26 @@ def against_last(network: nn.Sequential) -> None:
     for name, values in [*layer.named_parameters()]:
         setattr(layer, name, nn.Parameter(values.detach()[:-1] - values.detach()[-1:]))
     layer.out_features -= 1
+
+
+def carry(old: nn.Sequential, new: nn.Sequential, rows: Sequence[int | None]) -> None:
+    """Give a network the weights of another one of its layout, but for the classes.
+
+    Parameters
+    ----------
+    rows : for each class of ``new`` its number in ``old``; None for one that is new. A linear layer
+        has zeros there: nothing speaks for the class yet, and nothing against it.
+    """
+    number, layer = len(new[1]) - 1, new[1][-1]  # type: ignore[arg-type, index]
+    state = dict(old.state_dict())
+    for name, values in layer.named_parameters():
+        if values.ndim:  # the scale of a cosine is of no class
+            kept = state[f"1.{number}.{name}"]
+            fresh = torch.zeros_like(values) if isinstance(layer, nn.Linear) else values.detach()
+            state[f"1.{number}.{name}"] = torch.stack(
+                [fresh[i] if row is None else kept[row] for i, row in enumerate(rows)]
+            )
+    new.load_state_dict(state)
 
 
 def batch_norms(network: nn.Module) -> list[BatchNorm]:

@@ -272,7 +272,7 @@ def weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
         if weights is not None:
             raise SecondhandError(
                 f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
-                "that they were saved from"
+                "that they were saved from; with a model folder of this program go on by --from"
             ) from None
         copy = "--weights FILE with a copy of them"
         if backbone.startswith(SOURCES):

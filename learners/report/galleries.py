@@ -14,10 +14,10 @@ from PIL import Image
 from datasets.drawings import Source, source_of
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import open_picture
-from learners.evaluation import Evaluation, Judged
+from learners.evaluation import Changes, Evaluation, Judged
 from learners.files import Names
 from learners.prediction import Predictor, heatmap, overlay
-from learners.templates import data_uri
+from learners.templates import data_uri, percent
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for
@@ -176,6 +176,23 @@ def mistakes(
 
     first = [shot(row) for row in surest.to_dict("records")]
     return first, [shot(row) for row in worst.to_dict("records")]
+
+
+def changed(
+    pictures: Pictures, changes: Changes | None, evaluation: Evaluation, what: str
+) -> list[Figure]:
+    """Items whose answer was ``what``, "spoilt" or "mended", since the model before; the surest first."""
+    if changes is None:
+        return []
+    rows = changes.answers.loc[changes.answers["change"].eq(what)]
+    drawn = []
+    for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
+        words = (
+            f"is {row['truth']}: {row['before'] or 'no answer'} ({percent(row['before_probability'])}) "
+            f"→ {row['after'] or 'no answer'} ({percent(row['after_probability'])})"
+        )
+        drawn.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), words))
+    return drawn
 
 
 def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:

@@ -18,18 +18,19 @@ from learners.evaluation import (
     LOW,
     STRANGE,
     Answered,
+    Changes,
     Evaluation,
     all_figures,
     copies,
     hardest,
     label_suspects,
 )
-from learners.files import Names, jsonable, last_part, shared_command, shared_provenance
+from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
 from learners.machine import surroundings
 from learners.model import Bundle
 from learners.prediction import Predictor
 from learners.report import plots
-from learners.report.galleries import Pictures, mistakes, suspected, twinned
+from learners.report.galleries import Pictures, changed, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
 from learners.templates import render
 
@@ -65,7 +66,7 @@ def write_report(
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    bundle, (evaluation, judged, tables) = predictor.bundle, answered
+    bundle, (evaluation, judged, tables, changes) = predictor.bundle, answered
     items, strange = table.frame["path"], table.unknowns["path"]
     names = Names(
         table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
@@ -76,12 +77,17 @@ def write_report(
     suspects = _shared(label_suspects(evaluation, judged, bundle.classes), names)
     same = judged.rows[copies(evaluation, bundle, judged)]
     alike = 0 if twins is None else len(twins)
+    if len(table.corrections):
+        tables = {
+            **tables,
+            f"Corrected labels ({len(table.corrections)})": _corrected(table, names),
+        }
     notices = [*checks, *(bundle.confidence.notes if bundle.confidence else [])]
     notices += _too_good(len(same), alike, len(judged.rows))
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     counts, about = class_counts(table), facts(table)
     trained = shared_provenance(bundle.provenance)
-    title = title or f"{last_part(table.source)}: {bundle.spec.backbone}"
+    title = title or f"{data_name(table.source)}: {bundle.spec.backbone}"
     pictures = Pictures(predictor)
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
@@ -95,6 +101,7 @@ def write_report(
             "basis": names(table.basis),
             "notices": notices,
             **found,
+            "before_after": None if changes is None else _compared(changes, names),
             "history": [] if epochs is None else epochs.to_dict("records"),
             "hardest": hard.to_dict("records"),
             "label_suspects": suspects.to_dict("records"),
@@ -126,6 +133,8 @@ def write_report(
         worst=worst,
         no_map=pictures.no_map,
         low=LOW,
+        spoilt=changed(pictures, changes, evaluation, "spoilt"),
+        mended=changed(pictures, changes, evaluation, "mended"),
         confused=_confused(found["confusion"], bundle.classes),
         suspects=suspected(pictures, suspects, evaluation),
         twins=[] if twins is None else twinned(pictures, twins, evaluation),
@@ -238,6 +247,26 @@ def _shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
     if "reason" in rows:
         reasons = {"reason": rows["reason"].map(names)}
     return rows.assign(path=paths, **reasons)
+
+
+def _compared(changes: Changes, names: Names) -> dict[str, Any]:
+    answers = changes.answers.drop(columns="row")
+    return {
+        "said": changes.said,
+        "parts": changes.parts.to_dict("records"),
+        "classes": changes.classes.to_dict("records"),
+        "answers": _shared(answers, names).to_dict("records"),
+    }
+
+
+def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+    """The labels that were replaced; what was trained on them before, learnt the others."""
+    shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
+    for column in ("file", "by"):
+        shown[column] = shown[column].map(names.file)
+    shown = shown[["file", "labelled before", "label", "by"]]
+    shown.attrs["note"] = "Of several labels of one file the last counts."
+    return shown
 
 
 def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:

@@ -1,5 +1,6 @@
 """The run folder: train, calibrate, answer, report; folds; going on after a stop; a model judged elsewhere."""
 
+from learners.runs.continuing import continued
 from learners.runs.evaluation import estimate, evaluate
 from learners.runs.finetuning import run
 from learners.runs.folder import go_on, shared_folder
@@ -8,6 +9,7 @@ from learners.runs.resume import command_of, is_finished, settings_of, write_con
 
 __all__ = [
     "command_of",
+    "continued",
     "cross_validate",
     "estimate",
     "evaluate",

@@ -19,8 +19,10 @@ from typing import Any
 import pandas as pd
 from fastai.torch_core import set_seed
 
+from datasets.drawings import Recipe
 from datasets.errors import Rejected
 from datasets.files import write_beside
+from datasets.recipes import recipe_from_dict
 from datasets.tables import UNKNOWN
 from learners import distributed
 from learners.confidence import Items
@@ -28,6 +30,7 @@ from learners.evaluation import (
     ACCURACY_THRESHOLD,
     Answered,
     accuracy_threshold,
+    compare,
     judge,
     measure,
     near_duplicates,
@@ -38,15 +41,23 @@ from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.machine import threads_kept
-from learners.model import Bundle, View, save_bundle, views_for
+from learners.model import WEIGHTS, Bundle, View, load_bundle, save_bundle, views_for
 from learners.networks import mel_of
 from learners.prediction import Predictor, pick_device
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
+from learners.runs.continuing import as_before, lineage, start
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
 from learners.settings import DataSettings, Settings, SignalSettings
-from learners.training import Loaded, Trained, check_precision, prepare_items, train_members
+from learners.training import (
+    Loaded,
+    Trained,
+    check_precision,
+    is_replayed,
+    prepare_items,
+    train_members,
+)
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +83,7 @@ class Learnt:
     bundle : the model, not yet calibrated, without figures.
     interrupted : Ctrl-C ended the training early.
     choice : how ``--backbone auto`` chose; None where the backbone was named.
+    origin : the model of ``--from``.
     """
 
     settings: Settings
@@ -79,6 +91,7 @@ class Learnt:
     bundle: Bundle
     interrupted: bool
     choice: Choice | None = None
+    origin: Bundle | None = None
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -118,10 +131,16 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
     """
     settings.check()
     began = time.monotonic()
+    origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
+    if origin is not None:
+        settings = as_before(settings, origin)
     device = _ready(settings)
-    trained_on, seed = mel_of(settings.network.backbone), settings.train.seed
+    recipe = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
+    trained_on = mel_of(settings.network.backbone) if recipe is None else {}
     loaded = distributed.from_first(
-        lambda: load_items(settings.data, settings.signal, seed, folder, trained_on)
+        lambda: load_items(
+            settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
+        )
     )
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
@@ -137,7 +156,9 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         min_scale=augment.min_scale,
         strength=augment.augment_strength,
     )
-    made = train_members(folder, loaded, settings, device)
+    made = train_members(
+        folder, loaded, settings, device, None if origin is None else start(origin)
+    )
     distributed.leave()
     bundle = Bundle(
         network=made.network,
@@ -147,7 +168,9 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=settings.signal.overlap,
         views=views,
-        provenance=provenance(table, command, began) | {"kept": "; ".join(made.kept)},
+        provenance=provenance(table, command, began)
+        | {"kept": "; ".join(made.kept)}
+        | ({} if origin is None else lineage(settings.data, origin, folder)),
     )
     if choice is not None:
         bundle.provenance["backbone"] = choice.said
@@ -155,7 +178,7 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
             log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
-    return Learnt(settings, loaded, bundle, made.interrupted, choice)
+    return Learnt(settings, loaded, bundle, made.interrupted, choice, origin)
 
 
 def calibrate(learnt: Learnt) -> Items:
@@ -180,13 +203,21 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     save_bundle(bundle, folder / "model")
     if learnt.choice is not None:
         tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
-    return Answered(evaluation, judge(evaluation, bundle), tables)
+    changes = None
+    if learnt.origin is not None:
+        earlier = Predictor(learnt.origin, device=learnt.settings.speed.device)
+        before = answer_held_out(earlier, table, learnt.settings.train.bs).predictions
+        after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
+        of_both = (learnt.origin.classes, bundle.classes)
+        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
+        log.info("%s", changes.said)
+    return Answered(evaluation, judge(evaluation, bundle), tables, changes)
 
 
 def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
     predictor, (table, rows, _) = learnt.predictor, learnt.loaded
-    evaluation, judged, _ = answered
+    evaluation, judged = answered.evaluation, answered.judged
     trained, draw = reference_rows(rows, learnt.settings.train.seed), Pictures(predictor).draw
     write_report(
         folder / "report",
@@ -213,6 +244,7 @@ def load_items(
     seed: int,
     folder: Path,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
+    recipe: Recipe | None = None,
 ) -> Loaded:
     """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
     with a background ``background.csv``.
@@ -221,10 +253,11 @@ def load_items(
     ------
     SecondhandError : also for other data than those that a run which goes on began with.
     """
-    loaded = prepare_items(data, signal, seed, trained_on)
+    loaded = prepare_items(data, signal, seed, trained_on, recipe)
     table = loaded.table
     items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
-    begin(folder, {"items.csv": items, "background.csv": table.background})
+    weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
+    begin(folder, {"items.csv": items, "background.csv": table.background}, weights)
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded
 

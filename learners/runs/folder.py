@@ -46,7 +46,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     SecondhandError : it exists and ``--overwrite`` was not given; it is no run; or another process
         is at work in it.
     """
-    folder = settings.run.out or _unused_name(settings.data.data)
+    folder = settings.run.out or _unused_name(run_name(settings.data.sources))
     old = folder.with_name(f".{folder.name}.old")
     going_on = settings.run.resume is not None
     if not going_on and folder.exists() and not (folder.is_dir() and is_empty(folder)):
@@ -121,14 +121,16 @@ def _sweep(folder: Path) -> None:
                 left.unlink(missing_ok=True)
 
 
-def run_name(data: str) -> str:
-    """What a run is called after its data."""
+def run_name(sources: Sequence[str]) -> str:
+    """What a run is called after its data, the first of several."""
+    if not sources:
+        return "run"
+    data = sources[0]
     name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
     return name or "run"
 
 
-def _unused_name(data: str) -> Path:
-    name = run_name(data)
+def _unused_name(name: str) -> Path:
     folder, count = Path("runs") / name, 1
     while folder.exists():
         count += 1

@@ -21,7 +21,7 @@ import yaml
 
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
-from datasets.tables import assign_folds, fold_names
+from datasets.tables import fold_names
 from learners.files import jsonable
 from learners.flags import dump
 from learners.model import load_bundle
@@ -32,7 +32,7 @@ from learners.runs.lock import NAME as LOCK
 from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
 from learners.settings import FREE, Settings
-from learners.training import check_splits, load_grouped
+from learners.training import check_splits, folds_of, load_grouped
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ def cross_validate(
         other settings or of other data.
     """
     items = _plan(settings)
-    names = fold_names(items["fold"])
-    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.data)}-cv"
+    names = fold_names(items["fold"][items["fold"].ne("")])
+    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
     # The settings of the run that tests one fold; it can be repeated alone with them.
     every = {n: settings.but(fold=n, out=each[n], overwrite=False) for n in names}
@@ -154,7 +154,7 @@ def _plan(settings: Settings) -> pd.DataFrame:
     frame = load_grouped(data, settings.signal, seed).frame
     assert data.cv is not None
     # Refuses data that bring a split of their own, before their folds are looked for.
-    frame["fold"] = assign_folds(frame, data.cv, seed=seed)
+    frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
     return frame[["path", "label", "group", "fold", "start", "end", "gps"]]
 

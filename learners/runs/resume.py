@@ -85,9 +85,9 @@ def has_progress(folder: Path) -> bool:
     return any(any(inside.rglob(name)) for name in ("best.safetensors", "state-*.json"))
 
 
-def begin(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] = ()) -> None:
     """Note what a run begins with: ``items.csv`` and other tables of items, where there are any, and
-    what their files look like.
+    what their files, and those named ``also``, look like.
 
     Of a run that goes on: compare that with what is there now.
 
@@ -96,7 +96,8 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
     SecondhandError : the run goes on, and its files are not what they were. They are named.
     """
     texts = {folder / name: t.to_csv(index=False) for name, t in tables.items() if len(t)}
-    files = {path: _stamp(path) for t in tables.values() for path in dict.fromkeys(t["path"])}
+    paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
+    files = {path: _stamp(path) for path in paths}
     record = folder / BEGUN
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         begun = json.loads(record.read_text(encoding="utf-8"))

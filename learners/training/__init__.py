@@ -1,17 +1,30 @@
 """Items, DataLoaders and a network -> fine-tuned weights, the best epoch of them."""
 
-from learners.training.items import Loaded, check_splits, load_grouped, prepare_items, split
-from learners.training.members import Trained, in_plain_words, train_members
+from learners.training.items import Loaded, load_grouped, prepare_items
+from learners.training.members import Start, Trained, in_plain_words, train_members
 from learners.training.probe import fit_probe
+from learners.training.replay import (
+    background_of,
+    check_splits,
+    earlier_items,
+    folds_of,
+    is_replayed,
+    split,
+)
 from learners.training.speed import check_precision, settle
 
 __all__ = [
     "Loaded",
+    "Start",
     "Trained",
+    "background_of",
     "check_precision",
     "check_splits",
+    "earlier_items",
     "fit_probe",
+    "folds_of",
     "in_plain_words",
+    "is_replayed",
     "load_grouped",
     "prepare_items",
     "settle",

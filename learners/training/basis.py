@@ -6,6 +6,7 @@ import pandas as pd
 
 from datasets.tables import ItemTable
 from learners.settings import DataSettings
+from learners.training.replay import is_replayed
 
 LESS = "expect less elsewhere"
 
@@ -18,9 +19,13 @@ def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
     table : split already.
     whole : its rows as the data have them, before.
     """
+    old = is_replayed(whole)
+    if old.any():
+        new = basis_of(table, whole.loc[~old], data) if (~old).any() else "nothing else"
+        return f"the parts of the run that it goes on from, and for new items on {new}"
     frame, given = table.frame, set(whole["split"]) - {""}
     if data.cv is not None:
-        folds = frame["fold"].nunique()
+        folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
         if str(data.cv) == "group":
             return f"group {data.fold} of {folds}, of which nothing was learnt"
         if str(data.cv) == "fold":

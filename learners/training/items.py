@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from datasets.drawings import (
     thumbnails_of,
     tied,
 )
-from datasets.errors import Rejected, SecondhandError
+from datasets.errors import SecondhandError
 from datasets.pictures import GAP_MINUTES, open_picture, visits
 from datasets.recipes import RECIPES
 from datasets.sound import window_of
@@ -33,11 +34,9 @@ from datasets.tables import (
     SPLITS,
     UNKNOWN,
     ItemTable,
-    assign_folds,
-    assign_splits,
     check_classes,
-    fold_names,
     groups_from_names,
+    items_of_run,
     lacking,
     load_strangers,
     load_table,
@@ -46,8 +45,19 @@ from datasets.tables import (
 )
 from learners.settings import DataSettings, SignalSettings
 from learners.training.basis import basis_of
+from learners.training.replay import (
+    background_of,
+    check_splits,
+    earlier_items,
+    is_replayed,
+    mark_replayed,
+    split,
+)
 
 log = logging.getLogger(__name__)
+
+#: What groups are called that are found in the files.
+OWN_GROUP = r"(?:near-duplicates|visit) (\d+)"
 
 
 class Loaded(NamedTuple):
@@ -72,11 +82,12 @@ def prepare_items(
     signal: SignalSettings,
     seed: int,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
+    recipe: Recipe | None = None,
 ) -> Loaded:
     """The item table with its splits; what it is and what was left out, in the log.
 
-    For signals also the recipe, inferred from the training files where it was not given; their
-    pictures are drawn here. ``trained_on`` is the recipe of the sound that the backbone was trained on,
+    For signals also the recipe, the one given (of a model that is gone on from), else inferred from the
+    training files; their pictures are drawn here. ``trained_on`` is the recipe of the sound that the backbone was trained on,
     `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be
     drawn leaves a part empty, or a class without a training item, the rest is split again; the recipe
     stays.
@@ -98,13 +109,14 @@ def prepare_items(
         strangers, bad = load_strangers(data.unknown, table.kind, there)
         table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
         table.rejected += bad
-    rows, background, recipe = table.frame, table.background, None
+    rows, background = table.frame, table.background
     if table.kind != "picture":
-        trained = table.frame.loc[table.frame["split"].eq("train")]
-        brought = trained_on if table.kind == "sound" else {}
-        recipe = _infer(table.kind, trained, signal, brought)
-        if brought:
-            _tell_brought(brought, signal)
+        if recipe is None:
+            trained = table.frame.loc[table.frame["split"].eq("train")]
+            brought = trained_on if table.kind == "sound" else {}
+            recipe = _infer(table.kind, trained, signal, brought)
+            if brought:
+                _tell_brought(brought, signal)
         asked = table.frame
         rows, background = _draw(table, recipe, signal)
         if why := lacking(table.frame, set(asked["split"])):
@@ -113,7 +125,7 @@ def prepare_items(
         rows = rows.drop(columns="item").reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
     table.basis = basis_of(table, whole, data)
-    _tell(data.data, table, rows)
+    _tell(table, rows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, recipe)
@@ -135,6 +147,9 @@ def _load_background(
         )
     there = pd.concat([table.frame, table.unknowns])
     frame, bad = load_strangers(source, table.kind, there, flag="--background")
+    if data.from_ is not None and Path(source) == background_of(data.from_):
+        parts = dict(items_of_run(Path(source))[["path", "split"]].to_numpy())
+        frame["split"] = frame["path"].map(parts).fillna("")
     apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
@@ -167,48 +182,36 @@ def _as_one_class(
 
 def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
     """The item table with its groups, near-duplicates and visits among them, not yet split."""
-    if not data.data:
+    if not data.sources:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
         )
-    table = load_table(data.data, kind=data.kind, noise=signal.noise)
+    earlier = earlier_items(data)
+    sources = [*([str(earlier)] if earlier else []), *data.sources]
+    table = load_table(sources, kind=data.kind, noise=signal.noise)
+    table.source = " + ".join(data.sources)
+    if data.from_ and not earlier:
+        log.warning(
+            "--from %s: no items.csv beside it, or none of its files, so what it learnt cannot be learnt "
+            "again: the new items stand alone, and what they do not show may be forgotten",
+            data.from_,
+        )
+    if data.replay < 1 and not data.from_:
+        raise SecondhandError(f"--replay {data.replay:g}: only --from has items to replay")
+    if earlier:
+        mark_replayed(table, earlier, data, seed)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
-    table.groups = table.frame["group"].loc[table.frame["group"].ne("")].nunique()
+    named = table.frame["group"].loc[table.frame["group"].ne("")]
+    table.groups = named.loc[~named.str.fullmatch(OWN_GROUP)].nunique()
     if data.near_duplicates == "keep-together":
         _keep_together(table, data, signal, seed)
     return table
 
 
-def split(
-    frame: pd.DataFrame, data: DataSettings, seed: int
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The table with its splits as the settings want them, and what was left out for that."""
-    return assign_splits(
-        frame,
-        valid=data.valid,
-        calibration=data.calibration,
-        seed=seed,
-        fold=data.fold,
-        cv=data.cv,
-    )
-
-
 def picture_cache(signal: SignalSettings) -> PictureCache:
     """Where drawings are kept."""
     return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
-
-
-def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
-    """Raise SecondhandError where the table cannot be split, or a fold of ``--cv`` not be tested."""
-    if data.cv is None:
-        split(frame, data, seed)
-        return
-    for name in fold_names(assign_folds(frame, data.cv, seed=seed)):
-        try:
-            split(frame, replace(data, fold=name), seed)
-        except SecondhandError as error:
-            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
 
 
 def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int) -> None:
@@ -219,13 +222,13 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     get one of their own. Parts and folds that the data name are not overruled. Where no group is
     given, the photos of a visit have one as well.
     """
-    frame = table.frame
+    frame, old = table.frame, is_replayed(table.frame)
     folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
     if (data.cv is None and data.fold is not None) or folds_given:
         return
-    if frame["split"].isin(["valid", "calibration"]).any():
+    if frame["split"][~old].isin(["valid", "calibration"]).any():
         return
-    free = frame["split"].isin(["", "train"])
+    free = frame["split"].isin(["", "train"]) | old
     if not (free & frame["group"].eq("")).any():
         return
     began = time.monotonic()
@@ -236,9 +239,10 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     of_path = dict(zip(rows["path"], found.number, strict=True))
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
     given = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
+    first = _next_number(frame["group"])
     for cluster in range(len(found.sizes)):
         groups = given.get(cluster, [])
-        name = groups[0] if len(groups) == 1 else f"near-duplicates {cluster + 1}"
+        name = groups[0] if len(groups) == 1 else f"near-duplicates {first + cluster}"
         frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
     table.near_duplicates = str(found)
     log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
@@ -269,7 +273,8 @@ def _keep_visits(
     kept, loosed = number >= 0, in_one & (number < 0)
     why = "they hold more than half of a class"
     grouped = table.frame.copy()
-    grouped.loc[drawn.index[kept], "group"] = [f"visit {n + 1}" for n in number[kept]]
+    first = _next_number(drawn["group"])
+    grouped.loc[drawn.index[kept], "group"] = [f"visit {first + n}" for n in number[kept]]
     try:
         check_splits(grouped, data, seed)
         table.frame = grouped
@@ -286,6 +291,12 @@ def _keep_visits(
         "photos of one camera, less than %d minutes from one to the next: %s",
         GAP_MINUTES, table.visits,
     )  # fmt: skip
+
+
+def _next_number(groups: pd.Series) -> int:
+    """Of a group that is found here: an earlier run has numbered its own."""
+    taken = groups.str.extract(OWN_GROUP, expand=False).dropna()
+    return 1 + max(map(int, taken), default=0)
 
 
 def _count(rows: np.ndarray, numbers: np.ndarray) -> str:
@@ -399,12 +410,12 @@ def _split_again(
     log.warning("%s, and %s: the others are split again", cause, why)
 
 
-def _tell(source: str, table: ItemTable, rows: pd.DataFrame) -> None:
+def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
     sizes = table.frame["split"].value_counts()
     parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
     log.info(
         "%s: %d items of %d classes (%s)%s%s%s",
-        source,
+        table.source,
         len(table.frame),
         len(table.classes),
         ", ".join(parts),

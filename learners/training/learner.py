@@ -54,6 +54,7 @@ def make_learner(
     background: bool = False,
     cbs: Sequence[Callback] = (),
     pretrained: bool = True,
+    goes_on: bool = False,
 ) -> Learner:
     """A learner, its body frozen where it is pretrained.
 
@@ -65,6 +66,7 @@ def make_learner(
     background : the last class is that. It counts as much as one of the others on average at most,
         or many files of it would outvote them.
     cbs : further callbacks: precision, EMA, history, …
+    goes_on : the network's head has learnt already: a fit of it begins there.
     """
     fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
     options: dict[str, Any] = {
@@ -73,7 +75,12 @@ def make_learner(
         "metrics": [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
-        "cbs": [FixedNorms(body=fits), PlainLoss(), *_training_callbacks(settings), *cbs],
+        "cbs": [
+            FixedNorms(body=fits, head_kept=goes_on),
+            PlainLoss(),
+            *_training_callbacks(settings),
+            *cbs,
+        ],
         "path": dls.path,
     }
     if _gives_a_map(network):
@@ -107,7 +114,12 @@ def fine_tune(
         if at.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                fit_head(learn, balanced=settings.class_weights, seed=settings.seed)
+                fit_head(
+                    learn,
+                    balanced=settings.class_weights,
+                    seed=settings.seed,
+                    from_here=learn.fixed_norms.head_kept,
+                )
                 learn.fit(1, lr=0.0)  # which only measures it
         learn.unfreeze()
         top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0

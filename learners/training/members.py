@@ -39,6 +39,7 @@ from learners.networks import (
     NetworkSpec,
     against_last,
     build,
+    carry,
     first_member,
     native_size,
 )
@@ -66,12 +67,24 @@ class Trained(NamedTuple):
     kept: list[str]
 
 
-def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str) -> Trained:
+class Start(NamedTuple):
+    """The model that a training goes on from: its networks, how to build one, its inputs, its classes."""
+
+    network: Network
+    spec: NetworkSpec
+    preprocessing: Preprocessing
+    classes: list[str]
+
+
+def train_members(
+    folder: Path, loaded: Loaded, settings: Settings, device: str, start: Start | None = None
+) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with a seed of its own.
 
     The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
     ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
-    in training and those before it. What an earlier process has trained here is taken up.
+    in training and those before it. What an earlier process has trained here is taken up. Networks
+    begin with a pretrained body, or each as one of a ``start``.
 
     Raises
     ------
@@ -88,7 +101,10 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
         if number:
             set_seed(train.seed + number, reproducible=True)
         with distributed.in_turn():
-            one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+            if start is None:
+                one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+            else:
+                one, spec, preprocessing = _continued(folder, loaded, start, number, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
         best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
@@ -128,6 +144,7 @@ def train_members(folder: Path, loaded: Loaded, settings: Settings, device: str)
                 *(tracker(settings.run.track, here) if distributed.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
+            goes_on=start is not None,
         )
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
@@ -179,6 +196,31 @@ def _untrained(
     if loaded.recipe is not None:
         preprocessing = replace(preprocessing, squish=True)
     return first_member(one), spec, preprocessing
+
+
+def _continued(
+    folder: Path, loaded: Loaded, start: Start, number: int, members: int
+) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
+    """A network of a model, its head with a row for each of the classes that there are now."""
+    network = start.network
+    olds = [*network.members] if isinstance(network, Ensemble) else [network]
+    spec = replace(start.spec, n_classes=len(loaded.labels), members=1)
+    one, spec, _ = build(spec, pretrained=False)
+    new = first_member(one)
+    check_room(folder, new, members)
+    numbers = {name: n for n, name in enumerate(start.classes)}
+    old = olds[number % len(olds)]
+    assert isinstance(old, nn.Sequential)
+    carry(old, new, [numbers.get(name) for name in loaded.labels])
+    if number == 0:
+        for what, names in (
+            ("kept", [name for name in loaded.labels if name in numbers]),
+            ("new", [name for name in loaded.labels if name not in numbers]),
+            ("gone", [name for name in start.classes if name not in loaded.labels]),
+        ):
+            if names:
+                log.info("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
+    return new, spec, start.preprocessing
 
 
 def _batches(

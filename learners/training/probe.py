@@ -55,8 +55,13 @@ def fit_probe(
     balanced: bool = False,
     last: float = 1.0,
     seed: int = 0,
+    start: tuple[Tensor, Tensor] | None = None,
 ) -> Fitted:
     """Multinomial logistic regression on standardised features, its penalty by cross-validation.
+
+    The penalty pulls the weights to zero, or to a ``start``: as likely before a look at the data as
+    others are unlikely. A layer that has learnt from more than these rows is so changed where they
+    say otherwise, and there alone.
 
     Parameters
     ----------
@@ -64,23 +69,25 @@ def fit_probe(
         rows gets the bias of half a row.
     balanced : weigh classes by 1 / their number of rows.
     last : what a row of the last class counts beside one of another.
+    start : weight and bias of a layer.
     """
     x = features.float().cpu().numpy()
     y = targets.cpu().numpy()
+    given = None
+    if start is not None:
+        given = x @ start[0].float().cpu().numpy().T + start[1].float().cpu().numpy()
     mean, spread = x.mean(0), x.std(0)
     spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)
     x = (x - mean) / spread
     fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None, last=last)
-    losses = _losses(fit, x, y, seed)
+    losses = _losses(fit, x, y, given, seed)
     strength = min(losses, key=lambda c: losses[c])
-    weight, bias = fit(x, y, strength)
+    weight, bias = fit(x, y, strength, given=given)
     weight = weight / spread
-    return Fitted(
-        torch.from_numpy(weight.astype(np.float32)),
-        torch.from_numpy((bias - weight @ mean).astype(np.float32)),
-        strength,
-        losses[strength],
-    )
+    found = [torch.from_numpy(v.astype(np.float32)) for v in (weight, bias - weight @ mean)]
+    if start is not None:
+        found = [new + old.float().cpu() for new, old in zip(found, start, strict=True)]
+    return Fitted(found[0], found[1], strength, losses[strength])
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
@@ -90,8 +97,9 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
 
 
-def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
-    """Fit the head's layer to the features that the learner's training loader holds."""
+def fit_head(learn: Learner, *, balanced: bool, seed: int, from_here: bool = False) -> None:
+    """Fit the head's layer to the features that the learner's training loader holds; ``from_here``
+    takes the layer as it is for the start."""
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
@@ -100,7 +108,13 @@ def fit_head(learn: Learner, *, balanced: bool, seed: int) -> None:
     last = 1.0 if weight is None else float(weight[-1])
     ((features, targets),) = distributed.plain_loaders(learn)[0].views
     found = fit_probe(
-        features, targets, layer.out_features, balanced=balanced, last=last, seed=seed
+        features,
+        targets,
+        layer.out_features,
+        balanced=balanced,
+        last=last,
+        seed=seed,
+        start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
     )
     with torch.no_grad():
         layer.weight.copy_(found.weight)
@@ -115,7 +129,11 @@ Floats = NDArray[np.float64]
 
 
 def _losses(
-    fit: Callable[..., tuple[Floats, Floats]], x: Floats, y: NDArray[np.int64], seed: int
+    fit: Callable[..., tuple[Floats, Floats]],
+    x: Floats,
+    y: NDArray[np.int64],
+    given: Floats | None,
+    seed: int,
 ) -> dict[float, float]:
     """Of each strength the mean NLL in nats of rows that a fit had not seen, over `FOLDS`."""
     order = np.random.default_rng(seed).permutation(len(y))[:ENOUGH]
@@ -127,8 +145,9 @@ def _losses(
     for held in range(FOLDS):
         inside, outside = by_class[fold != held], by_class[fold == held]
         for strength in STRENGTHS:
-            weight, bias = fit(x[inside], y[inside], strength)
-            logits = x[outside] @ weight.T + bias
+            known = None if given is None else given[inside]
+            weight, bias = fit(x[inside], y[inside], strength, given=known)
+            logits = x[outside] @ weight.T + bias + (0 if given is None else given[outside])
             logits -= logits.max(1, keepdims=True)
             log_sum = np.log(np.exp(logits).sum(1))
             sums[strength] += float((log_sum - logits[np.arange(len(outside)), y[outside]]).sum())
@@ -143,11 +162,15 @@ def _fit(
     n_classes: int,
     weight: str | None,
     last: float,
+    given: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Weights [classes, width] and biases [classes], those of classes without rows far below.
 
-    Of rows of one class alone, as a fold of very few may have them, that class.
+    Of rows of one class alone, as a fold of very few may have them, that class. With logits ``given``
+    what is to be added to them.
     """
+    if given is not None:
+        return _fit_beside(x, y, given, strength, weight, last)
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -165,3 +188,44 @@ def _fit(
     bias += intercept.min()
     weights[model.classes_], bias[model.classes_] = coef, intercept
     return weights, bias
+
+
+#: A class that a fold has no rows of keeps a finite bias; on others this weighs nothing.
+_ON_BIAS = 0.01
+
+
+def _fit_beside(
+    x: Floats,
+    y: NDArray[np.int64],
+    given: Floats,
+    strength: float,
+    weight: str | None,
+    last: float,
+) -> tuple[Floats, Floats]:
+    """The same regression with logits that each row has already: what is to be added to them."""
+    from scipy.optimize import minimize
+
+    x = x.astype(np.float64)
+    (n, width), n_classes = x.shape, given.shape[1]
+    truth = np.eye(n_classes)[y]
+    counts = truth.sum(0)
+    share = np.where(y == n_classes - 1, last, 1.0)
+    if weight == "balanced":
+        share = share * (n / ((counts > 0).sum() * counts[y]))
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights, bias = flat[:-n_classes].reshape(n_classes, width), flat[-n_classes:]
+        logits = given + x @ weights.T + bias
+        logits -= logits.max(1, keepdims=True)
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        value = -strength * (share * log_p[np.arange(n), y]).sum()
+        value += ((weights**2).sum() + _ON_BIAS * (bias**2).sum()) / 2
+        pull = strength * share[:, None] * (np.exp(log_p) - truth)
+        slopes = ((pull.T @ x + weights).ravel(), pull.sum(0) + _ON_BIAS * bias)
+        # A row's share of it: what is small enough is so for any number of rows.
+        return float(value) / (strength * n), np.concatenate(slopes) / (strength * n)
+
+    start = np.zeros(n_classes * (width + 1))
+    ends = {"maxiter": 300, "gtol": 1e-4}  # as scikit-learn's
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=ends).x
+    return found[:-n_classes].reshape(n_classes, width), found[-n_classes:]

@@ -263,7 +263,7 @@ def test_strain_without_a_moment_is_asked_at_its_loudest(opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path):
+def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     page = opened()
     page.get_by_role("tab", name="Several files").click()
     wrong = tmp_path / "wrong.jpg"
@@ -279,6 +279,23 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path):
     frame = pd.read_csv(download.value.path())
     assert frame["path"].tolist() == ["red_000.jpg", "blue_001.jpg", "wrong.jpg"]
     assert frame["label"].tolist() == ["red", "blue", "unknown"]
+    # Corrected by the keyboard alone: the file, then the class, each found as it is typed.
+    page.get_by_text("Correct the table").first.click()
+    page.get_by_label("Row", exact=True).first.fill("blue_0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_label("Right label").first.fill("gre")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Correct", exact=True).first.press("Enter")
+    page.get_by_text("green, corrected").first.wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    frame = pd.read_csv(download.value.path())
+    assert frame["label"].tolist() == ["red", "green", "unknown"]
+    assert frame["best"].tolist()[:2] == ["red", "blue"]
+    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (kept["label"], kept["answered"], kept["model"]) == ("green", "blue", "colours")
 
 
 @pytest.mark.slow

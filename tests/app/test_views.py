@@ -200,6 +200,16 @@ def test_the_csv_has_the_columns_of_the_command():
     assert (rows[1]["probability"], rows[1]["reason"]) == ("", "bad file: empty file")
 
 
+def test_corrected_labels_stand_in_table_and_csv():
+    html = table_html([SURE, DOUBT], RULE, {1: EVIL})
+    seen = Seen(html)
+    assert "corrected" in seen.said
+    assert "script" not in seen.tags
+    rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, DOUBT], {1: "dog"}))))
+    assert [row["label"] for row in rows] == ["cat", "dog"]
+    assert [row["best"] for row in rows] == ["cat", "cat"]
+
+
 def test_json_has_null_for_what_is_no_number():
     values = as_json(BAD._replace(windows=(DOUBT,)))
     assert values["probability"] is None

@@ -104,11 +104,22 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read("--config", str(tmp_path / "empty.yaml")) == read()
 
 
-@pytest.mark.parametrize("second", [["--data", "b"], ["--data=b"]])
-def test_data_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
-    with pytest.raises(SecondhandError, match="--data is given 2 times: name one folder or table"):
-        read("--data", "a", *second)
+@pytest.mark.parametrize("second", [["--unknown", "b"], ["--unknown=b"]])
+def test_strangers_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
+    with pytest.raises(SecondhandError, match="--unknown is given 2 times: name one folder or"):
+        read("--unknown", "a", *second)
     assert read("--data", "a", "--epochs", "3", "--epochs", "5")["epochs"] == 5
+
+
+def test_several_data_are_all_kept_in_their_order(tmp_path: Path) -> None:
+    several = ["a b", "c.csv", "d"]
+    assert read("--data", "a b", "--epochs", "3", "--data=c.csv", "--data", "d")["data"] == several
+    assert read("--data", "a b", "c.csv", "d", "--epochs", "3")["data"] == several
+    assert read("--data", "a b")["data"] == "a b"
+    (tmp_path / "several.yaml").write_text("data: [a b, c.csv]\n")
+    again = read("--config", str(tmp_path / "several.yaml"))["data"]
+    assert again == ["a b", "c.csv"]
+    assert read("--config", str(tmp_path / "several.yaml"), "--data", "x")["data"] == "x"
 
 
 def test_yes_and_no() -> None:

@@ -160,3 +160,25 @@ def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
     assert "kept half way from the probe to epoch 1" in (ran / "run/log.txt").read_text()
     config = (ran / "run/model/config.json").read_text()
     assert "half way from the probe to epoch 1" in config
+
+
+def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
+    """Two rows of a class that it has not seen, and it knows the others as before; rows alone forget."""
+    x, y = digits
+    ordinary = fit_probe(x, y, 10)
+    none = (torch.zeros(10, x.shape[1]), torch.zeros(10))
+    again = fit_probe(x, y, 10, start=none)
+    assert torch.allclose(logits(again, x).softmax(1), logits(ordinary, x).softmax(1), atol=0.02)
+    old = fit_probe(x[y < 9], y[y < 9], 10)
+    weight, bias = old.weight.clone(), old.bias.clone()
+    weight[9], bias[9] = 0, 0
+    few = torch.cat([torch.nonzero(y == c).flatten()[:6] for c in (3, 9)])
+    fitted = fit_probe(x[few], y[few], 10, start=(weight, bias))
+    alone = fit_probe(x[few], y[few], 10)
+    seen = y < 9
+    right = [
+        [(logits(f, x[part]).argmax(1) == y[part]).float().mean().item() for part in (seen, ~seen)]
+        for f in (fitted, alone)
+    ]
+    assert right[0][0] > 0.7 > 0.2 > right[1][0]
+    assert right[0][1] > 0.7

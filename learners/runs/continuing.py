@@ -1,0 +1,112 @@
+"""``--from runs/x/model``: what a training that goes on from a model takes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets.errors import SecondhandError
+from learners.model import WEIGHTS, Bundle, load_bundle, sha256
+from learners.settings import DataSettings, Settings, flag
+from learners.training import Start, background_of, earlier_items
+
+log = logging.getLogger(__name__)
+
+#: Epochs with all weights where none are asked for: of a head that can be fitted, and of another one.
+#: The body has learnt its like already. Ten groceries, three of them added to a model of seven: of
+#: photos from elsewhere 0.95 and 0.97 are right with the head fitted alone (two seeds), 0.94 and 0.96
+#: after two epochs more, 0.96 and 0.95 of a model trained on all ten at once in ten times the time.
+EPOCHS = (0, 2)
+
+
+def start(origin: Bundle) -> Start:
+    """What the training begins with."""
+    return Start(origin.network, origin.spec, origin.preprocessing, origin.classes)
+
+
+def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
+    """The settings of a command with ``--from``, of which ``said`` are those that were typed."""
+    assert settings.data.from_ is not None
+    settings = as_before(settings, load_bundle(settings.data.from_), said)
+    if "epochs" in said:
+        return settings
+    if settings.network.fits and settings.train.freeze_epochs == "fit":
+        log.info("the head alone is fitted; with --epochs 2 the body learns as well")
+        return settings.but(epochs=EPOCHS[0])
+    return settings.but(epochs=EPOCHS[1])
+
+
+def as_before(
+    settings: Settings, origin: Bundle, said: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings with the network and the recipe of the model that they go on from.
+
+    Parameters
+    ----------
+    said : the settings that somebody chose; those other than their defaults if not given.
+
+    Raises
+    ------
+    SecondhandError : some of them contradict the model; all are named.
+    """
+    assert settings.data.from_ is not None
+    if said is None:
+        plain = Settings().flat()
+        said = {name: v for name, v in settings.flat().items() if v != plain[name]}
+    spec, recipe = origin.spec, origin.recipe or {}
+    network = {
+        name: getattr(spec, name) for name in ("backbone", "size", "head", "hidden", "dropout")
+    }
+    network |= {"budget": None, "weights": None, "pretrained": True}
+    data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
+    drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
+    drawn = {name: value for name, value in drawn.items() if name in vars(settings.signal)}
+    usual = {"kind": "auto", "head": "auto"}
+    wrong = [
+        f"{flag(name)} {said[name]} (it has {was})"
+        for name, was in (network | data | drawn).items()
+        if name in said and _plain(said[name]) not in (_plain(was), usual.get(name, _plain(was)))
+    ]
+    if wrong:
+        raise SecondhandError(
+            f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network and its recipe "
+            "go on as they are: leave that out, or train anew without --from"
+        )
+    if origin.decider.background and settings.data.background is None:
+        if (file := background_of(settings.data.from_)).is_file():
+            data["background"] = str(file)
+        else:
+            log.warning(
+                "--from %s has learnt a background, and has no %s beside it: give --background, or the "
+                "background is forgotten", settings.data.from_, file.name,
+            )  # fmt: skip
+    return settings.but(**network, **data)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
+    """The models that this one comes from, the oldest first, by what can be checked; and a hash of the
+    items that it was trained on itself."""
+    assert data.from_ is not None
+    known, items = origin.provenance, earlier_items(data)
+    name = data.from_.resolve()
+    parent = {
+        "model": name.parent.name if name.name == "model" else name.name,
+        "weights_sha256": sha256(data.from_ / WEIGHTS),
+        "data": str(known.get("data", "")),
+        "items": known.get("items", 0),
+        "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest(),
+        "trained": str(known.get("trained", "")),
+    }
+    own = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
+    older = known.get("lineage")  # of a folder that anybody may have written
+    return {
+        "lineage": [*(older if isinstance(older, list) else []), parent],
+        "items_sha256": own,
+    }

@@ -1,0 +1,169 @@
+"""The parts of a run, and with ``--from`` those of the earlier run beside them.
+
+Its items are replayed, each in the part that it was in. Nothing that the earlier run chose or
+calibrated by is learnt, and nothing that it learnt is held out: the weights know it. A new file that belongs to an old one, by its group, as a near-duplicate or as a part
+of one recording, goes to the part that the old one is in. The others are split as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from datasets.errors import Rejected, SecondhandError
+from datasets.tables import (
+    SPLITS,
+    ItemTable,
+    assign_folds,
+    assign_splits,
+    check_classes,
+    fold_names,
+    items_of_run,
+    units_of,
+)
+from learners.settings import DataSettings
+
+log = logging.getLogger(__name__)
+
+#: Column of the items that an earlier run has split.
+REPLAYED = "replayed"
+
+
+def earlier_items(data: DataSettings) -> Path | None:
+    """The ``items.csv`` of the run that made the model of ``--from``; None where there is none, or
+    none of its files."""
+    if data.from_ is None:
+        return None
+    file = data.from_.absolute().parent / "items.csv"
+    found = file.is_file() and items_of_run(file)["path"].map(os.path.exists).any()
+    return file if found else None
+
+
+def background_of(model: Path) -> Path:
+    """Where the run of a model has listed the background that it learnt, if it did."""
+    return model.absolute().parent / "background.csv"
+
+
+def is_replayed(frame: pd.DataFrame) -> pd.Series:
+    """True for the items of an earlier run."""
+    return frame.get(REPLAYED, pd.Series(False, index=frame.index)).astype(bool)
+
+
+def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -> None:
+    """Say in the column `REPLAYED` which items the earlier run has split, and leave out what is not
+    to be replayed of those that it learnt.
+
+    A class whose items are then all held out is left out with them.
+    """
+    earlier = items_of_run(file)
+    frame, before = table.frame, set(earlier["path"][earlier["split"].isin(SPLITS)])
+    old = frame["path"].isin(before) & frame["split"].ne("")
+    frame = frame.assign(**{REPLAYED: old})
+    said_anew = frame["path"].isin(table.corrections["path"])
+    learnt = frame.loc[old & frame["split"].eq("train") & ~said_anew]
+    gone = before - {*frame["path"], *table.unknowns["path"]}
+    if data.replay < 1:
+        shares = (
+            learnt.groupby("label", sort=True).size().map(lambda n: int(np.ceil(n * data.replay)))
+        )
+        rng = np.random.default_rng(seed)
+        order = learnt.iloc[rng.permutation(len(learnt))]
+        kept = order.groupby("label").cumcount() < order["label"].map(shares)
+        frame = frame.drop(index=order.index[~kept])
+    known = set(frame["label"][~is_replayed(frame) | frame["split"].eq("train")])
+    lost = sorted(set(frame["label"]) - known)
+    frame = frame.loc[~frame["label"].isin(lost)].reset_index(drop=True)
+    replayed = frame.loc[is_replayed(frame), "split"].eq("train")
+    log.info(
+        "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s",
+        data.from_, replayed.sum(), earlier["split"].eq("train").sum(), (~replayed).sum(),
+        f"; {len(gone)} of its files are gone or unreadable" if gone else "",
+    )  # fmt: skip
+    if lost:
+        log.warning("classes of which nothing is learnt any more: %s", ", ".join(lost))
+        check_classes(frame, table.source, table.rejected)
+    table.frame = frame
+
+
+def split(
+    frame: pd.DataFrame, data: DataSettings, seed: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The table with its splits as the settings want them, and what was left out for that."""
+    alone = partial(
+        assign_splits,
+        valid=data.valid,
+        calibration=data.calibration,
+        seed=seed,
+        fold=data.fold,
+        cv=data.cv,
+    )
+    return _split_beside(frame, data, alone) if is_replayed(frame).any() else alone(frame)
+
+
+def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
+    """The fold of ``--cv`` that each item is in; "" for those that an earlier run has split, and for
+    what belongs to them."""
+    assert data.cv is not None
+    if not is_replayed(frame).any():
+        return assign_folds(frame, data.cv, seed=seed)
+    found = assign_folds(frame.loc[_bound(frame)[1]], data.cv, seed=seed)
+    return found.reindex(frame.index, fill_value="")
+
+
+def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
+    """Raise SecondhandError where the table cannot be split, or a fold of ``--cv`` not be tested."""
+    if data.cv is None:
+        split(frame, data, seed)
+        return
+    folds = folds_of(frame, data, seed)
+    for name in fold_names(folds[folds.ne("")]):
+        try:
+            split(frame, replace(data, fold=name), seed)
+        except SecondhandError as error:
+            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
+
+
+def _split_beside(
+    frame: pd.DataFrame,
+    data: DataSettings,
+    split: Callable[..., tuple[pd.DataFrame, list[Rejected]]],
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The table with the splits of new items; those of the replayed ones stay.
+
+    ``split`` is `assign_splits` as the settings want it. New items of which none can be held out, for
+    they are of one group, are learnt.
+    """
+    part, fresh = _bound(frame)
+    bound = frame.loc[~fresh].assign(split=part[~fresh])
+    if data.cv is not None:  # where the fold alone is tested
+        bound["split"] = bound["split"].replace("test", "calibration")
+    alone = frame.loc[fresh]
+    if alone.empty:
+        return bound, []
+    left: list[Rejected] = []
+    try:
+        alone, left = split(alone, beside=bound)
+    except SecondhandError as error:
+        if data.cv is not None or data.fold is not None:
+            raise
+        log.warning("of the new items none can be held out, and all are learnt: %s", error)
+        alone = alone.assign(split="train")
+    return pd.concat([bound, alone]).sort_index(), left
+
+
+def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The part of each item that the earlier run has put it in, or one that it belongs to; and True
+    for the items without."""
+    old = is_replayed(frame)
+    rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
+    number = units_of(frame)
+    first = rank[old].groupby(number[old]).min()
+    part = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
+    return part, part.isna()

@@ -1,0 +1,55 @@
+"""Two models' answers to the same items, side by side."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from learners.evaluation import clopper_pearson, compare
+
+
+def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
+    """Of eight items of a held out before, two new of b and two of c, and a stranger."""
+    frame = pd.DataFrame(
+        {
+            "path": [f"{n}.jpg" for n in range(13)],
+            "best": best,
+            "probability": 0.9,
+            "truth": ["a"] * 8 + ["b"] * 2 + ["c"] * 2 + ["unknown"],
+            "split": ["valid"] * 4 + ["calibration"] * 4 + ["valid"] * 4 + ["unknown"],
+        }
+    )
+    label = frame["best"].mask(frame.index.isin(refused), "unknown")
+    return frame.assign(label=label)
+
+
+def test_what_was_gained_and_forgotten() -> None:
+    before = answers(["a"] * 8 + ["b", "a", "a", "b", "a"], refused=(0, 12))
+    after = answers(["a"] + ["b"] * 7 + ["b", "b", "c", "c", "c"])
+    found = compare(before, after, [True] * 8 + [False] * 5, (["a", "b", "gone"], ["a", "b", "c"]))
+    parts = found.parts.set_index(["items of", "model"])
+    old = parts.loc["held out before"]
+    assert old["accuracy"].tolist() == [1, 0.125]
+    assert old["accepted"].tolist() == [0.875, 1]
+    assert old["of accepted"].tolist() == [1, 0.125]
+    assert old.loc["after", ["accuracy, from", "accuracy, to"]].tolist() == pytest.approx(
+        [*map(float, clopper_pearson(1, 8))]
+    )
+    assert parts.loc["held out of the new ones", "accuracy"].tolist() == [0.25, 1]
+    assert parts.loc["strangers", "accepted"].tolist() == [0, 1]
+    assert parts.loc["strangers", "accuracy"].isna().all()
+    classes = found.classes.set_index("class")
+    assert classes["change"].to_dict() == {"a": "worse", "b": "", "c": "new", "gone": "gone"}
+    assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]
+    assert classes.loc["gone"].drop(["change", "items"]).isna().all()
+    assert found.said == (
+        "Of 10 held-out items of classes that both models know, 1 were answered wrongly before and "
+        "rightly now, 7 the other way round."
+    )
+    changes = found.answers.set_index("row")["change"]
+    assert changes.to_dict() == {
+        **dict.fromkeys(range(1, 8), "spoilt"),
+        9: "mended",
+        10: "",
+        11: "",
+    }

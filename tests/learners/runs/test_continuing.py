@@ -1,0 +1,182 @@
+"""``--from``: a run that goes on from the model of another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from datasets.errors import SecondhandError
+from learners.finetune import main
+from learners.model import Bundle, load_bundle, sha256
+from learners.runs import finetuning
+from learners.runs.continuing import as_before, continued
+from learners.settings import Settings
+from tests.learners.stops import QUICK, Stop, same, stopped
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.usefixtures("sketched")
+#: Of the training, not of the network, which comes from the model.
+TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
+    """Files of three classes; ``old``, a run on two of them, and ``corrected.csv``, what came then."""
+    root = tmp_path_factory.mktemp("continuing")
+    pictures = write_pictures(root / "pictures", per_class=14, unknown=2)
+    shutil.copytree(pictures, root / "two", ignore=shutil.ignore_patterns("blue", "*_013.jpg"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+        assert main(["--data", str(root / "two"), *QUICK, "--out", str(root / "old")]) == 0
+    wrong = pd.read_csv(root / "old" / "items.csv").query("split == 'train'")["path"].iloc[0]
+    rows = [(str(file), "blue") for file in sorted((pictures / "blue").iterdir())]
+    copy = shutil.copy(wrong, root / "seen.jpg")
+    rows += [(str(pictures / "red" / "red_013.jpg"), "red"), (str(copy), "red")]
+    table = pd.DataFrame(rows, columns=["path", "label"])
+    table.to_csv(root / "corrected.csv", index=False)
+    return root
+
+
+@pytest.fixture(scope="module")
+def ran(root: Path) -> Path:
+    words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
+    assert main([*words, "--out", str(root / "new")]) == 0
+    return root / "new"
+
+
+def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) -> None:
+    old, new = load_bundle(root / "old/model"), load_bundle(ran / "model")
+    assert new.classes == ["blue", "green", "red"]
+    assert (new.spec.backbone, new.spec.size, new.spec.head) == (
+        old.spec.backbone, old.spec.size, old.spec.head,
+    )  # fmt: skip
+    assert new.preprocessing == old.preprocessing
+    log = (ran / "log.txt").read_text()
+    assert "2 rows of the head are kept: green, red" in log
+    assert "1 rows of the head are new: blue" in log
+    weights = [dict(bundle.network[0].named_parameters()) for bundle in (old, new)]  # type: ignore[index]
+    away = max((weights[0][n] - weights[1][n]).abs().max().item() for n in weights[0])
+    assert 0 < away < 0.1, "from its weights, not from others drawn at random"
+
+
+def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
+    root: Path, ran: Path
+) -> None:
+    parts = [
+        pd.read_csv(run / "items.csv").query("label != 'unknown'").set_index("path")["split"]
+        for run in (root / "old", ran)
+    ]
+    assert parts[1][parts[0].index].equals(parts[0])
+    report = json.loads((ran / "report/report.json").read_text())
+    compared = report["before_after"]
+    held = parts[0].ne("train").sum()
+    assert [(row["items of"], row["model"], row["items"]) for row in compared["parts"][:2]] == [
+        ("held out before", "before", held),
+        ("held out before", "after", held),
+    ]
+    assert compared["classes"][0]["change"] == "new"
+    assert f"Of {held} held-out items of classes that both models know" in compared["said"]
+    page = (ran / "report/index.html").read_text()
+    assert "<h2>Before and after</h2>" in page
+    was = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
+    corrected = report["tables"].get("Corrected labels (1)", [])
+    assert [(row["labelled before"], row["label"]) for row in corrected] == [(was, "red")]
+
+
+def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, ran: Path) -> None:
+    told = json.loads((ran / "model/config.json").read_text())["provenance"]
+    (parent,) = told["lineage"]
+    assert parent["model"] == "old"
+    assert parent["data"] == "two"
+    assert parent["weights_sha256"] == sha256(root / "old/model/model.safetensors")
+    assert parent["items_sha256"] == sha256(root / "old/items.csv")
+    assert told["items_sha256"] == sha256(ran / "items.csv")
+    assert (
+        f"Goes on from `old` (weights SHA-256 `{parent['weights_sha256']}`), trained on `two`"
+        in ((ran / "model/README.md").read_text())
+    )
+    assert str(root) not in (ran / "model/config.json").read_text()
+
+
+def test_stopped_it_goes_on_bit_for_bit(
+    root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
+    monkeypatch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+    out = root / "stopped"
+    stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    assert main(["--resume", str(out)]) == 0
+    same(ran, out)
+
+
+@pytest.fixture(scope="module")
+def origin(root: Path) -> Bundle:
+    return load_bundle(root / "old/model")
+
+
+def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) -> None:
+    folder = str(root / "old/model")
+    words = [
+        "--from",
+        folder,
+        "--data",
+        "x",
+        "--size",
+        "64",
+        "--backbone",
+        "embedded",
+        "--rate",
+        "8000",
+    ]
+    with pytest.raises(SecondhandError) as error:
+        main([*words, "--kind", "picture", "--no-pretrained"])
+    said = str(error.value)
+    assert said.startswith(f"--from {folder}: not with --backbone embedded (it has test_resnet")
+    assert "--size 64 (it has 32)" in said
+    assert "--pretrained False (it has True)" in said
+    assert "--kind" not in said
+    same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
+    assert as_before(same_ones, origin).network.backbone == origin.spec.backbone
+    recipe = {"kind": "sound", "rate": 8000, "size": [64, 64]}
+    heard = Bundle(**{**vars(origin), "recipe": recipe})
+    assert as_before(same_ones.but(kind="sound", rate=8000, picture=[64, 64]), heard)
+    with pytest.raises(SecondhandError, match=r"--rate 44100 \(it has 8000\), --picture"):
+        as_before(same_ones.but(kind="sound", rate=44100, picture=[32, 64]), heard)
+    with pytest.raises(SecondhandError, match="--kind picture"):
+        as_before(same_ones, heard)
+
+
+def test_without_epochs_the_head_alone_is_fitted(root: Path) -> None:
+    """The body has learnt already; a head of several layers cannot be fitted."""
+    settings = Settings().but(**{"from": root / "old/model"})
+    assert continued(settings, {}).train.epochs == 0
+    assert continued(settings.but(epochs=3), {"epochs": 3}).train.epochs == 3
+    assert continued(settings.but(freeze_epochs=1), {}).train.epochs == 2
+
+
+def test_from_what_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(SecondhandError, match="not a model folder"):
+        main(["--from", str(tmp_path), "--data", "x"])
+
+
+def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
+    from learners.networks import Ensemble, build, carry
+    from learners.networks.backbones import NetworkSpec
+
+    for head in ("stages", "cosine"):
+        spec = NetworkSpec("test_resnet", 3, 32, head=head)
+        (old, *_), (new, *_) = (build(s, pretrained=False) for s in (spec, spec))
+        assert not isinstance(old, Ensemble)
+        assert not isinstance(new, Ensemble)
+        fresh = new[1][-1].weight.clone()
+        carry(old, new, [2, None, 0])
+        last = new[1][-1].weight
+        assert torch.equal(last[0], old[1][-1].weight[2])
+        assert torch.equal(last[2], old[1][-1].weight[0])
+        assert torch.equal(last[1], fresh[1] if head == "cosine" else torch.zeros_like(fresh[1]))
+        assert all(torch.equal(a, b) for a, b in zip(old[0].parameters(), new[0].parameters(), strict=True))  # fmt: skip

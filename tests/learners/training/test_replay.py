@@ -1,0 +1,194 @@
+"""The items of an earlier run beside new ones: what was held out stays so, and what was learnt too."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets.errors import SecondhandError
+from datasets.tables import SPLITS
+from learners.runs.finetuning import load_items
+from learners.settings import DataSettings, SignalSettings
+from learners.training.items import Loaded
+from learners.training.replay import check_splits, folds_of, split
+from tests.pictures import write_pictures
+
+PARTS = ("train", "valid", "calibration")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("replay"), per_class=20, unknown=2)
+
+
+def rows(folder: Path, label: str, first: int, last: int, **more: str) -> pd.DataFrame:
+    paths = [str(folder / label / f"{label}_{n:03d}.jpg") for n in range(first, last)]
+    return pd.DataFrame({"path": paths, "label": label, **more})
+
+
+@pytest.fixture
+def run(pictures: Path, tmp_path: Path) -> Path:
+    """The folder of an earlier run on twelve files each of two classes, and two strangers."""
+    parts = [
+        rows(pictures, label, *span, split=part)
+        for label in ("red", "green")
+        for part, span in zip(PARTS, ((0, 8), (8, 10), (10, 12)), strict=True)
+    ]
+    table = pd.concat([*parts, rows(pictures, "unknown", 0, 2, split="unknown")])
+    (tmp_path / "run").mkdir()
+    table.to_csv(tmp_path / "run" / "items.csv", index=False)
+    return tmp_path / "run"
+
+
+def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
+    file = run.parent / "new.csv"
+    new.to_csv(file, index=False)
+    (run.parent / "out").mkdir(exist_ok=True)
+    data = DataSettings(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
+    return load_items(data, SignalSettings(), 0, run.parent / "out")
+
+
+def parts_of(loaded: Loaded) -> dict[str, str]:
+    frame = loaded.table.frame
+    return dict(zip(frame["path"], frame["split"], strict=True))
+
+
+def before(run: Path) -> dict[str, str]:
+    old = pd.read_csv(run / "items.csv").query("split != 'unknown'")
+    return dict(zip(old["path"], old["split"], strict=True))
+
+
+def test_old_items_keep_their_parts_and_new_ones_are_split(
+    run: Path, pictures: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also an old one that is named again; a file that is gone is listed, and counted."""
+    caplog.set_level("INFO")
+    old = before(run)
+    table = pd.read_csv(run / "items.csv")
+    table.loc[len(table)] = {"path": "gone.jpg", "label": "red", "split": "valid"}
+    table.to_csv(run / "items.csv", index=False)
+    new = pd.concat([rows(pictures, "blue", 0, 14), rows(pictures, "red", 9, 10)])
+    loaded = load(run, new)
+    found = parts_of(loaded)
+    assert {path: found[path] for path in old} == old
+    blue = loaded.table.frame.query("label == 'blue'")
+    assert set(blue["split"]) == set(PARTS)
+    assert len(found) == 24 + 14
+    assert len(loaded.table.unknowns) == 2
+    assert loaded.table.source == str(run.parent / "new.csv")
+    assert "16 of 16 items that it learnt are learnt again, 8 that it held out are held out; 1 of " in (
+        caplog.text
+    )  # fmt: skip
+    assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
+    assert loaded.table.basis.startswith("the parts of the run that it goes on from, and for new")
+
+
+def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:
+    """A copy under another name is the same file. New ones of one group are all learnt."""
+    copy = shutil.copy(pictures / "red" / "red_011.jpg", run.parent / "corrected.jpg")
+    said = pd.DataFrame({"path": [copy], "label": ["green"]})
+    loaded = load(
+        run, pd.concat([said, rows(pictures, "red", 15, 17).assign(group="bob")]).fillna("")
+    )
+    corrected = str(pictures / "red" / "red_011.jpg")
+    row = loaded.table.frame.set_index("path").loc[corrected]
+    assert (row["split"], row["label"]) == ("calibration", "green")
+    found = parts_of(loaded)
+    assert [found[path] for path in rows(pictures, "red", 15, 17)["path"]] == ["train"] * 2
+    assert loaded.table.corrections["path"].tolist() == [corrected]
+
+
+def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Path) -> None:
+    """By a group that the data name, and as a near-duplicate of it."""
+    table = pd.read_csv(run / "items.csv").assign(group="")
+    table.loc[table["path"].str.endswith("red_008.jpg"), "group"] = "ann"
+    table.loc[table["path"].str.endswith("green_008.jpg"), "group"] = "near-duplicates 1"
+    table.to_csv(run / "items.csv", index=False)
+    burst = run.parent / "burst.png"
+    from PIL import Image
+
+    Image.open(pictures / "red" / "red_010.jpg").save(burst)
+    new = pd.concat(
+        [
+            rows(pictures, "blue", 0, 14, group=""),
+            rows(pictures, "red", 15, 18, group="ann"),
+            pd.DataFrame({"path": [str(burst)], "label": ["red"], "group": [""]}),
+        ]
+    )
+    loaded = load(run, new)
+    found = parts_of(loaded)
+    assert {found[path] for path in rows(pictures, "red", 15, 18)["path"]} == {"valid"}
+    assert found[str(burst)] == "calibration"
+    groups = loaded.table.frame.set_index("path")["group"]
+    assert groups[str(burst)] == "near-duplicates 2", "1 is another cluster's name"
+
+
+def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
+    """Of each class; what was held out is all there. Of nothing learnt, nothing is held out."""
+    new = rows(pictures, "blue", 0, 14)
+    half = load(run, new, replay=0.3).table.frame.query("label != 'blue'")
+    assert half.groupby(["label", "split"]).size().to_dict() == {
+        ("green", "train"): 3, ("green", "valid"): 2, ("green", "calibration"): 2,
+        ("red", "train"): 3, ("red", "valid"): 2, ("red", "calibration"): 2,
+    }  # fmt: skip
+    with pytest.raises(SecondhandError, match="only the class 'blue', and at least two classes"):
+        load(run, new, replay=0)
+    new = pd.concat([new, rows(pictures, "red", 12, 20)])
+    none = load(run, new, replay=0).table
+    assert none.classes == ["blue", "red"]
+    old = none.frame.loc[none.frame["path"].isin(before(run))]
+    assert sorted(old["split"]) == ["calibration"] * 2 + ["valid"] * 2
+
+
+def test_without_the_items_of_its_run_the_new_ones_stand_alone(
+    run: Path, pictures: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (run / "items.csv").unlink()
+    new = pd.concat([rows(pictures, label, 0, 14) for label in ("blue", "red")])
+    loaded = load(run, new)
+    assert len(loaded.table.frame) == 28
+    assert "no items.csv beside it" in caplog.text
+    with pytest.raises(SecondhandError, match="only the class 'blue', and at least two"):
+        load(run, rows(pictures, "blue", 0, 14))
+
+
+def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
+    """A fold that the weights have learnt would test nothing."""
+    loaded = load(run, rows(pictures, "blue", 0, 12))
+    table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["replayed"], ""))
+    table.loc[table["split"].eq("valid"), "split"] = "test"
+    data = DataSettings(cv=3)
+    folds = folds_of(table, data, 0)
+    assert folds[table["replayed"]].eq("").all()
+    assert sorted(folds[~table["replayed"]]) == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
+    check_splits(table, data, 0)
+    tested, _ = split(table, replace(data, fold="2"), 0)
+    test = tested.loc[tested["split"].eq("test")]
+    assert len(test) == 4
+    assert not test["replayed"].any()
+    kept = tested.loc[tested["replayed"], "split"].value_counts().to_dict()
+    assert kept == {"train": 16, "calibration": 8}
+    assert set(tested["split"]) <= {*SPLITS}
+
+
+def test_ordinary_tables_are_split_as_ever(pictures: Path) -> None:
+    table = pd.concat([rows(pictures, label, 0, 20) for label in ("blue", "red")])
+    table = table.assign(group="", split="", fold="", start=np.nan, end=np.nan, gps=np.nan)
+    found, left = split(table.reset_index(drop=True), DataSettings(), 0)
+    assert found["split"].value_counts().to_dict() == {"train": 28, "valid": 6, "calibration": 6}
+    assert not left
+
+
+def test_a_background_keeps_its_parts(run: Path, pictures: Path) -> None:
+    listed = rows(pictures, "green", 12, 18).assign(
+        label="unknown", split=["valid", "train", "calibration", "train", "valid", "train"]
+    )
+    listed.to_csv(run / "background.csv", index=False)
+    loaded = load(run, rows(pictures, "blue", 0, 14), background=str(run / "background.csv"))
+    found = loaded.table.background.set_index("path")["split"]
+    assert found.to_dict() == listed.set_index("path")["split"].to_dict()
