@@ -3,6 +3,7 @@
 from learners.model.bundle import (
     CONFIG,
     Bundle,
+    hash_of_features,
     load_bundle,
     save_bundle,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "PLAIN",
     "Bundle",
     "View",
+    "hash_of_features",
     "load_bundle",
     "look_and_average",
     "read_tensors",
