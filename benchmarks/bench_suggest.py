@@ -6,8 +6,8 @@ probe is fitted anew. Accuracy is that on a third of the files, which are never 
 the same for both ways of asking, and so are the first labels; each seed draws others. Prints a table for
 each set, and draws it into `--plot`:
 
-    python benchmarks/bench_suggest.py --data photos                        # a folder or a table, as
-    python benchmarks/bench_suggest.py --data photos --data recordings.csv  # for learners.finetune
+    python benchmarks/bench_suggest.py --data photos             # a folder or a table, as for
+    python benchmarks/bench_suggest.py --data photos --data ESC-10=sounds/items.csv  # learners.finetune
 
 Then the time to choose `--n` of `--rank` files by features drawn at random, as a part of the time in which
 a model answers so many files of the first set.
@@ -45,9 +45,11 @@ class Set:
     """Files, their classes, what the head is given of them, and what they are compared by."""
 
     def __init__(self, data: str, words: argparse.Namespace) -> None:
-        table = load_table(data)
+        name, said, source = data.partition("=")
+        self.name, source = (name, source) if said else (Path(data).stem.split(":")[-1], data)
+        table = load_table(source)
         frame = table.frame.sample(frac=1, random_state=0).head(words.items or len(table.frame))
-        self.name, self.files = Path(data.partition(":")[2] or data).stem, list(frame["path"])
+        self.files = list(frame["path"])
         names, self.labels = np.unique(frame["label"], return_inverse=True)
         recipe = AudioRecipe.infer(self.files) if table.kind == "sound" else None
         network, spec, preprocessing = build(

@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = jsonargparse.ArgumentParser(
         prog="python -m learners.suggest",
         description="Choose the files whose labels would teach the model most: unsure, unlike what it "
-        "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of the table, and "
-        "give it to learners.finetune --data. Files that the model's run was given are left out. Exit "
-        "status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
+        "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
+        "the table, and give it to learners.finetune --data. Files that the model's run was given are "
+        "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")

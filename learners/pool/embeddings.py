@@ -301,7 +301,7 @@ class Embeddings:
                 f"--embeddings {piece}: there is no such file; name files to embed"
             )
         try:
-            opened = pq.ParquetFile(piece)
+            opened = pq.ParquetFile(piece, pre_buffer=False)  # else all of it is held
             kind = opened.schema_arrow.field("vector").type
             width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
             if not opened.schema_arrow.equals(_schema(width)):

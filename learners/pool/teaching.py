@@ -32,8 +32,9 @@ from learners.prediction import Answer, Floats, Predictor
 
 log = logging.getLogger(__name__)
 
-#: Files among which it is chosen; of more, the surest are let go: 100 MB at 1280 features.
-KEPT = 20_000
+#: Files among which it is chosen; of more, the surest are let go. At 1280 features they take 50 MB, a
+#: few times that on the way.
+KEPT = 10_000
 _NEAR = 0.5  # s: of a moment in strain
 
 #: What of files, by their absolute paths, has a label: spans (from, to) in seconds, of all of a file
@@ -91,13 +92,13 @@ def suggest(
         raise SecondhandError(f"--n {n}: at least 1 file is suggested")
     unsure: list[tuple[float, Suggestion, Floats]] = []
     rejected: list[Rejected] = []
-    count = judged = silent = had = 0
+    names = [*files]
+    judged = silent = had = 0
 
     def least_sure() -> list[tuple[float, Suggestion, Floats]]:
         return sorted(unsure, key=lambda one: -one[0])[:KEPT]
 
-    for source, answers in predictor.windows(nameable(files, rejected), bs=bs, workers=workers):
-        count += 1
+    for source, answers in predictor.windows(nameable(names, rejected), bs=bs, workers=workers):
         bad = next((a.prediction.reason for a in answers if a.prediction.reason.unanswered), None)
         if bad is not None:
             rejected.append(Rejected(source.path, bad.detail))
@@ -120,7 +121,7 @@ def suggest(
     if unsure:
         scores, rows, features = zip(*unsure, strict=True)
         chosen = [rows[row] for row in choose(scores, np.stack(features), n)]
-    return Suggested(chosen, count, judged, had, silent, rejected)
+    return Suggested(chosen, len(names), judged, had, silent, rejected)
 
 
 def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
