@@ -70,7 +70,6 @@ def searched(out: Path, rows: int, width: int, rounds: int) -> tuple[float, floa
     """Seconds to make the file and to search it, the median; and GB of memory that the search took."""
     import pyarrow as pa
 
-    out.mkdir(parents=True, exist_ok=True)
     kept = Embeddings.__new__(Embeddings)  # of no model: what is timed asks none
     kept.file, kept.model = out / f"{rows}.parquet", "0" * 64
     rng = np.random.default_rng(0)
@@ -120,6 +119,7 @@ def main() -> None:
         parser, data="demo:digits", classes=["0"], items=100, rows=20_000, width=64, rounds=1,
         settings=["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
+    words.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, float] = {}
     if words.data:
         frame = load_table(words.data).frame

@@ -103,3 +103,18 @@ def test_times_of_recordings_are_those_that_training_reads(tmp_path, monkeypatch
     assert len(frame) == len(filled) >= 5
     assert frame["start"].isna().sum() == 1
     assert len(list(Path("next").glob("*.flac"))) == len(filled)
+
+
+@pytest.mark.slow
+def test_strain_is_suggested_at_its_loudest_moment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_bundle(sites.bursts(), tmp_path / "run" / "model")
+    files = [str(sites.strain(tmp_path / f"{n}.hdf5", n)) for n in (100, 200)]
+    # What has a label at another moment is another item.
+    items = f"path,label,gps\n{files[0]},a,{sites.MOMENT}\n{files[1]},a,{sites.MOMENT - 5}\n"
+    Path("run/items.csv").write_text(items)
+    assert main(["run/model", *files]) == 0
+    (row,) = csv.DictReader(open("next.csv"))
+    assert row["path"] == files[1]
+    assert float(row["gps"]) == pytest.approx(sites.MOMENT, abs=0.1)
+    assert "<img" in Path("next/index.html").read_text()
