@@ -185,7 +185,7 @@ class Embeddings:
                 cosines[~_mask(pc.is_in(rows["path"], own))] = -np.inf
             if but is not None:
                 for row in np.flatnonzero(_mask(pc.equal(rows["path"], but.path))):
-                    if _overlap(_source(rows, row), but):
+                    if _overlap(_source(rows, int(row)), but):
                         cosines[row] = -np.inf
             least = best[-1] if len(best) == top else -np.inf
             rows_above = np.flatnonzero(cosines > least)
@@ -193,9 +193,9 @@ class Embeddings:
             # Of equal ones those that come first in the file.
             both = np.concatenate([best, cosines[order]])
             kept = np.argsort(-both, kind="stable")[:top]
-            found += [_source(rows, row) for row in order]
+            found += [_source(rows, int(row)) for row in order]
             best, found = both[kept], [found[n] for n in kept]
-        return [Near(source, float(min(s, 1))) for source, s in zip(found, best, strict=True)]
+        return [Near(source, min(float(s), 1.0)) for source, s in zip(found, best, strict=True)]
 
     def _extend(
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
@@ -430,7 +430,7 @@ def _mask(found: Any) -> NDArray[np.bool_]:
 
 
 def _source(rows: Any, row: int) -> Source:
-    return Source(*(rows[name][int(row)].as_py() for name in _PLACE))
+    return Source(*(rows[name][row].as_py() for name in _PLACE))
 
 
 def _overlap(row: Source, own: Source) -> bool:

@@ -114,7 +114,7 @@ def test_strain_is_suggested_at_its_loudest_moment(tmp_path, monkeypatch):
     items = f"path,label,gps\n{files[0]},a,{sites.MOMENT}\n{files[1]},a,{sites.MOMENT - 5}\n"
     Path("run/items.csv").write_text(items)
     assert main(["run/model", *files]) == 0
-    (row,) = csv.DictReader(open("next.csv"))
+    (row,) = csv.DictReader(Path("next.csv").read_text().splitlines())
     assert row["path"] == files[1]
     assert float(row["gps"]) == pytest.approx(sites.MOMENT, abs=0.1)
     assert "<img" in Path("next/index.html").read_text()
