@@ -32,6 +32,7 @@ from datasets.files import file_beside
 from learners.confidence import Why
 from learners.files import locked
 from learners.model import hash_of_features
+from learners.pool.vectors import cosines_of, numbers, unit
 from learners.prediction import Answer, Asked, Floats, Predictor, stacked
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 ROWS = 8192
 #: What a kill may cost: this much work, or so many rows.
 PART_SECONDS, PART_ROWS = 30.0, 8192
-#: Rows that are multiplied at once: as 32-bit floats they stay in a core's own cache.
-_BLOCK = 256
 _SAME_MOMENT = 0.5  # s
 
 log = logging.getLogger(__name__)
@@ -177,10 +176,10 @@ class Embeddings:
         best = np.empty(0, np.float32)
         found: list[Source] = []
         for rows in self._read(self._open(self.file), (*_PLACE, "vector")):
-            vectors = _numbers(rows["vector"])
+            vectors = numbers(rows["vector"])
             if vectors.shape[1] != len(asked):
                 raise BadFile(self.file, f"has vectors of {vectors.shape[1]}, not of {len(asked)}")
-            cosines = _cosines(vectors, asked)
+            cosines = cosines_of(vectors, asked)
             if own is not None:
                 cosines[~_mask(pc.is_in(rows["path"], own))] = -np.inf
             if but is not None:
@@ -392,37 +391,6 @@ def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) 
             yield name
         else:
             rejected.append(Rejected(readable, "its name is no UTF-8: rename it"))
-
-
-def unit(features: Floats) -> Floats:
-    """Rows scaled to length 1, float32 [n, width]."""
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return (features / np.maximum(lengths, 1e-12)).astype(np.float32)
-
-
-def _numbers(column: Any) -> NDArray[np.uint16]:
-    """Rows of a column of vectors, uint16 [n, width], without a copy."""
-    width = column.type.byte_width
-    found = np.frombuffer(column.buffers()[1], np.uint16)
-    first = column.offset * width // 2
-    return found[first : first + len(column) * width // 2].reshape(len(column), width // 2)
-
-
-def _cosines(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
-    """The largest product of each row with a column of ``asked``, [n].
-
-    The bits of a 16-bit float are put where those of a 32-bit float are, and the exponent is set
-    right by a product: four times as fast as NumPy's own way, and the same but for infinities.
-    """
-    out = np.empty(len(vectors), np.float32)
-    for first in range(0, len(vectors), _BLOCK):
-        bits = vectors[first : first + _BLOCK].view(np.int16).astype(np.int32)
-        bits <<= 13
-        bits &= np.int32(-0x70002000)  # sign, exponent and fraction
-        block = bits.view(np.float32)
-        block *= np.float32(2.0**112)
-        out[first : first + _BLOCK] = (block @ asked).max(axis=1)
-    return out
 
 
 def _mask(found: Any) -> NDArray[np.bool_]:

@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.drawings import Source
 from datasets.errors import Rejected, SecondhandError
 from learners.confidence import Reason, Why, softmax
-from learners.pool.embeddings import nameable, unit
+from learners.pool.embeddings import nameable
+from learners.pool.vectors import unit
 from learners.prediction import Answer, Floats, Predictor
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import pytest
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from learners.model import hash_of_features, save_bundle
-from learners.pool import Embeddings, embeddings
+from learners.pool import Embeddings, embeddings, vectors
 from learners.prediction import Predictor
 from tests.app import sites
 from tests.pictures import write_pictures
@@ -89,8 +89,8 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
     assert {one.source.path for one in kept.like(pool[0], among=pool[6:8])} == {*pool[6:8]}
     table = rows(kept.file)
     assert list(table) == ["path", "start", "end", "at", "vector", "model", "size", "mtime"]
-    vectors = np.stack([np.frombuffer(cell, "<f2") for cell in table["vector"]])
-    np.testing.assert_allclose(vectors, features, atol=1e-3)
+    found = np.stack([np.frombuffer(cell, "<f2") for cell in table["vector"]])
+    np.testing.assert_allclose(found, features, atol=1e-3)
     assert set(table["model"]) == {kept.model}
 
 
@@ -98,7 +98,7 @@ def test_bits_become_the_numbers_that_they_mean():
     every = np.arange(2**16, dtype=np.uint16)
     finite = every[np.isfinite(every.view(np.float16))]
     block = np.stack([finite, np.full_like(finite, np.float16(1).view(np.uint16))], axis=1)
-    found = embeddings._cosines(block, np.eye(2, dtype=np.float32)[:, :1])
+    found = vectors.cosines_of(block, np.eye(2, dtype=np.float32)[:, :1])
     np.testing.assert_array_equal(found, finite.view(np.float16).astype(np.float32))
 
 
@@ -106,7 +106,7 @@ def test_blocks_make_no_difference(kept, pool, monkeypatch):
     kept.extend(pool)
     whole = kept.like(pool[5], top=5)
     monkeypatch.setattr(embeddings, "ROWS", 3)
-    monkeypatch.setattr(embeddings, "_BLOCK", 2)
+    monkeypatch.setattr(vectors, "BLOCK", 2)
     found = kept.like(pool[5], top=5)
     assert [one.source for one in found] == [one.source for one in whole]
     np.testing.assert_allclose([one[1] for one in found], [one[1] for one in whole], rtol=1e-5)
