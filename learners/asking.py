@@ -1,8 +1,10 @@
-"""The settings of the commands that ask a model, ``learners.predict`` and ``learners.evaluate``."""
+"""The settings of the commands that ask a model: ``learners.predict``, ``learners.evaluate``,
+``learners.suggest`` and ``learners.search``."""
 
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Literal
 
 from learners.options import option
@@ -10,7 +12,16 @@ from learners.settings import ScoreName
 
 
 @dataclass(kw_only=True)
-class AskSettings:
+class ComputeSettings:
+    """what computes"""
+
+    bs: int = option(32, "batch size in items")
+    workers: int | None = option(None, "processes that decode files")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+
+
+@dataclass(kw_only=True)
+class AskSettings(ComputeSettings):
     """how a model is asked"""
 
     threshold: float | None = option(
@@ -20,9 +31,6 @@ class AskSettings:
     score: ScoreName | None = option(
         None, "what tells known files from strangers; the model's own if not given"
     )
-    bs: int = option(32, "batch size in items")
-    workers: int | None = option(None, "processes that decode files")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
 
 
 @dataclass(kw_only=True)
@@ -46,3 +54,44 @@ class EvaluateSettings(AskSettings):
     )
     out: str = option("report", "folder of the report")
     overwrite: bool = option(False, "replace an older report there")
+
+
+@dataclass(kw_only=True)
+class PoolSettings(ComputeSettings):
+    """What the commands that look through a pool share."""
+
+    engine: Literal["torch", "onnx"] = option(
+        "torch", "what does the network's arithmetic; onnx is ONNX Runtime on the CPU"
+    )
+    overwrite: bool = option(False, "replace what is at --out")
+
+
+@dataclass(kw_only=True)
+class SuggestSettings(PoolSettings):
+    """what is suggested"""
+
+    n: int = option(50, "files, or windows of long recordings, that are suggested")
+    out: Path = option(
+        Path("next.csv"), "table to fill in; beside it, as next/index.html, the contact sheet"
+    )
+
+
+@dataclass(kw_only=True)
+class SearchSettings(PoolSettings):
+    """what is searched"""
+
+    top: int = option(20, "files, or windows of long recordings, that are listed")
+    embeddings: Path | None = option(
+        None,
+        "Parquet file in which the pool's embeddings are kept; made, or extended by what is new",
+    )
+    at: float | None = option(
+        None,
+        "moment of the example: GPS time in seconds of strain, seconds from the beginning of a sound",
+    )
+    format: Literal["csv", "jsonl"] = option("csv", "of the rows")
+    out: Path | None = option(
+        None,
+        "file of the rows, as found.csv, instead of standard output; beside it, as "
+        "found/index.html, a contact sheet",
+    )

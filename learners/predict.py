@@ -89,20 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
     skipped: Counter[str] = Counter()
-    files = find_files(settings.paths, predictor.kind, skipped)
-    first = next(files, None)
-    if first is None:
-        raise SecondhandError(
-            f"{', '.join(settings.paths)[:500]}: no {predictor.kind} of a kind that is read"
-            f"{f' ({_told(skipped)})' if skipped else ''}; name files, folders that hold some, "
-            "or patterns"
-        )
+    files = some_files(settings.paths, predictor.kind, skipped)
     check_moment(predictor.kind, settings.at)
     shown = {"set": settings.sets, "known": settings.score is not None}
     hidden = [name for name, asked in shown.items() if not asked]
     write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
     bad = outside = count = 0
-    for prediction in _predictions(predictor, chain([first], files), settings, options):
+    for prediction in _predictions(predictor, files, settings, options):
         for row in (settings.windows and prediction.windows) or [prediction]:
             write(row)
         count += 1
@@ -111,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             outside += prediction.reason.why is Why.NO_MOMENT
             print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
     if skipped:
-        print(_told(skipped), file=sys.stderr)
+        print(told(skipped), file=sys.stderr)
     if bad:
         print(f"{bad} of {count} files were bad", file=sys.stderr)
     if outside:
@@ -170,7 +163,21 @@ def find_files(
             yield name
 
 
-def _told(skipped: Counter[str]) -> str:
+def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
+    """`find_files` where there must be one; raises SecondhandError at once where there is none."""
+    files = find_files(names, kind, skipped)
+    first = next(files, None)
+    if first is None:
+        raise SecondhandError(
+            f"{', '.join(names)[:500]}: no {kind} of a kind that is read"
+            f"{f' ({told(skipped)})' if skipped else ''}; name files, folders that hold some, "
+            "or patterns"
+        )
+    return chain([first], files)
+
+
+def told(skipped: Counter[str]) -> str:
+    """What a folder held besides, in words."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
     return one_line(

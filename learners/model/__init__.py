@@ -4,6 +4,7 @@ from learners.model.bundle import (
     CONFIG,
     WEIGHTS,
     Bundle,
+    hash_of_features,
     load_bundle,
     save_bundle,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "WEIGHTS",
     "Bundle",
     "View",
+    "hash_of_features",
     "load_bundle",
     "look_and_average",
     "read_tensors",

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ CONFIG, WEIGHTS, REFERENCE, CARD = (
     "reference.safetensors",
     "README.md",
 )
+#: What features follow from, beside the weights.
+_FEATURES = ("network", "preprocessing", "recipe", "overlap", "views")
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
@@ -198,15 +201,38 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     """
     folder = Path(folder)
     if not folder.is_dir() or not (folder / CONFIG).exists():
-        raise SecondhandError(
-            f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
-        )
+        raise _no_model_in(folder)
     try:
         return _load(folder)
     except BadFile:
         raise
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
+
+
+def hash_of_features(folder: str | os.PathLike[str]) -> str:
+    """SHA-256 (hex) over all in a model folder that a file's features follow from: the weights and
+    how files are drawn and looked at, not what judges the answers.
+
+    Raises `SecondhandError` for what is no model folder, as `load_bundle`.
+    """
+    folder = Path(folder)
+    if not (folder / CONFIG).exists():
+        raise _no_model_in(folder)
+    try:
+        config = _read_config(folder / CONFIG)
+        made = {name: config[name] for name in _FEATURES} | {"weights": config["hashes"][WEIGHTS]}
+    except (KeyError, TypeError):
+        raise BadFile(folder / CONFIG, "names no hash of the weights") from None
+    except SecondhandError as error:
+        raise BadFile(folder / CONFIG, str(error)) from None
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def _no_model_in(folder: Path) -> SecondhandError:
+    return SecondhandError(
+        f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
+    )
 
 
 def _load(folder: Path) -> Bundle:

@@ -138,15 +138,25 @@ class Predictor:
         workers: int | None = None,
     ) -> Iterator[Answer]:
         """As `predict`, with the logits and features that each prediction rests on."""
+        for source, judged in self.windows(paths, at=at, bs=bs, workers=workers):
+            yield judged[0] if len(judged) == 1 else self._together(source, judged)
+
+    def windows(
+        self,
+        paths: Iterable[Asked],
+        *,
+        at: float | None = None,
+        bs: int = 32,
+        workers: int | None = None,
+    ) -> Iterator[tuple[Source, list[Answer]]]:
+        """As `answers`, each file with an answer for each of its windows; one where it fits into one."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
         check_moment(self.kind, at)
         asked = enumerate(as_source(path, at) for path in paths)  # a file may be asked about twice
-        for (_, source), group in groupby(
-            self._judged(self._parts(asked), bs, workers), key=itemgetter(0)
-        ):
-            judged = [answer for _, answer in group]
-            yield judged[0] if len(judged) == 1 else self._together(source, judged)
+        judged = self._judged(self._parts(asked), bs, workers)
+        for (_, source), group in groupby(judged, key=itemgetter(0)):
+            yield source, [answer for _, answer in group]
 
     def outputs(
         self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None

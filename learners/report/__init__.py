@@ -3,5 +3,14 @@
 from learners.report.galleries import Pictures
 from learners.report.plots import reliability
 from learners.report.report import folds_page, write_estimate, write_report
+from learners.report.sheet import Shot, write_sheet
 
-__all__ = ["Pictures", "folds_page", "reliability", "write_estimate", "write_report"]
+__all__ = [
+    "Pictures",
+    "Shot",
+    "folds_page",
+    "reliability",
+    "write_estimate",
+    "write_report",
+    "write_sheet",
+]

@@ -112,28 +112,28 @@ class Pictures:
         if class_index is not None:
             source = self.moment(source, class_index)
         try:
-            pictures = [(_shown(self.draw(source)), said)]
+            pictures = [(shown(self.draw(source)), said)]
         except SecondhandError as error:
             return Figure([], said, Names("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
-            pictures.append((_shown(heat), f"where the network looked for {name}"))
-        return Figure(pictures, said, Path(source.path).name + _when(source))
+            pictures.append((shown(heat), f"where the network looked for {name}"))
+        return Figure(pictures, said, Path(source.path).name + when(source))
 
     def pair(self, sources: Sequence[Source], said: str, names: Sequence[str]) -> Figure:
         """Items side by side."""
         pictures = []
         for source, name in zip(sources, names, strict=True):
             try:
-                pictures.append((_shown(self.draw(source)), name))
+                pictures.append((shown(self.draw(source)), name))
             except SecondhandError:  # gone since it was compared
                 continue
-        under = " · ".join(Path(source.path).name + _when(source) for source in sources)
+        under = " · ".join(Path(source.path).name + when(source) for source in sources)
         return Figure(pictures, said, under)
 
 
-def _when(source: Source) -> str:
+def when(source: Source) -> str:
     """The part of a file that is shown."""
     if source.at is not None:
         return f", GPS {source.at:.1f} s"
@@ -142,7 +142,7 @@ def _when(source: Source) -> str:
     return f", {source.start:.1f}–{source.end:.1f} s"  # noqa: RUF001
 
 
-def _shown(picture: Image.Image) -> str:
+def shown(picture: Image.Image) -> str:
     """As it stands in the page."""
     size = max(picture.size)
     if size < SIDE:  # small pictures keep their pixels

@@ -22,11 +22,9 @@ from datasets.files import write_beside
 from datasets.tables import ItemTable
 from learners import distributed
 from learners.console import command_line
-from learners.files import shared_provenance
+from learners.files import LOCK, locked, shared_provenance
 from learners.machine import surroundings
 from learners.prediction import cell
-from learners.runs.lock import NAME as LOCK
-from learners.runs.lock import locked
 from learners.runs.resume import has_progress
 from learners.settings import Settings
 

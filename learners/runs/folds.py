@@ -22,14 +22,12 @@ import yaml
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from datasets.tables import fold_names
-from learners.files import jsonable
+from learners.files import LOCK, jsonable, locked
 from learners.flags import dump
 from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
-from learners.runs.lock import NAME as LOCK
-from learners.runs.lock import locked
 from learners.runs.resume import has_progress, write_config
 from learners.settings import FREE, Settings
 from learners.training import check_splits, folds_of, load_grouped

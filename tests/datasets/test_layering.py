@@ -195,8 +195,12 @@ def test_the_trainer_works_where_ours_is_out_of_its_sight() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["learners.finetune", "learners.predict", "learners.evaluate", "learners.export"]
-)
+    "command",
+    [
+        "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
+        "learners.suggest", "learners.search",
+    ],
+)  # fmt: skip
 def test_help_loads_nothing_heavy(
     command: str, record_property: Callable[[str, object], None]
 ) -> None:

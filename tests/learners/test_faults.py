@@ -28,13 +28,13 @@ from datasets.loaders.seeded import SeededDL
 from datasets.processes import CRASHED
 from datasets.sound.recipe import AudioRecipe
 from learners import console
+from learners.files.lock import LOCK, locked
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
 from learners.runs import finetuning
 from learners.runs.finetuning import report
 from learners.runs.folder import go_on, run_folder
-from learners.runs.lock import NAME, locked
 from learners.settings import Settings
 from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
@@ -347,7 +347,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
 HOLDS = """
 import os, sys, time
 from pathlib import Path
-from learners.runs.lock import locked
+from learners.files.lock import locked
 with locked(Path(sys.argv[1])):
     if not os.fork():
         time.sleep(60)  # a worker that outlives its parent
@@ -376,7 +376,7 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         owner.wait()
         assert main(["--resume", str(run)]) == 0
         same(whole, run)
-        assert not (run / NAME).exists()
+        assert not (run / LOCK).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
 
@@ -385,7 +385,7 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
     def none(*given: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("learners.runs.lock.fcntl.lockf", none)
+    monkeypatch.setattr("learners.files.lock.fcntl.lockf", none)
     with caplog.at_level("WARNING"), locked(tmp_path):
         assert f"{tmp_path}: cannot be locked" in caplog.text
 
@@ -409,7 +409,7 @@ def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
 def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
-    for name in (NAME, ".config.yaml.part"):
+    for name in (LOCK, ".config.yaml.part"):
         (out / name).write_text("killed before it wrote anything")
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
     same(whole, out)

@@ -1,4 +1,4 @@
-"""A run folder that one process at a time works in."""
+"""A folder that one process at a time works in."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from datasets.errors import SecondhandError
 
 log = logging.getLogger(__name__)
 
-NAME = ".lock"
+LOCK = ".lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, said: str = "") -> Iterator[None]:
     """Keep other processes out of a folder.
 
     By a POSIX record lock: it ends with its process, however that dies, and workers that outlive it
     do not hold it, for a fork does not inherit it.
 
+    Parameters
+    ----------
+    said : what the user named, in errors; by default ``--out`` and the folder.
+
     Raises
     ------
     SecondhandError : another process is at work in there.
     """
-    file = folder / NAME
+    file = folder / LOCK
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -39,11 +43,11 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise SecondhandError(
-                    f"--out {folder}: {owner or 'another process'} is at work in it; wait for its "
-                    "end, or choose another folder"
+                    f"{said or f'--out {folder}'}: {owner or 'another process'} is at work in it; wait "
+                    "for its end, or choose another"
                 ) from None
             # Some network file systems have no locks.
-            log.warning("%s: cannot be locked (%s): begin no second run in it", folder, error)
+            log.warning("%s: cannot be locked (%s): begin nothing else in it", folder, error)
             yield
             return
         if _is_still(descriptor, file):

@@ -1,0 +1,218 @@
+"""What to label next: the files of a pool that would teach a model most.
+
+One after the other the file is taken whose answer's unsureness, times the squared distance of its
+features to those of the nearest file that is taken already, is largest: the greedy k-center of the
+core-set method (1708.00489), with distances weighed by doubt, as BADGE (1906.03671) does by the length
+of its gradients. So fifty files are not fifty pictures of one doubtful scene, and any first part of
+them is as good a choice.
+
+How unsure an answer is: 1 less the margin between the two likeliest classes, by the calibrated
+probabilities (2210.03822 compares such measures); of a file that is unlike the training data, where
+probabilities say nothing, 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.drawings import Source
+from datasets.errors import Rejected, SecondhandError
+from learners.confidence import Reason, Why, softmax
+from learners.pool.embeddings import nameable
+from learners.pool.vectors import unit
+from learners.prediction import Answer, Floats, Predictor
+
+log = logging.getLogger(__name__)
+
+#: Files among which it is chosen; of more, the surest are let go. At 1280 features they take 50 MB, a
+#: few times that on the way.
+KEPT = 10_000
+_NEAR = 0.5  # s: of a moment in strain
+
+#: What of files, by their absolute paths, has a label: spans (from, to) in seconds, of all of a file
+#: from -inf to inf.
+Labelled = Mapping[str, Sequence[tuple[float, float]]]
+
+
+class Suggestion(NamedTuple):
+    """A file, or a window of a recording, that is worth a label.
+
+    Attributes
+    ----------
+    source : the file, with the span, or the moment of strain, that was judged.
+    score : how unsure the answer is, 0 to 1.
+    why : in words.
+    guess : the best class, as a start.
+    """
+
+    source: Source
+    score: float
+    why: str
+    guess: str
+
+
+class Suggested(NamedTuple):
+    """The suggestions, in the order to take them; how many files there were, how many of them, or of
+    their windows, were judged, have a label already, hold no signal; and the bad files."""
+
+    rows: list[Suggestion]
+    files: int
+    judged: int
+    labelled: int
+    silent: int
+    rejected: list[Rejected]
+
+
+def suggest(
+    predictor: Predictor,
+    files: Iterable[str | os.PathLike[str]],
+    *,
+    n: int = 50,
+    labelled: Labelled | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> Suggested:
+    """The files, or windows of long recordings, that would teach the model most.
+
+    Parameters
+    ----------
+    n : how many.
+    labelled : is left out.
+    bs, workers : as in `Predictor.predict`.
+    """
+    if n < 1:
+        raise SecondhandError(f"--n {n}: at least 1 file is suggested")
+    unsure: list[tuple[float, Suggestion, Floats]] = []
+    rejected: list[Rejected] = []
+    names = [*files]
+    judged = silent = had = 0
+
+    def least_sure() -> list[tuple[float, Suggestion, Floats]]:
+        return sorted(unsure, key=lambda one: -one[0])[:KEPT]
+
+    for source, answers in predictor.windows(nameable(names, rejected), bs=bs, workers=workers):
+        bad = next((a.prediction.reason for a in answers if a.prediction.reason.unanswered), None)
+        if bad is not None:
+            rejected.append(Rejected(source.path, bad.detail))
+            continue
+        spans = (labelled or {}).get(os.path.abspath(source.path), ())
+        for answer in answers:
+            if answer.logits is None or answer.features is None:
+                silent += 1
+            elif any(_covers(span, answer) for span in spans):
+                had += 1
+            else:
+                judged += 1
+                row = _suggestion(predictor, answer)
+                # A copy: the row would keep its batch.
+                unsure.append((row.score, row, answer.features.copy()))
+        if len(unsure) > 2 * KEPT:
+            unsure = least_sure()
+    unsure = least_sure()
+    chosen: list[Suggestion] = []
+    if unsure:
+        scores, rows, features = zip(*unsure, strict=True)
+        chosen = [rows[row] for row in choose(scores, np.stack(features), n)]
+    return Suggested(chosen, len(names), judged, had, silent, rejected)
+
+
+def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
+    """The rows to label: unsure ones that differ from each other, in the order to take them.
+
+    Parameters
+    ----------
+    scores : how unsure the answer of each row is, [rows], 0 to 1.
+    features : [rows, width]; their directions count.
+    n : how many; fewer where there are fewer rows.
+    """
+    unsure, x = np.asarray(scores, dtype=float), unit(features)
+    apart = np.ones(len(x))  # squared distance to the nearest that is taken
+    taken: list[int] = []
+    while len(taken) < min(n, len(x)):
+        worth = unsure * (apart + 1e-9)  # of copies of what is taken, too, the unsure come first
+        worth[taken] = -1
+        row = int(worth.argmax())
+        to_it = np.maximum(2 - 2 * (x @ x[row]), 0)
+        apart = np.minimum(apart, to_it) if taken else to_it
+        taken.append(row)
+    return taken
+
+
+def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+    """1 less the margin between the two likeliest of each row, [n].
+
+    ``probabilities`` [n, classes] may sum to less than 1: the rest is a class, the background.
+    """
+    rest = np.clip(1 - probabilities.sum(axis=1, keepdims=True), 0, None)
+    two = np.sort(np.hstack([probabilities, rest]), axis=1)[:, -2:]
+    return 1 - (two[:, 1] - two[:, 0])
+
+
+def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
+    found, confidence = answer.prediction, predictor.confidence
+    assert answer.logits is not None
+    logits = np.asarray(answer.logits, float)[None] / confidence.temperature.value
+    probabilities = softmax(logits, background=confidence.background)
+    unlike = found.reason.why is Why.UNLIKE
+    source = Source(
+        found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
+    )
+    score = 1.0 if unlike else float(unsureness(probabilities)[0])
+    return Suggestion(
+        source, score, _words(predictor.classes, probabilities[0], found.reason), found.best
+    )
+
+
+def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:
+    """Why a row is worth a label, as "ambiguous: Apple 48 % or Pear 41 %"."""
+    each = [*zip(classes, probabilities, strict=True), ("none of them", 1 - probabilities.sum())]
+    first, second = sorted(each, key=lambda one: -one[1])[:2]
+    said = f"{first[0]} {100 * first[1]:.0f} %"
+    if second[1] >= 0.01:
+        said += f" or {second[0]} {100 * second[1]:.0f} %"
+    return f"{reason}: {said}" if reason else said
+
+
+def labelled_in(model: str | os.PathLike[str]) -> dict[str, list[tuple[float, float]]]:
+    """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
+
+    Its files are named as they were in the training: relative ones from the working directory.
+    """
+    file = Path(model).parent / "items.csv"
+    if not file.is_file():
+        return {}
+    try:
+        rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+        times = [
+            pd.to_numeric(rows[t]) if t in rows else np.full(len(rows), np.nan)
+            for t in ("start", "end", "gps")
+        ]
+        found: dict[str, list[tuple[float, float]]] = {}
+        for path, start, end, gps in zip(rows["path"], *times, strict=True):
+            found.setdefault(os.path.abspath(path), []).append(_span(start, end, gps))
+    except (ValueError, KeyError, OSError) as error:
+        log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
+        return {}
+    return found
+
+
+def _span(start: float, end: float, at: float) -> tuple[float, float]:
+    """What of a file is shown by a row, in seconds; NaN is no limit."""
+    if at == at:
+        return at - _NEAR, at + _NEAR
+    return (start if start == start else -math.inf), (end if end == end else math.inf)
+
+
+def _covers(span: tuple[float, float], answer: Answer) -> bool:
+    found = answer.prediction
+    first, last = _span(found.start, found.end, found.at)
+    return span[0] < last and first < span[1]

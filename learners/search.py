@@ -1,0 +1,106 @@
+"""``python -m learners.search MODEL EXAMPLE PATH...``: more files like an example."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+from learners import console
+from learners.asking import SearchSettings
+from learners.flags import add_flags
+from learners.machine import keep_memory_on_cpu
+from learners.predict import some_files, told
+
+COLUMNS = ("path", "similarity", "start", "end", "at")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, embed, search, print. Returns 0, or 3 where some files were bad."""
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(
+        prog="python -m learners.search",
+        description="List the files, or windows of long recordings, that are most like an example to "
+        "the model: by the cosine of their features. Exit status 0, 3 if some files were bad (they are "
+        "listed), 2 for a wrong call.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("example", help="a file of which more are wanted")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        help="files, folders, or patterns in quotes, before the flags; all that --embeddings holds if "
+        "none are named",
+    )
+    add_flags(parser, SearchSettings)
+    settings = parser.parse_args(argv)
+    if not settings.paths and settings.embeddings is None:
+        parser.error("name files to search, or --embeddings")
+
+    console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.pool import Embeddings, as_text, check_out, sheet_of, write_list
+    from learners.prediction import Predictor, check_moment
+    from learners.report import Shot
+
+    if settings.out is not None:
+        check_out(settings.out, overwrite=settings.overwrite)
+    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
+    check_moment(predictor.kind, settings.at)
+    skipped: Counter[str] = Counter()
+    files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Embeddings(settings.embeddings or Path(folder, "pool"), settings.model, predictor)
+        rejected = []
+        if files:
+            found = kept.extend(files, bs=settings.bs, workers=settings.workers)
+            rejected = found.rejected
+            if settings.embeddings:
+                print(
+                    f"embeddings of {found.new} files made, of {found.kept} there already: "
+                    f"{settings.embeddings}",
+                    file=sys.stderr,
+                )
+            if found.silent:
+                print(f"{found.silent} without signal: left out", file=sys.stderr)
+        for item in rejected:
+            print(f"{item.path}: {item.reason}", file=sys.stderr)
+        if files and not found.new + found.kept:
+            raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
+        near = kept.like(settings.example, top=settings.top, at=settings.at, among=files or None)
+    if skipped:
+        print(told(skipped), file=sys.stderr)
+    if rejected:
+        print(f"{len(rejected)} of {len(files)} files were bad", file=sys.stderr)
+
+    # As they were named; what the embeddings hold besides by its whole path.
+    names = {os.path.abspath(file): file for file in files}
+    near = [
+        one._replace(source=one.source._replace(path=names.get(one.source.path, one.source.path)))
+        for one in near
+    ]
+    rows = [one.source._asdict() | {"similarity": one.similarity} for one in near]
+    text = as_text(COLUMNS, rows, settings.format)
+    if settings.out is None:
+        sys.stdout.write(text)
+        return 3 if rejected else 0
+    from datasets.drawings import Source
+
+    example = Shot(Source(settings.example, at=settings.at), "", "the example")
+    shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(near, start=1)]
+    write_list(
+        settings.out, text, predictor, [example, *shots],
+        title=f"More like {Path(settings.example).name}",
+        lead=f"The {len(shots)} nearest to it, and the cosine of their features and its own.",
+    )  # fmt: skip
+    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    return 3 if rejected else 0
+
+
+if __name__ == "__main__":
+    console.run(main)

@@ -1,0 +1,94 @@
+"""``python -m learners.suggest MODEL PATH...``: which files to label next, as a table and a contact sheet."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from datasets.errors import SecondhandError
+from learners import console
+from learners.asking import SuggestSettings
+from learners.flags import add_flags
+from learners.machine import keep_memory_on_cpu
+from learners.predict import some_files, told
+
+#: The times that a table of such files has.
+TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
+    import jsonargparse
+
+    parser = jsonargparse.ArgumentParser(
+        prog="python -m learners.suggest",
+        description="Choose the files whose labels would teach the model most: unsure, unlike what it "
+        "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
+        "the table, and give it to learners.finetune --data. Files that the model's run was given are "
+        "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
+    add_flags(parser, SuggestSettings)
+    settings = parser.parse_args(argv)
+
+    console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.pool import as_text, check_out, labelled_in, sheet_of, suggest, write_list
+    from learners.prediction import Predictor
+    from learners.report import Shot
+
+    check_out(settings.out, overwrite=settings.overwrite)
+    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
+    skipped: Counter[str] = Counter()
+    found = suggest(
+        predictor,
+        some_files(settings.paths, predictor.kind, skipped),
+        n=settings.n,
+        labelled=labelled_in(settings.model),
+        bs=settings.bs,
+        workers=settings.workers,
+    )
+    for item in found.rejected:
+        print(f"{item.path}: {item.reason}", file=sys.stderr)
+    if skipped:
+        print(told(skipped), file=sys.stderr)
+    left_out = {"labelled already": found.labelled, "without signal": found.silent}
+    for why, count in left_out.items():
+        if count:
+            print(f"{count} {why}: left out", file=sys.stderr)
+    if found.rejected:
+        print(f"{len(found.rejected)} of {found.files} files were bad", file=sys.stderr)
+    if found.rejected and not (found.judged or found.labelled or found.silent):
+        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
+    if not found.rows:
+        print("there is nothing left to label", file=sys.stderr)
+        return 3 if found.rejected else 0
+
+    columns = ("path", "label", "score", "why", "guess", *TIMES[predictor.kind])
+    rows = [
+        {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
+        | {"start": s.start, "end": s.end, "gps": s.at}
+        for s, score, why, guess in found.rows
+    ]
+    shots = [Shot(row.source, str(n), row.why) for n, row in enumerate(found.rows, start=1)]
+    lead = (
+        f"{len(shots)} of {found.judged}, in the order to take them. Fill in the column label of "
+        f"{settings.out.name}, where they stand as here; a class may be a new one, or unknown."
+    )
+    write_list(
+        settings.out,
+        as_text(columns, rows),
+        predictor,
+        shots,
+        title="What to label next",
+        lead=lead,
+    )
+    sheet = sheet_of(settings.out) / "index.html"
+    print(f"{len(rows)} of {found.judged} to label\ntable   {settings.out}\nsheet   {sheet}")
+    return 3 if found.rejected else 0
+
+
+if __name__ == "__main__":
+    console.run(main)

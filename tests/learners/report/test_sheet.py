@@ -1,0 +1,49 @@
+"""A contact sheet: every file as it is, what sounds to be heard, names as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from PIL import Image
+
+from datasets.drawings import Source
+from learners.prediction import Predictor
+from learners.report import Shot, write_sheet
+from tests.app import sites
+from tests.learners.report.test_report import Page
+
+
+def test_sounds_are_drawn_and_can_be_heard(tmp_path):
+    path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
+    shots = [Shot(Source(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
+    gone = Shot(Source(str(tmp_path / "gone.wav")), "2", "was here")
+    folder = tmp_path / "next"
+    file = write_sheet(
+        folder, Predictor(sites.tones()), [*shots, gone], title="Next <s>", lead="So & so."
+    )
+    page = Page(file)
+    assert file == folder / "index.html"
+    assert "<b>long.wav, 1.0–2.0 s" in page.text  # noqa: RUF001
+    assert "<i>high</i> & low" in page.text
+    assert "was here · gone.wav: " in page.text
+    assert str(tmp_path) not in file.read_text()
+    (picture,) = page.all("img")
+    assert str(picture["src"]).startswith("data:image/jpeg;base64,")
+    (player,) = page.all("audio")
+    heard, rate = soundfile.read(folder / str(player["src"]))
+    meant, _ = soundfile.read(path, start=rate, stop=2 * rate)
+    assert len(heard) == rate
+    np.testing.assert_allclose(heard, meant, atol=1e-3)
+
+
+def test_a_sheet_takes_the_place_of_the_last_one(tmp_path):
+    Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
+    shot = Shot(Source(str(tmp_path / "a.png")), "1", "red")
+    (tmp_path / "next").mkdir()
+    (tmp_path / "next" / "0001.flac").write_text("of the last one")
+    page = write_sheet(tmp_path / "next", Predictor(sites.colours()), [shot], title="", lead="")
+    assert [file.name for file in (tmp_path / "next").iterdir()] == ["index.html"]
+    assert not Page(page).all("audio")
+    assert [path.name for path in Path(tmp_path).iterdir() if path.name.startswith(".")] == []

@@ -1,0 +1,104 @@
+"""The command: rows of what is like an example, as CSV, as JSON lines, and as a sheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from datasets.errors import SecondhandError
+from learners.model import save_bundle
+from learners.search import main
+from tests.app import sites
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_bundle(sites.colours(), folder / "model")
+    write_pictures(folder / "pool", per_class=4)
+    return folder
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(world)
+    kept = tmp_path / "pool.parquet"
+    asked = ["model", "pool/red/red_000.jpg", "pool", "--top", "3"]
+    assert main(asked) == 0
+    plain = capsys.readouterr().out
+    found = rows(plain)
+    assert [*found[0]] == ["path", "similarity", "start", "end", "at"]
+    assert {Path(row["path"]).parent.as_posix() for row in found} == {"pool/red"}
+    assert "pool/red/red_000.jpg" not in plain
+    assert not list(world.glob("*.parquet"))
+
+    assert main([*asked, "--embeddings", str(kept)]) == 0
+    said = capsys.readouterr()
+    assert said.out == plain
+    assert "embeddings of 12 files made, of 0 there already" in said.err
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no picture")
+    assert main([*asked[:3], str(broken), "--top", "3", "--embeddings", str(kept)]) == 3
+    said = capsys.readouterr()
+    assert said.out == plain
+    assert "embeddings of 0 files made, of 12 there already" in said.err
+    assert f"{broken}: " in said.err
+    assert "1 of 13 files were bad" in said.err
+
+    # Without files all that it holds is searched.
+    assert main([*asked[:2], "--top", "3", "--embeddings", str(kept), "--format", "jsonl"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["path"] for line in lines] == [str(world / row["path"]) for row in found]
+    assert [*lines[0]] == [*found[0]]
+    assert lines[0]["start"] is None
+    assert main([*asked[:2], "pool/blue", "--embeddings", str(kept)]) == 0
+    assert {row["path"].split("/")[1] for row in rows(capsys.readouterr().out)} == {"blue"}
+
+
+def test_a_sheet_beside_a_table(world, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(world)
+    out = tmp_path / "found.csv"
+    assert main(["model", "pool/red/red_000.jpg", "pool", "--top", "2", "--out", str(out)]) == 0
+    assert len(rows(out.read_text())) == 2
+    assert str(out) in capsys.readouterr().out
+    page = (tmp_path / "found" / "index.html").read_text()
+    assert page.count("<img") == 3, "the example and the two"
+    with pytest.raises(SecondhandError, match="is there already"):
+        main(["model", "pool/red/red_000.jpg", "pool", "--out", str(out)])
+
+
+def test_wrong_calls(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(world)
+    example = "pool/red/red_000.jpg"
+    with pytest.raises(SystemExit) as end:
+        main(["model", example])
+    assert end.value.code == 2
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no picture")
+    wrong = {
+        "broken.jpg": [str(broken), "pool"],
+        "no file of it can be used": [example, str(broken)],
+        "--top 0": [example, "pool", "--top", "0"],
+        "a picture has no moments": [example, "pool", "--at", "3"],
+        "there is no such file": [example, "--embeddings", str(tmp_path / "none.parquet")],
+    }
+    for said, words in wrong.items():
+        with pytest.raises(SecondhandError, match=said):
+            main(["model", *words])
+
+
+def test_the_moment_of_a_recording_is_what_is_searched_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_bundle(sites.tones(), tmp_path / "model")
+    sites.tone(tmp_path / "long.wav", "low", "high", "low", "high")
+    assert main(["model", "long.wav", "long.wav", "--at", "1.5", "--top", "1"]) == 0
+    (row,) = rows(capsys.readouterr().out)
+    assert float(row["start"]) == pytest.approx(3, abs=0.01)
