@@ -1,10 +1,15 @@
 """A folder, CSV, Parquet file, ``demo:NAME`` or public set -> one item table; its splits and folds."""
 
-from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
-from datasets.tables.folds import assign_folds, fold_names
-from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
-from datasets.tables.strangers import load_strangers, load_unlabelled
-from datasets.tables.table import ItemTable, load_table, summary
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
+    from datasets.tables.folds import assign_folds, fold_names
+    from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
+    from datasets.tables.strangers import load_strangers, load_unlabelled
+    from datasets.tables.table import ItemTable, load_table, summary
 
 __all__ = [
     "MAX_LABEL",
@@ -25,3 +30,5 @@ __all__ = [
     "remarks",
     "summary",
 ]
+
+__getattr__ = on_demand(__name__)

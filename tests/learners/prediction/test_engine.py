@@ -137,7 +137,7 @@ def _other_weights(file: Path) -> bytes:
 
 
 def test_wrong_engines(small: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of torch, onnx"):
+    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of auto, torch, onnx"):
         Predictor(small, engine="tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(SecondhandError, match="--engine onnx runs on the CPU"):
