@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from datasets.processes import cores
@@ -165,6 +164,8 @@ def _single_threads(count: int) -> ThreadPoolExecutor:
 
 def surroundings() -> dict[str, Any]:
     """The versions and the machine that something is done with."""
+    from importlib.metadata import version
+
     import torch
 
     return {

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -271,6 +270,8 @@ def write(network: Network, example: Floats, file: Path) -> None:
 
 def fingerprint(network: Network, spec: NetworkSpec) -> str:
     """A hash of all that makes the ONNX file: the weights, the spec and the programs."""
+    from importlib.metadata import version
+
     programs = {name: version(name) for name in ("torch", "onnx", "onnxscript")}
     found = hashlib.sha256(repr((FORMAT, spec.to_dict(), programs)).encode())
     for name, value in network.state_dict().items():
