@@ -54,7 +54,9 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     for name, value in tensors.items():
         if value.is_floating_point():
             # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
-            _check_finite(value.numpy() if value.itemsize >= 4 else value.float().numpy(), name, file)
+            _check_finite(
+                value.numpy() if value.itemsize >= 4 else value.float().numpy(), name, file
+            )
     return tensors
 
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import file_beside
-from datasets.pictures import Preprocessing
 from learners.machine import CoreEach, cuda_here
 from learners.model import Bundle, View, look_and_average
 from learners.networks import NetworkSpec
@@ -102,7 +101,9 @@ def arithmetic(
         raise
     except Exception as error:  # what is new to an older ONNX Runtime it says in a way of its own
         if engine != "auto":
-            raise SecondhandError(f"{bundle.onnx}: {str(error)[:200]}; use --engine torch") from None
+            raise SecondhandError(
+                f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
+            ) from None
         log.warning("%s is not for this ONNX Runtime, torch answers: %s", bundle.onnx, error)
         return TorchArithmetic(bundle, device, views)
 
@@ -207,7 +208,10 @@ class OnnxArithmetic:
         """The shapes that it takes and gives, against those of the model."""
         spec, reference = self._bundle.spec, self._bundle.decider.reference
         width = None if reference is None else reference.shape[1]
-        wanted = {_INPUT: [3, *spec.shape], **dict(zip(_OUTPUTS, ([spec.n_classes], [width]), strict=True))}
+        wanted = {
+            _INPUT: [3, *spec.shape],
+            **dict(zip(_OUTPUTS, ([spec.n_classes], [width]), strict=True)),
+        }
         found = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}
         if width is None and len(found.get("features", [])) == 1:
             wanted["features"] = found["features"]
