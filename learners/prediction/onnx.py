@@ -84,7 +84,8 @@ def write_onnx(
         onnx.save(file, external_data=False)
     except Exception as error:
         raise SecondhandError(
-            f"this network cannot be written in ONNX: {first_line(error)}; try --torch"
+            f"this network cannot be written in ONNX: {first_line(error)}; "
+            "learners.export --torch may write it"
         ) from error
 
 
