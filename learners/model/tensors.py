@@ -72,7 +72,7 @@ def read_arrays(file: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _check_finite(value: NDArray[np.generic], name: str, file: Path) -> None:
-    if not np.isfinite(value).all():  # type: ignore[call-overload]
+    if not np.isfinite(value).all():
         raise BadFile(file, f"tensor {name} has NaN or infinite values")
 
 

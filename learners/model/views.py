@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,20 +100,20 @@ def views_for(
 
 def look(x: A, view: View) -> A:
     """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
-    array = isinstance(x, np.ndarray)
+    array, seen = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
         steps = round(view.shift * x.shape[3])
-        x = np.roll(x, steps, 3) if array else x.roll(steps, 3)
+        seen = np.roll(seen, steps, 3) if array else seen.roll(steps, 3)
     if view.zoom > 1:
         size = (x.shape[2], x.shape[3])
         height, width = (max(1, round(side / view.zoom)) for side in size)
         top = round((size[0] - height) * (view.y + 1) / 2)
         left = round((size[1] - width) * (view.x + 1) / 2)
-        x = x[:, :, top : top + height, left : left + width]
-        x = _enlarge_array(x, size) if array else _enlarge(x, size)
+        seen = seen[:, :, top : top + height, left : left + width]
+        seen = _enlarge_array(seen, size) if array else _enlarge(seen, size)
     if view.mirror:
-        x = np.flip(x, 3) if array else x.flip(3)
-    return x
+        seen = np.flip(seen, 3) if array else seen.flip(3)
+    return cast(A, seen)
 
 
 def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -125,13 +125,15 @@ def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
 def _enlarge_array(x: Floats, size: tuple[int, int]) -> Floats:
     """Bilinear, as torch does it (``align_corners=False``), as a product with a matrix on each side."""
     rows, columns = (_weights(n, side) for n, side in zip(x.shape[2:], size, strict=True))
-    return rows @ x @ columns.T
+    out: Floats = np.asarray(rows @ x @ columns.T, np.float32)
+    return out
 
 
 def _weights(n: int, size: int) -> Floats:
     """What each of ``n`` pixels in a line has of each of ``size``: [size, n], rows that sum to 1."""
     place = np.clip((np.arange(size) + 0.5) * n / size - 0.5, 0, n - 1)
-    return np.maximum(0, 1 - np.abs(place[:, None] - np.arange(n))).astype(np.float32)
+    out: Floats = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(n))).astype(np.float32)
+    return out
 
 
 def look_and_average(
