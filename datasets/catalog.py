@@ -14,13 +14,15 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import folder_beside
 from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 

@@ -258,6 +258,8 @@ def _pool(
 
     A fresh interpreter first imports for as long as a hundred pictures take.
     """
+    import threadpoolctl  # noqa: F401  (here, so that not every worker reads it)
+
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
     held = frozenset(connections().values() if FORKS else ())  # before the pool has its own
     return ProcessPoolExecutor(

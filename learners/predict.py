@@ -63,9 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, AskSettings)
     parser.add_argument(
         "--engine",
-        type=Literal["torch", "onnx"],
-        default="torch",
-        help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU",
+        type=Literal["auto", "torch", "onnx"],
+        default="auto",
+        help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU, and what auto takes "
+        "there for a model that holds model.onnx",
     )
     parser.add_argument(
         "--cluster",

@@ -73,6 +73,15 @@ def unreported() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_onnx() -> Iterator[None]:
+    """Runs leave ``model.onnx`` out, which takes longer to write than most of them train; those that
+    look at it unset this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECONDHAND_ONNX", "0")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test, and no fixture of a module, reads or leaves anything in the user's cache; all of them
     share one folder."""

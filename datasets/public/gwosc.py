@@ -10,12 +10,14 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import pandas as pd
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.public.download import RemoteFile, fetch_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PREFIX = "gwosc:"
 API = "https://gwosc.org/eventapi/json/event/"
@@ -45,6 +47,8 @@ def fetch_event(name: str, root: Path) -> tuple[pd.DataFrame, Path]:
     ------
     SecondhandError : no such event, no network, or no strain of the kind that is wanted.
     """
+    import pandas as pd
+
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,60}", name):
         raise SecondhandError(
             f"{PREFIX}{name}: not the name of an event, as in {PREFIX}GW150914 (all are listed at "

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.errors import BadFile
 from datasets.public.download import RemoteFile
 from datasets.public.unpack import unpack
 from datasets.strain import linked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Of a glitch, the views that become the red, green and blue channel (arXiv 2303.13917).
 VIEWS = ("0.5.png", "2.0.png", "4.0.png")
@@ -63,6 +65,8 @@ def read_urbansound8k(folder: Path) -> pd.DataFrame:
 
 def read_pets(folder: Path) -> pd.DataFrame:
     """``annotations/trainval.txt`` and ``test.txt``, whose first word a line is the picture."""
+    import pandas as pd
+
     rows = []
     for name, split in (("trainval", "train"), ("test", "test")):
         list_file = folder / "annotations" / f"{name}.txt"
@@ -83,6 +87,8 @@ def read_pets(folder: Path) -> pd.DataFrame:
 
 def read_imagenette(folder: Path) -> pd.DataFrame:
     """``train`` and ``val``, each with a folder for each of ten WordNet numbers."""
+    import pandas as pd
+
     root = _only(folder, "*/train").parent
     rows = [
         {"path": str(path), "label": WORDNET.get(label.name, label.name), "split": split}
@@ -96,6 +102,8 @@ def read_imagenette(folder: Path) -> pd.DataFrame:
 
 def read_gravityspy(folder: Path) -> pd.DataFrame:
     """What `draw_gravityspy` wrote: ``items.csv`` and the pictures it names."""
+    import pandas as pd
+
     rows = _csv(folder / "items.csv", "path", "label", "split", "gps")
     rows["path"] = [str(folder / name) for name in rows["path"]]
     rows["gps"] = pd.to_numeric(rows["gps"], errors="coerce")
@@ -110,6 +118,7 @@ def draw_gravityspy(files: list[Path], folder: Path) -> None:
     ``event_time``) is a file of its own.
     """
     import h5py
+    import pandas as pd
     from PIL import Image
 
     table = next(file for file in files if file.suffix == ".csv")
@@ -165,6 +174,8 @@ def _list(folder: Path, name: str, names: dict[str, str]) -> tuple[Path, pd.Data
 
 def _csv(path: Path, *columns: str) -> pd.DataFrame:
     """All as text; BadFile where a column is not there."""
+    import pandas as pd
+
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:  # the parser's errors are ValueErrors

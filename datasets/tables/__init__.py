@@ -1,11 +1,16 @@
 """A folder, CSV, Parquet file, ``demo:NAME`` or public set -> one item table; its splits and folds."""
 
-from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
-from datasets.tables.folds import assign_folds, fold_names
-from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
-from datasets.tables.strangers import load_strangers, load_unlabelled
-from datasets.tables.table import ItemTable, items_of_run, load_table, summary
-from datasets.tables.units import units as units_of
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
+    from datasets.tables.folds import assign_folds, fold_names
+    from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
+    from datasets.tables.strangers import load_strangers, load_unlabelled
+    from datasets.tables.table import ItemTable, items_of_run, load_table, summary
+    from datasets.tables.units import units as units_of
 
 __all__ = [
     "MAX_LABEL",
@@ -28,3 +33,5 @@ __all__ = [
     "summary",
     "units_of",
 ]
+
+__getattr__ = on_demand(__name__)

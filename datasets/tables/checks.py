@@ -9,11 +9,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.scanning import look_apart, look_at
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
@@ -88,6 +90,8 @@ def without_copies(
 
     No copy of an item that the rows are ``strangers_to`` is left, either.
     """
+    import pandas as pd
+
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     parts = [frame.assign(row=range(len(frame)), rank=rank)]
     if strangers_to is not None:

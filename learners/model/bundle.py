@@ -8,6 +8,9 @@
     members under ``members.0.``, ``members.1.``, …
 ``reference.safetensors``
     what the distance to the training data is measured against.
+``model.onnx``
+    the network's arithmetic once more, for ONNX Runtime; a folder may lack it. A prediction that has
+    it needs no torch, so torch is imported here where a network is built or written, and not before.
 ``README.md``
     a model card that the Hugging Face hub understands.
 """
@@ -17,15 +20,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import folder_beside
@@ -40,20 +47,29 @@ from learners.model.tensors import (
     fill,
     no_larger_than,
     once_each,
+    read_arrays,
     read_tensors,
+    save_weights,
     sha256,
-    storable,
 )
 from learners.model.views import PLAIN, View, read_views
-from learners.networks import Network, NetworkSpec, build
+from learners.networks import NetworkSpec
 from learners.settings import MAX_OVERLAP
+
+if TYPE_CHECKING:
+    from learners.networks import Network
+
+log = logging.getLogger(__name__)
+
+_building = RLock()
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2
-CONFIG, WEIGHTS, REFERENCE, CARD = (
+CONFIG, WEIGHTS, REFERENCE, ONNX, CARD = (
     "config.json",
     "model.safetensors",
     "reference.safetensors",
+    "model.onnx",
     "README.md",
 )
 #: What features follow from, beside the weights.
@@ -72,7 +88,8 @@ class Bundle:
 
     Attributes
     ----------
-    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32.
+    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32. Where
+        `load_bundle` left it out it is built when it is first asked for.
     spec : how to build it.
     classes : the label of each logit.
     preprocessing : picture -> input.
@@ -81,6 +98,7 @@ class Bundle:
     views : how each input is looked at; the answers for them are averaged.
     confidence : temperature, threshold and distance; None before calibration.
     provenance, metrics : what it was trained on and what it reached, as JSON.
+    onnx : the folder's ``model.onnx``, whose hash is right; None where there is none.
     """
 
     network: Network
@@ -93,6 +111,23 @@ class Bundle:
     confidence: Confidence | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    onnx: Path | None = None
+
+    if not TYPE_CHECKING:  # it has no attributes but its fields
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "network":
+                raise AttributeError(f"a Bundle has no {name}")
+            with _building:  # threads of a page may ask at once
+                if not self.built:
+                    self.network, self.spec = vars(self)["_build"]()
+                    del self._build
+            return vars(self)["network"]
+
+    @property
+    def built(self) -> bool:
+        """Whether its network is in memory."""
+        return "network" in vars(self)
 
     @property
     def decider(self) -> Confidence:
@@ -100,15 +135,30 @@ class Bundle:
         return self.confidence or Confidence.uncalibrated(len(self.classes))
 
 
-def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
-    """Write a model folder beside ``folder``, then put it in its place: whole or not at all."""
+def save_bundle(
+    bundle: Bundle,
+    folder: str | os.PathLike[str],
+    *,
+    write_onnx: Callable[[Bundle, Path], None] | None = None,
+) -> Path:
+    """Write a model folder beside ``folder``, then put it in its place: whole or not at all.
+
+    ``write_onnx`` makes ``model.onnx``. Where it raises SecondhandError the folder goes without, and
+    a line in the log says so.
+    """
     folder, confidence = Path(folder), bundle.confidence
     arrays = {} if confidence is None else confidence.arrays()
-    reference = {name: torch.from_numpy(np.array(v, order="C")) for name, v in arrays.items()}
     try:
         with folder_beside(folder, replace=True) as beside:
-            save_file(storable(bundle.network.state_dict()), beside / WEIGHTS)
-            save_file(reference, beside / REFERENCE)
+            save_weights(bundle.network, beside / WEIGHTS)
+            save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
+            written = [WEIGHTS, REFERENCE]
+            if write_onnx is not None:
+                try:
+                    write_onnx(bundle, beside / ONNX)
+                    written.append(ONNX)
+                except SecondhandError as error:
+                    log.warning("no %s, the model answers with torch: %s", ONNX, error)
             config = {
                 "format": FORMAT,
                 "network": bundle.spec.to_dict(),
@@ -120,7 +170,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "confidence": {} if confidence is None else confidence.to_dict(),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
-                "hashes": {name: sha256(beside / name) for name in (WEIGHTS, REFERENCE)},
+                "hashes": {name: sha256(beside / name) for name in written},
             }
             text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
             (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
@@ -169,7 +219,7 @@ Backbone: {chosen}.'''
 python -m learners.predict FOLDER FILE...
 ```
 
-The folder holds tensors (safetensors) and JSON; opening it runs no code.
+The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
 """
 
 
@@ -191,8 +241,11 @@ def _one_line(text: str, limit: int = 200) -> str:
     return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:limit]
 
 
-def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
+def load_bundle(folder: str | os.PathLike[str], *, network: bool = True) -> Bundle:
     """Read a model folder, trusting nothing in it.
+
+    ``network=False`` leaves the network of a folder that holds ``model.onnx`` for when it is asked
+    for: without it nothing here needs torch.
 
     Raises
     ------
@@ -202,12 +255,19 @@ def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
     folder = Path(folder)
     if not folder.is_dir() or not (folder / CONFIG).exists():
         raise _no_model_in(folder)
+    with _told_of(folder / CONFIG):
+        return _load(folder, network)
+
+
+@contextmanager
+def _told_of(config: Path) -> Iterator[None]:
+    """What is wrong, and is not said of another file, is wrong with this one."""
     try:
-        return _load(folder)
+        yield
     except BadFile:
         raise
     except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
+        raise BadFile(config, str(error)) from None
 
 
 def hash_of_features(folder: str | os.PathLike[str]) -> str:
@@ -235,14 +295,16 @@ def _no_model_in(folder: Path) -> SecondhandError:
     )
 
 
-def _load(folder: Path) -> Bundle:
+def _load(folder: Path, with_network: bool) -> Bundle:
     """The model; what is wrong with its config.json is a SecondhandError, with other files a BadFile."""
     config = _read_config(folder / CONFIG)
     objects = ("hashes", "network", "preprocessing", "confidence", "provenance", "metrics")
     for key in objects:
         if not isinstance(config[key], dict):
             raise SecondhandError(f"{key} is not an object")
-    for name in (WEIGHTS, REFERENCE):
+    # A file that the hashes do not name is none of the model's; one that is gone is not missed.
+    onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
+    for name in (WEIGHTS, REFERENCE, *([ONNX] if onnx else [])):
         check_file(folder / name)
         if config["hashes"].get(name) != sha256(folder / name):
             raise BadFile(
@@ -277,22 +339,19 @@ def _load(folder: Path) -> Bundle:
     if recipe is not None:
         recipe_from_dict(recipe)
     views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
-    tensors = read_tensors(folder / WEIGHTS)
-    check_head(tensors, spec, folder / WEIGHTS)
-    arrays = {name: value.numpy() for name, value in read_tensors(folder / REFERENCE).items()}
+    network = None
+    if with_network or onnx is None:
+        network, spec = _network(folder, spec)
     confidence = None
     if config["confidence"]:
-        confidence = Confidence.from_dict(config["confidence"], arrays)
+        confidence = Confidence.from_dict(config["confidence"], read_arrays(folder / REFERENCE))
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"
             )
-    with no_larger_than(tensors):
-        network, built, _ = build(spec, pretrained=False)
-    fill(network, tensors, folder / WEIGHTS)
-    return Bundle(
-        network=network.eval(),
-        spec=built,
+    bundle = Bundle(
+        network=network,  # type: ignore[arg-type]
+        spec=spec,
         classes=classes,
         preprocessing=preprocessing,
         recipe=recipe,
@@ -301,7 +360,25 @@ def _load(folder: Path) -> Bundle:
         confidence=confidence,
         provenance=config["provenance"],
         metrics=config["metrics"],
+        onnx=onnx,
     )
+    if network is None:
+        del bundle.network
+        vars(bundle)["_build"] = partial(_network, folder, spec)
+    return bundle
+
+
+def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
+    """The network of a model folder, in eval mode, and its spec with "auto" resolved."""
+    from learners.networks import build
+
+    with _told_of(folder / CONFIG):
+        tensors = read_tensors(folder / WEIGHTS)
+        check_head(tensors, spec, folder / WEIGHTS)
+        with no_larger_than(tensors):
+            network, built, _ = build(spec, pretrained=False)
+        fill(network, tensors, folder / WEIGHTS)
+    return network.eval(), built
 
 
 def _read_config(file: Path) -> dict[str, Any]:

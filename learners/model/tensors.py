@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import file_beside
 from learners.files import disk_error
 from learners.networks import NetworkSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+T = TypeVar("T", "Tensor", NDArray[np.generic])
 
 _SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
 
@@ -34,6 +37,8 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
 
     ``facts`` stand in the file itself, so that they are never those of other weights.
     """
+    from safetensors.torch import save_file
+
     try:
         with file_beside(file) as beside:
             save_file(storable(model.state_dict()), beside, metadata=facts)
@@ -42,21 +47,40 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(file)
-    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError) as error:
-        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    """The tensors of a file. Raises BadFile where it is damaged, or one is not finite."""
+    from safetensors.torch import load_file
+
+    tensors = _read(load_file, file)
     for name, value in tensors.items():
-        if value.is_floating_point() and not _finite(value):
-            raise BadFile(file, f"tensor {name} has NaN or infinite values")
+        if value.is_floating_point():
+            # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
+            _check_finite(
+                value.numpy() if value.itemsize >= 4 else value.float().numpy(), name, file
+            )
     return tensors
 
 
-def _finite(value: Tensor) -> bool:
-    # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
-    if value.dtype in (torch.float32, torch.float64):
-        return bool(np.isfinite(value.numpy()).all())
-    return bool(torch.isfinite(value).all())
+def read_arrays(file: Path) -> dict[str, NDArray[np.generic]]:
+    """As `read_tensors`, of types that NumPy has."""
+    from safetensors.numpy import load_file
+
+    arrays = _read(load_file, file)
+    for name, value in arrays.items():
+        if value.dtype.kind == "f":
+            _check_finite(value, name, file)
+    return arrays
+
+
+def _check_finite(value: NDArray[np.generic], name: str, file: Path) -> None:
+    if not np.isfinite(value).all():
+        raise BadFile(file, f"tensor {name} has NaN or infinite values")
+
+
+def _read(load: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
+    try:
+        return load(file)
+    except (SafetensorError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
+        raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
 
 
 def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> None:
@@ -85,6 +109,8 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     A few letters of JSON name a network of gigabytes. Its parameters are counted as they are made,
     before they are filled; some builders make a classifier first, and drop it, or build twice.
     """
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
     allowed = 4 * sum(value.numel() for value in tensors.values()) + _SPARE
     made, thread = 0, get_ident()
 

@@ -7,18 +7,24 @@ model folder: the calibration, a prediction and the page all look in the same wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+import numpy as np
+from numpy.typing import NDArray
 
 from datasets.errors import SecondhandError
 from learners.files import ranged, read_as
-from learners.networks import averaged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float32]
+#: Of torch, or of NumPy where another engine does the network's arithmetic.
+A = TypeVar("A", "Tensor", Floats)
 
 MAX_VIEWS = 32
 #: Side of the whole input, over that of a closer look.
@@ -92,23 +98,47 @@ def views_for(
     return tuple(views[:count])
 
 
-def look(x: Tensor, view: View) -> Tensor:
+def look(x: A, view: View) -> A:
     """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
+    array, seen = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
-        x = x.roll(round(view.shift * x.shape[3]), 3)
+        steps = round(view.shift * x.shape[3])
+        seen = np.roll(seen, steps, 3) if array else seen.roll(steps, 3)
     if view.zoom > 1:
         size = (x.shape[2], x.shape[3])
         height, width = (max(1, round(side / view.zoom)) for side in size)
         top = round((size[0] - height) * (view.y + 1) / 2)
         left = round((size[1] - width) * (view.x + 1) / 2)
-        x = x[:, :, top : top + height, left : left + width]
-        x = functional.interpolate(x, size, mode="bilinear", align_corners=False)
-    return x.flip(3) if view.mirror else x
+        seen = seen[:, :, top : top + height, left : left + width]
+        seen = _enlarge_array(seen, size) if array else _enlarge(seen, size)
+    if view.mirror:
+        seen = np.flip(seen, 3) if array else seen.flip(3)
+    return cast(A, seen)
+
+
+def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
+    from torch.nn import functional
+
+    return functional.interpolate(x, size, mode="bilinear", align_corners=False)
+
+
+def _enlarge_array(x: Floats, size: tuple[int, int]) -> Floats:
+    """Bilinear, as torch does it (``align_corners=False``), as a product with a matrix on each side."""
+    rows, columns = (_weights(n, side) for n, side in zip(x.shape[2:], size, strict=True))
+    out: Floats = np.asarray(rows @ x @ columns.T, np.float32)
+    return out
+
+
+def _weights(n: int, size: int) -> Floats:
+    """What each of ``n`` pixels in a line has of each of ``size``: [size, n], rows that sum to 1."""
+    place = np.clip((np.arange(size) + 0.5) * n / size - 0.5, 0, n - 1)
+    out: Floats = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(n))).astype(np.float32)
+    return out
 
 
 def look_and_average(
-    ask: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, views: Sequence[View] = (PLAIN,)
-) -> tuple[Tensor, Tensor]:
+    ask: Callable[[A], tuple[A, A]], x: A, views: Sequence[View] = (PLAIN,)
+) -> tuple[A, A]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
 
     ``ask`` gives them for one view, as `backbones.logits_and_features` of a network does.
@@ -117,10 +147,27 @@ def look_and_average(
     members': averaged so, and with the temperature fitted to the average, views improve the
     likelihood of held-out data (arXiv:2002.06470). The features are the views' mean.
     """
-    seen = [ask(look(x, view)) for view in views]
-    features = [each for _, each in seen]
-    mean = features[0] if len(features) == 1 else torch.stack(features).mean(0)
-    return averaged([logits for logits, _ in seen]), mean
+    logits, features = zip(*(ask(look(x, view)) for view in views), strict=True)
+    if len(views) == 1:
+        return logits[0], features[0]
+    if isinstance(x, np.ndarray):
+        return _averaged_arrays(np.stack(logits)), np.mean(features, axis=0)
+    import torch
+
+    from learners.networks import averaged
+
+    return averaged(list(logits)), torch.stack(features).mean(0)
+
+
+def _averaged_arrays(logits: Floats) -> Floats:
+    """`learners.networks.averaged` of logits [views, n, classes]."""
+    level = _logsumexp(logits, 2)[..., None]
+    return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
+
+
+def _logsumexp(x: Floats, axis: int) -> Floats:
+    top = x.max(axis=axis, keepdims=True)
+    return np.log(np.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
 
 
 def read_views(values: Any, kind: Any) -> tuple[View, ...]:

@@ -1,24 +1,31 @@
 """A backbone's name -> body, head and preprocessing, as plain torch (timm, torchvision, embedded, by hand)."""
 
-from learners.networks.backbones import (
-    ConcatPool,
-    Ensemble,
-    Network,
-    NetworkSpec,
-    Unit,
-    against_last,
-    averaged,
-    batch_norms,
-    build,
-    carry,
-    first_member,
-    logits_and_features,
-    native_size,
-    parameter_groups,
-)
-from learners.networks.hub import mel_of
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from learners.networks.backbones import (
+        Answers,
+        ConcatPool,
+        Ensemble,
+        Network,
+        Unit,
+        against_last,
+        averaged,
+        batch_norms,
+        build,
+        carry,
+        first_member,
+        logits_and_features,
+        native_size,
+        parameter_groups,
+    )
+    from learners.networks.hub import mel_of
+    from learners.networks.spec import NetworkSpec
 
 __all__ = [
+    "Answers",
     "ConcatPool",
     "Ensemble",
     "Network",
@@ -35,3 +42,5 @@ __all__ = [
     "native_size",
     "parameter_groups",
 ]
+
+__getattr__ = on_demand(__name__)

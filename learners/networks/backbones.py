@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import chain, groupby, pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from datasets.errors import SecondhandError, shown
+from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
 from learners.networks.bodies import (
     EMBEDDED,
@@ -36,73 +35,9 @@ from learners.networks.bodies import (
     torchvision_weights,
 )
 from learners.networks.hub import SOURCES, options_of, published
-from learners.settings import MAX_MEMBERS
+from learners.networks.spec import NetworkSpec
 
-HEADS = ("stages", "concat", "linear", "cosine")
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
-
-
-@dataclass(frozen=True)
-class NetworkSpec:
-    """What it takes to build a network again, weights apart.
-
-    Parameters
-    ----------
-    backbone : "embedded", a timm name, "hf-hub:USER/NAME", "local-dir:PATH",
-        "torchvision/NAME[:WEIGHTS]" or "scratch/NAME". A timm name may say how a transformer pools,
-        as in ``vit_tiny_patch16_224?global_pool=avg``.
-    n_classes : length of the logits.
-    size : side of the square input in pixels.
-    head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
-        :class:`Stages` made), "concat" (fastai's: average and maximum pooled, two linear layers) or
-        "cosine" (:class:`Cosine` of the pooled features); "auto" takes stages where there are any,
-        else linear.
-    hidden : width between concat's two linear layers.
-    dropout : before the last layer, in [0, 1); half as much before the first one.
-    members : networks that answer together, 1 to 16; more than one are an :class:`Ensemble`.
-    width : of an input that is no square but ``size`` x ``width``.
-    """
-
-    backbone: str
-    n_classes: int
-    size: int = 224
-    head: str = "auto"
-    hidden: int = 512
-    dropout: float = 0.2
-    members: int = 1
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        problems = []
-        if type(self.backbone) is not str or len(self.backbone) > 200:
-            problems.append(f"backbone {shown(self.backbone)} is not a name")
-        for name, low, high in (
-            ("n_classes", 2, 100_000),
-            ("size", 8, 2048),
-            ("hidden", 1, 65536),
-            ("members", 1, MAX_MEMBERS),
-            ("width", 8, 4096),
-        ):
-            value = getattr(self, name)
-            if name == "width" and value is None:
-                continue
-            if type(value) is not int or not low <= value <= high:
-                problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
-        if type(self.head) is not str or self.head not in ("auto", *HEADS):
-            problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
-        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
-            problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
-        if problems:
-            raise SecondhandError("network: " + "; ".join(problems))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the input in pixels."""
-        return self.size, self.width or self.size
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON; a square has no width."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class ConcatPool(nn.Module):
@@ -264,6 +199,17 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     features = network[0](x)
     logits, pooled = network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
     return logits, pooled[:, : network[0].last] if isinstance(network[0], Stages) else pooled
+
+
+class Answers(nn.Module):
+    """A network whose forward pass is `logits_and_features`."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return logits_and_features(self.network, x)
 
 
 def against_last(network: nn.Sequential) -> None:

@@ -2,95 +2,64 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
-from collections.abc import Callable
-from functools import partial
-from importlib.metadata import version
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+import numpy.typing as npt
 
 from datasets.drawings import cache_root
-from datasets.errors import SecondhandError
+from datasets.errors import BadFile, SecondhandError
 from datasets.files import file_beside
-from learners.networks import Network, NetworkSpec, logits_and_features
-from learners.prediction.onnx import TOLERANCE, distance, need_onnx, open_onnx, write_onnx
+from learners.machine import CoreEach, cuda_here
+from learners.model import Bundle, View, look_and_average
+from learners.networks import NetworkSpec
+from learners.prediction.answers import Floats
+from learners.prediction.onnx import (
+    RUNTIME,
+    TOLERANCE,
+    WRITERS,
+    distance,
+    need,
+    open_onnx,
+    write_onnx,
+)
 
-ENGINES = ("torch", "onnx")
-FORMAT = 1  # of what is kept
-#: Normalised inputs [n, 3, height, width] -> logits [n, classes] and features [n, width].
-Ask = Callable[[Tensor], tuple[Tensor, Tensor]]
+if TYPE_CHECKING:
+    from learners.networks import Network
+
+ENGINES = ("auto", "torch", "onnx")
+FORMAT = 2  # of what is kept
+Batch = npt.NDArray[np.uint8]
 
 _INPUT, _OUTPUTS = "x", ("logits", "features")
 
 log = logging.getLogger(__name__)
 
 
-class OnnxNetwork:
-    """A network's `logits_and_features`, by ONNX Runtime on the CPU.
+def pick_engine(wanted: str, device: str, bundle: Bundle) -> str:
+    """ "torch" or "onnx": which one "auto" means for a model on a device.
 
-    The ONNX file is written when a network is first met, into ``onnx/`` of the cache folder, under
-    a name made of its weights. Each time it is opened it is asked what the network answers, and
-    written anew where the two differ.
-
-    Parameters
-    ----------
-    network : in eval mode, on the CPU.
-    spec : of that network.
-
-    Raises
-    ------
-    SecondhandError : the optional packages are missing, or the network cannot be written in ONNX.
+    ONNX Runtime where it takes torch's import off the first answer: on a CPU, for a model folder that
+    holds ``model.onnx``, where ``onnxruntime`` is installed. torch everywhere else: on a GPU; for a
+    folder without that file, written before there were any or of a network that ONNX has no words
+    for; for a model in memory, whose network torch has already. An engine by its name is that one.
     """
-
-    def __init__(self, network: Network, spec: NetworkSpec) -> None:
-        need_onnx()
-        self._question = torch.randn(
-            (2, 3, *spec.shape), generator=torch.Generator().manual_seed(0)
-        )
-        with torch.inference_mode():
-            self._answer = logits_and_features(network, self._question)
-        file = cache_root() / "onnx" / f"{fingerprint(network, spec)}.onnx"
-        session = self._opened(file) if file.exists() else None
-        if session is None:
-            log.info("writing the network for ONNX Runtime, once")
-            write(network, self._question, file)
-            session = self._opened(file)
-        if session is None:
-            file.unlink(missing_ok=True)
-            raise SecondhandError(
-                f"--engine onnx: ONNX Runtime's answers for {spec.backbone} are not the network's; "
-                "use --engine torch"
-            )
-        self._session = session
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, height, width]."""
-        return _run(self._session, x)
-
-    def _opened(self, file: Path) -> Any:
-        """A session that answers as the network does; None where the file gives none."""
-        try:
-            session = open_onnx(file)
-            found = _run(session, self._question)
-        except Exception as error:  # a damaged file makes ONNX Runtime raise whatever it likes
-            log.warning("%s: %s", file, str(error)[:200])
-            return None
-        far = max(distance(a, b) for a, b in zip(self._answer, found, strict=True))
-        return session if far <= TOLERANCE else None
+    if wanted != "auto":
+        return wanted
+    there = bundle.onnx is not None and find_spec("onnxruntime") is not None
+    return "onnx" if device == "cpu" and there and not bundle.built else "torch"
 
 
-def asking(network: Network, spec: NetworkSpec, engine: str) -> Ask:
-    """What gives logits and features of normalised inputs: the network itself, or ONNX Runtime."""
-    return (
-        partial(logits_and_features, network) if engine == "torch" else OnnxNetwork(network, spec)
-    )
-
-
-def pick_device(wanted: str, engine: str = "torch") -> str:
+def pick_device(wanted: str, engine: str = "auto") -> str:
     """ "auto" is the first CUDA GPU where there is one, else the CPU; for ONNX Runtime the CPU.
 
     Raises
@@ -100,7 +69,11 @@ def pick_device(wanted: str, engine: str = "torch") -> str:
     if engine not in ENGINES:
         raise SecondhandError(f"--engine {engine!r} is none of {', '.join(ENGINES)}")
     if wanted == "auto":
-        return "cuda" if engine == "torch" and torch.cuda.is_available() else "cpu"
+        return "cuda" if engine != "onnx" and cuda_here() else "cpu"
+    if wanted == "cpu":
+        return wanted
+    import torch
+
     try:
         kind = torch.device(wanted).type
     except RuntimeError:
@@ -112,14 +85,197 @@ def pick_device(wanted: str, engine: str = "torch") -> str:
     return wanted
 
 
-def write(network: Network, example: Tensor, file: Path) -> None:
+def arithmetic(
+    bundle: Bundle, engine: str, device: str, views: Sequence[View]
+) -> TorchArithmetic | OnnxArithmetic:
+    """What answers for a model, with the engine that `pick_engine` takes."""
+    picked = pick_engine(engine, device, bundle)
+    if picked == "torch":
+        return TorchArithmetic(bundle, device, views)
+    if bundle.onnx is None or bundle.built:
+        file = kept_file(bundle.network, bundle.spec)
+        return OnnxArithmetic(file, bundle, views)
+    try:
+        return OnnxArithmetic(bundle.onnx, bundle, views)
+    except BadFile:
+        raise
+    except Exception as error:  # what is new to an older ONNX Runtime it says in a way of its own
+        if engine != "auto":
+            raise SecondhandError(
+                f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
+            ) from None
+        log.warning("%s is not for this ONNX Runtime, torch answers: %s", bundle.onnx, error)
+        return TorchArithmetic(bundle, device, views)
+
+
+class TorchArithmetic:
+    """uint8 [n, 3, height, width] -> logits [n, classes] and features [n, width], by torch.
+
+    Parameters
+    ----------
+    views : those that the answers are averaged over.
+    """
+
+    name = "torch"
+
+    def __init__(self, bundle: Bundle, device: str, views: Sequence[View]) -> None:
+        import torch
+
+        from learners.networks import logits_and_features
+
+        self.device = torch.device(device)
+        # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
+        self.network = bundle.network.to(self.device).to(memory_format=torch.channels_last)
+        mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
+        self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
+        self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
+        self._ask = partial(logits_and_features, self.network)
+        self._views = views
+        self.side_by_side = device == "cpu"
+        self.cores = CoreEach()
+
+    def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
+        """With all threads that torch has."""
+        import torch
+
+        with torch.inference_mode():
+            # The arithmetic of the validation DataLoader, to the last bit.
+            x = torch.from_numpy(batch).to(self.device).float()
+            x = x.div_(255).sub_(self._mean).div_(self._std)
+            x = x.contiguous(memory_format=torch.channels_last)
+            logits, features = look_and_average(self._ask, x, self._views)
+            return logits.float().cpu().numpy(), features.float().cpu().numpy()
+
+    alone = __call__  # in a thread of `cores`, where torch has one
+
+
+class OnnxArithmetic:
+    """As `TorchArithmetic`, by ONNX Runtime on the CPU.
+
+    Parameters
+    ----------
+    file : what `write` made of the bundle's network.
+
+    Raises
+    ------
+    BadFile : it is not what this bundle needs. ONNX Runtime itself raises whatever it likes.
+    """
+
+    name, side_by_side = "onnx", True
+
+    def __init__(self, file: Path, bundle: Bundle, views: Sequence[View]) -> None:
+        self._file, self._bundle, self._views = file, bundle, views
+        shape = (1, 3, 1, 1)
+        self._mean = np.array(bundle.preprocessing.mean, np.float32).reshape(shape)
+        self._std = np.array(bundle.preprocessing.std, np.float32).reshape(shape)
+        self._opening = threading.Lock()
+        self._check(self._one)
+        self.cores = CoreEach(ThreadPoolExecutor)
+
+    @cached_property
+    def network(self) -> Network:
+        """torch's, for what only it can be asked: where it looked."""
+        import torch
+
+        return self._bundle.network.to(memory_format=torch.channels_last)
+
+    @cached_property
+    def _one(self) -> Any:
+        return open_onnx(self._file, 1)
+
+    @cached_property
+    def _all(self) -> Any:
+        return open_onnx(self._file)
+
+    def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
+        """With a thread on each core."""
+        with self._opening:
+            session = self._all
+        return self._run(session, batch)
+
+    def alone(self, batch: Batch) -> tuple[Floats, Floats]:
+        """In the calling thread."""
+        return self._run(self._one, batch)
+
+    def _run(self, session: Any, batch: Batch) -> tuple[Floats, Floats]:
+        x = batch.astype(np.float32)
+        x /= np.float32(255)
+        x -= self._mean
+        x /= self._std
+        return look_and_average(partial(_ask, session), x, self._views)
+
+    def _check(self, session: Any) -> None:
+        """The shapes that it takes and gives, against those of the model."""
+        spec, reference = self._bundle.spec, self._bundle.decider.reference
+        width = None if reference is None else reference.shape[1]
+        wanted = {
+            _INPUT: [3, *spec.shape],
+            **dict(zip(_OUTPUTS, ([spec.n_classes], [width]), strict=True)),
+        }
+        found = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}
+        if width is None and len(found.get("features", [])) == 1:
+            wanted["features"] = found["features"]
+        if found != wanted:
+            raise BadFile(self._file, f"takes and gives {found}, the model {wanted}"[:300])
+
+
+def _ask(session: Any, x: Floats) -> tuple[Floats, Floats]:
+    logits, features = session.run(list(_OUTPUTS), {_INPUT: np.ascontiguousarray(x)})
+    return logits, features
+
+
+def write_network(bundle: Bundle, file: Path) -> None:
+    """The network of a bundle for `OnnxArithmetic`, written whole or not at all, and asked.
+
+    Raises
+    ------
+    SecondhandError : packages are missing, the network cannot be written in ONNX, or what was
+        written answers differently from it.
+    """
+    write(bundle.network, _questions(bundle.spec)[0], file)
+    if (far := _off(file, bundle.network, bundle.spec)) > TOLERANCE:
+        file.unlink(missing_ok=True)
+        raise SecondhandError(f"ONNX Runtime's answers are {far:.1e} from the network's own")
+
+
+def kept_file(network: Network, spec: NetworkSpec) -> Path:
+    """`write`, for a network that has no such file beside it.
+
+    It is written when the network is first met, into ``onnx/`` of the cache folder, under a name made
+    of its weights. Each time it is asked what the network answers, and written anew where the two
+    differ.
+
+    Raises
+    ------
+    SecondhandError : packages are missing, or the network cannot be written in ONNX.
+    """
+    need(*WRITERS)
+    file = cache_root() / "onnx" / f"{fingerprint(network, spec)}.onnx"
+    if not file.exists() or _off(file, network, spec) > TOLERANCE:
+        log.info("writing the network for ONNX Runtime, once")
+        write(network, _questions(spec)[0], file)
+        if _off(file, network, spec) > TOLERANCE:
+            file.unlink(missing_ok=True)
+            raise SecondhandError(
+                f"--engine onnx: ONNX Runtime's answers for {spec.backbone} are not the network's; "
+                "use --engine torch"
+            )
+    return file
+
+
+def write(network: Network, example: Floats, file: Path) -> None:
     """Write the network as ONNX, whole or not at all; several processes may."""
+    need(*RUNTIME)
+    from learners.networks import Answers
+
     with file_beside(file) as beside:
-        write_onnx(_Answers(network), example.numpy(), beside, (_INPUT,), _OUTPUTS)
+        write_onnx(Answers(network), example, beside, (_INPUT,), _OUTPUTS)
 
 
 def fingerprint(network: Network, spec: NetworkSpec) -> str:
     """A hash of all that makes the ONNX file: the weights, the spec and the programs."""
+    from importlib.metadata import version
+
     programs = {name: version(name) for name in ("torch", "onnx", "onnxscript")}
     found = hashlib.sha256(repr((FORMAT, spec.to_dict(), programs)).encode())
     for name, value in network.state_dict().items():
@@ -128,15 +284,28 @@ def fingerprint(network: Network, spec: NetworkSpec) -> str:
     return found.hexdigest()[:32]
 
 
-class _Answers(nn.Module):
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return logits_and_features(self.network, x)
+def _questions(spec: NetworkSpec) -> list[Floats]:
+    """Normalised inputs, of two numbers of them in a batch."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
 
 
-def _run(session: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    logits, features = session.run(list(_OUTPUTS), {_INPUT: x.contiguous().numpy()})
-    return torch.from_numpy(logits), torch.from_numpy(features)
+def _off(file: Path, network: Network, spec: NetworkSpec) -> float:
+    """How far a file's answers lie from the network's: infinitely where it gives none."""
+    import torch
+
+    from learners.networks import logits_and_features
+
+    if next(network.parameters()).device.type != "cpu":  # which may round otherwise
+        network = copy.deepcopy(network).cpu()
+    try:
+        session = open_onnx(file)
+        far = []
+        for x in _questions(spec):
+            with torch.inference_mode():
+                ours = logits_and_features(network, torch.from_numpy(x))
+            far += [distance(a, b) for a, b in zip(ours, _ask(session, x), strict=True)]
+    except Exception as error:  # a damaged file makes ONNX Runtime raise whatever it likes
+        log.warning("%s: %s", file, str(error)[:200])
+        return float("inf")
+    return max(far)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
 
 from datasets.drawings import colour_table
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
-from learners.networks import Network, first_member
 
 if TYPE_CHECKING:
     from PIL import Image
+    from torch import Tensor, nn
+
+    from learners.networks import Network
 
 Heat = npt.NDArray[np.float32]
 NO_MAP = (
@@ -58,6 +58,11 @@ def heatmap(
     ------
     SecondhandError : another shape, a class that is not there, or a backbone that gives no map.
     """
+    import torch
+    from torch import nn
+
+    from learners.networks import first_member
+
     network = first_member(network)
     device = next(network.parameters()).device
     x = _normalised(picture, preprocessing).to(device)
@@ -113,7 +118,9 @@ def overlay(
 def _normalised(
     picture: Tensor | npt.NDArray[np.uint8], preprocessing: Preprocessing | None
 ) -> Tensor:
-    x = picture if isinstance(picture, Tensor) else torch.from_numpy(np.asarray(picture))
+    import torch
+
+    x = picture if isinstance(picture, torch.Tensor) else torch.from_numpy(np.asarray(picture))
     if x.ndim == 3:
         x = x[None]
     if x.ndim != 4 or x.shape[:2] != (1, 3):
@@ -135,6 +142,8 @@ def _check_class(logits: Tensor, class_index: int) -> None:
 
 def _detached(module: nn.Module) -> Any:
     """A copy whose modules are its own, and whose weights are the same memory without gradients."""
+    from torch import nn
+
     memo: dict[int, Any] = {
         id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()
     }
@@ -166,13 +175,15 @@ def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) 
 
     After the last attention a class token alone is read: the patches behind it no longer count.
     """
+    import torch
+
     body = network[0]
     declared = getattr(body, "num_prefix_tokens", 1 if hasattr(body, "class_token") else None)
     kept: list[tuple[str, int, Tensor]] = []
 
     def keeper(name: str) -> Callable[[nn.Module, Any, Any], Tensor | None]:
         def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
-            prefix = _prefix(out, width, declared) if isinstance(out, Tensor) else None
+            prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
             if prefix is None:
                 return None
             # The first one begins the graph; the clone may be written over by what follows.

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
-from datasets.errors import SecondhandError
+from datasets.errors import BadFile, SecondhandError
+from learners.machine import threads
+from learners.prediction.protobuf import Message, fields
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 #: How far answers of a written network may lie from its own, over the largest of them.
 TOLERANCE = 1e-4
+#: What it takes to ask a file, and to write one.
+RUNTIME, WRITERS = ("onnxruntime",), ("onnx", "onnxruntime", "onnxscript")
 
 
 def distance(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
@@ -31,11 +38,19 @@ def distance(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
 
 def traced(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.ExportedProgram:
     """The module's arithmetic for any number of inputs like the example's two."""
+    import torch
+
+    module = copy.deepcopy(module).cpu().eval()
+    for part in module.modules():
+        # Of an activation in place the exporter takes the arithmetic apart, one number of the shape
+        # at a time: two thirds of its time for a network with ReLU6.
+        if getattr(part, "inplace", False):
+            part.inplace = False  # type: ignore[assignment]
     size = torch.export.Dim("n", min=1)
     try:
         with torch.no_grad():
             program = torch.export.export(
-                module.cpu().eval(), (torch.from_numpy(example),), dynamic_shapes=({0: size},)
+                module, (torch.from_numpy(example),), dynamic_shapes=({0: size},)
             )
     except Exception as error:
         raise SecondhandError(
@@ -55,7 +70,9 @@ def write_onnx(
     metadata: dict[str, str] | None = None,
 ) -> None:
     """The module as one ONNX file, its weights inside."""
-    need_onnx()
+    need(*WRITERS)
+    import torch
+
     program = traced(module, example)
     try:
         with quiet():
@@ -67,30 +84,77 @@ def write_onnx(
         onnx.save(file, external_data=False)
     except Exception as error:
         raise SecondhandError(
-            f"this network cannot be written in ONNX: {first_line(error)}; try --torch"
+            f"this network cannot be written in ONNX: {first_line(error)}; "
+            "learners.export --torch may write it"
         ) from error
 
 
-def open_onnx(file: Path) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the CPU, with as many threads as torch has."""
-    need_onnx()
+def open_onnx(file: Path, workers: int | None = None) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU, of ``workers`` threads or as many as torch has.
+
+    Raises
+    ------
+    BadFile : the file refers to other files, holds other than ONNX's own operators, or one graph in
+        another. ONNX Runtime itself raises whatever it likes.
+    """
+    need(*RUNTIME)
     import onnxruntime
 
+    content = file.read_bytes()
+    check_content(content, file)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors
+    options.intra_op_num_threads = workers or threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what is fatal; the rest is raised
     # Threads that wait would otherwise spin, and take the cores from those that decode files.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def need_onnx() -> None:
-    """Raise SecondhandError where the optional packages are not installed."""
-    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+def check_content(content: bytes, file: Path) -> None:
+    """Raise BadFile for what a network written here never has, and somebody else's file might: tensors
+    in other files, operators that are not ONNX's own, graphs within graphs, functions.
+
+    The numbers are those of fields in ``onnx.proto``.
+    """
+    try:
+        for model_field, graph in fields(content):
+            if model_field in (20, 25):  # training_info, functions
+                raise BadFile(file, "holds more than a network: training or functions")
+            if model_field != 7 or not isinstance(graph, memoryview):
+                continue
+            for graph_field, part in fields(graph):
+                if graph_field == 1:
+                    _check_node(Message(part), file)
+                elif graph_field in (5, 15):  # initializer, sparse_initializer
+                    _check_tensor(Message(part), file)
+    except (ValueError, IndexError) as error:
+        if isinstance(error, SecondhandError):
+            raise
+        raise BadFile(file, f"damaged ONNX ({error})") from None
+
+
+def _check_node(node: Message, file: Path) -> None:
+    if any(bytes(domain) not in (b"", b"ai.onnx") for domain in node.all(7)):
+        raise BadFile(file, "holds operators that are not ONNX's own")
+    for attribute in map(Message, node.all(5)):
+        if attribute.all(6, 11, 22, 23):  # g, graphs, sparse_tensor, sparse_tensors
+            raise BadFile(file, "holds a graph within its graph")
+        for tensor in attribute.all(5, 10):  # t, tensors
+            _check_tensor(Message(tensor), file)
+
+
+def _check_tensor(tensor: Message, file: Path) -> None:
+    if tensor.all(13, 14):  # external_data, data_location
+        raise BadFile(file, "refers to another file for its tensors")
+
+
+def need(*packages: str) -> None:
+    """Raise SecondhandError where one of these is not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise SecondhandError(
-            f"{', '.join(missing)} not installed: pip install 'secondhand[onnx]' for ONNX"
-        )
+        names = " ".join(missing)
+        raise SecondhandError(f"{', '.join(missing)} not installed: pip install {names} for ONNX")
 
 
 @contextmanager

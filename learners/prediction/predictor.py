@@ -1,4 +1,5 @@
-"""A model folder and files -> predictions. The training half (fastai) is not imported.
+"""A model folder and files -> predictions. The training half (fastai) is not imported, and torch only
+where the folder has no ``model.onnx`` or the GPU shall answer.
 
 Files are decoded in processes of their own while the network works on the batch before. A decoder
 that dies of a file, or never ends, costs that file and nothing else.
@@ -12,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby, islice
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
@@ -23,8 +24,8 @@ from datasets.processes import CRASHED, Apart, cores
 from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN
-from learners.machine import CoreEach
-from learners.model import PLAIN, Bundle, load_bundle, look_and_average
+from learners.machine import threads
+from learners.model import PLAIN, Bundle, load_bundle
 from learners.prediction.answers import (
     Answer,
     Floats,
@@ -36,8 +37,11 @@ from learners.prediction.answers import (
     stacked,
     unheard,
 )
-from learners.prediction.engine import asking, pick_device
+from learners.prediction.engine import arithmetic, pick_device
 from learners.prediction.opening import Asked, Cutter, Opened, Opener, as_source
+
+if TYPE_CHECKING:
+    from learners.networks import Network
 
 __all__ = ["Prediction", "Predictor", "pick_device"]
 
@@ -61,7 +65,8 @@ class Predictor:
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
-    engine : what does the arithmetic, "torch" or "onnx" (`OnnxNetwork`, on the CPU).
+    engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
+        `engine.pick_engine` has it.
     """
 
     def __init__(
@@ -73,18 +78,12 @@ class Predictor:
         top: int = 3,
         device: str = "auto",
         tta: bool = True,
-        engine: str = "torch",
+        engine: str = "auto",
     ) -> None:
-        self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
+        self.device = pick_device(device, engine)
+        self.bundle = model if isinstance(model, Bundle) else load_bundle(model, network=False)
         self.classes = self.bundle.classes
-        self.engine = engine
-        self.device = torch.device(pick_device(device, engine))
-        # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
-        self.network = self.bundle.network.to(self.device).to(memory_format=torch.channels_last)
-        self.ask = asking(self.network, self.bundle.spec, engine)
         preprocessing = self.bundle.preprocessing
-        self.mean = torch.tensor(preprocessing.mean, device=self.device).view(1, 3, 1, 1)
-        self.std = torch.tensor(preprocessing.std, device=self.device).view(1, 3, 1, 1)
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
@@ -99,8 +98,9 @@ class Predictor:
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
+        self._arithmetic = arithmetic(self.bundle, engine, self.device, self.views)
+        self.engine = self._arithmetic.name
         self._opener = Opener(preprocessing, self.recipe)
-        self._cores = CoreEach()
         self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None
 
@@ -175,30 +175,23 @@ class Predictor:
         for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
             yield opened
 
+    @property
+    def network(self) -> Network:
+        """torch's network, also where ONNX Runtime answers: it is built when it is first asked for."""
+        return self._arithmetic.network
+
     def forward(
         self, batch: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
-        threads = torch.get_num_threads()
+        count = threads()
         # Where most cores would have no part, they work on one together.
-        if self.device.type != "cpu" or self.engine != "torch" or 2 * len(batch) < threads:
-            return self._forward(batch)
-        parts = np.array_split(batch, min(threads, len(batch)))
-        done = self._cores.map(self._forward, parts)
+        if not self._arithmetic.side_by_side or 2 * len(batch) < count:
+            return self._arithmetic(batch)
+        parts = np.array_split(batch, min(count, len(batch)))
+        done = self._arithmetic.cores.map(self._arithmetic.alone, parts)
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
-
-    @torch.inference_mode()
-    def _forward(
-        self, batch: npt.NDArray[np.uint8]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        x = torch.from_numpy(batch).to(self.device)
-        # The arithmetic of the validation DataLoader, to the last bit.
-        x = x.float().div_(255).sub_(self.mean).div_(self.std)
-        if self.engine == "torch":
-            x = x.contiguous(memory_format=torch.channels_last)
-        logits, features = look_and_average(self.ask, x, self.views)
-        return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     def _parts(self, asked: Iterable[tuple[int, Source]]) -> Iterator[Part]:
         """What was asked, or its windows; files are looked into a little ahead."""

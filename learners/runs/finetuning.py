@@ -8,6 +8,7 @@ The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejecte
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from learners.files import jsonable
 from learners.machine import threads_kept
 from learners.model import WEIGHTS, Bundle, View, load_bundle, save_bundle, views_for
 from learners.networks import mel_of
-from learners.prediction import Predictor, pick_device
+from learners.prediction import Predictor, pick_device, write_network
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import as_before, lineage, start
@@ -200,7 +201,9 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
-    save_bundle(bundle, folder / "model")
+    # For tests, which train often: the file takes seconds to write.
+    asked_for = os.environ.get("SECONDHAND_ONNX") != "0"
+    save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
     if learnt.choice is not None:
         tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
     changes = None

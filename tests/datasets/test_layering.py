@@ -94,7 +94,7 @@ def test_a_front_hides_no_file_of_its_room(name: str) -> None:
     files = {file.stem for file in path.parent.glob("*.py")}
     exported = {
         alias.asname or alias.name
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

@@ -193,7 +193,7 @@ PROGRAM = """
 import json, os, resource, sys
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
-import timm, torchvision, datasets.sound.recipe
+import timm, torchvision, datasets.sound.recipe, learners.networks.backbones
 seen, recording = [], False
 WATCHED = ("open", "os.", "subprocess", "socket", "pickle", "exec", "compile", "shutil", "ctypes.dlopen", "webbrowser")
 def note(event, arguments):

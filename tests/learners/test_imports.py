@@ -4,6 +4,7 @@ private making."""
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import subprocess
@@ -102,3 +103,13 @@ def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None
     changed, overrides = json.loads(ran.stdout.splitlines()[-1])
     assert changed == {}, "set it in the commands, by learners.machine or learners.console"
     assert overrides == {}, "use a documented method, or datasets/upstream.py with the reason"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 1])
+def test_a_front_gives_what_it_lists(name: str) -> None:
+    """Also where it opens its files on demand; and nothing else."""
+    front = importlib.import_module(name)
+    for exported in getattr(front, "__all__", ()):
+        assert getattr(front, exported) is not None
+    with pytest.raises(AttributeError, match="nothing_of_it"):
+        front.nothing_of_it  # noqa: B018

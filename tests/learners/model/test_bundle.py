@@ -145,6 +145,7 @@ def note(event, arguments):
         seen.append([event, str(arguments[0]) if arguments else "", str(arguments[1:2])])
 recording = False
 sys.addaudithook(note)
+import learners.networks.backbones  # with torch, which starts a process as it is imported
 from learners.model.bundle import load_bundle
 recording = True
 load_bundle(sys.argv[1])
@@ -271,7 +272,9 @@ def test_a_temperature_that_cannot_be(folder, value):
 
 
 def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
-    monkeypatch.setattr(bundles, "build", lambda *a, **k: pytest.fail("a network was built"))
+    monkeypatch.setattr(
+        "learners.networks.build", lambda *a, **k: pytest.fail("a network was built")
+    )
     edit(folder, network={"head": "concat", "hidden": 65_536})
     refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")
     many = [f"class {i}" for i in range(100_000)]
@@ -286,7 +289,9 @@ def test_counts_of_members_that_cannot_be(folder, members):
 
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(bundles, "build", lambda *a, **k: pytest.fail("a network was built"))
+    monkeypatch.setattr(
+        "learners.networks.build", lambda *a, **k: pytest.fail("a network was built")
+    )
     edit(folder, network={"members": 16})
     refused(folder, WEIGHTS, r"last layer is \[\].*in each of 16 members")
     three = save_bundle(make(members=3), tmp_path / "three")

@@ -84,6 +84,32 @@ def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
     assert np.abs(seen[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        PLAIN,
+        View(mirror=True),
+        View(shift=-0.2),
+        View(mirror=True, zoom=1.15, x=-1, y=0.5),
+        View(zoom=4),
+    ],
+)
+def test_an_array_is_looked_at_as_a_tensor_is(view):
+    x = np.random.default_rng(2).standard_normal((2, 3, 24, 37)).astype(np.float32)
+    np.testing.assert_allclose(look(x, view), look(torch.from_numpy(x), view), rtol=0, atol=1e-5)
+
+
+def test_arrays_are_averaged_as_tensors_are():
+    logits, features = torch.randn(3, 5, 4) * 5, torch.randn(3, 5, 7)
+    views = (PLAIN, View(mirror=True), View(zoom=2))
+    tensors = zip(logits, features, strict=True)
+    arrays = zip(logits.numpy(), features.numpy(), strict=True)
+    theirs = look_and_average(lambda x: next(tensors), torch.zeros(5, 3, 8, 8), views)
+    ours = look_and_average(lambda x: next(arrays), np.zeros((5, 3, 8, 8), np.float32), views)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
 # --- the mean -------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +19,17 @@ from PIL import Image
 
 import learners.prediction.engine
 from datasets.drawings.pictures import cache_root
-from datasets.errors import SecondhandError
+from datasets.errors import BadFile, SecondhandError
 from datasets.sound.recipe import AudioRecipe
-from learners.model.bundle import Bundle, save_bundle
+from learners.confidence import Confidence, Items
+from learners.machine import threads_kept
+from learners.model.bundle import CONFIG, ONNX, Bundle, load_bundle, save_bundle
+from learners.model.tensors import sha256
 from learners.networks import Network
 from learners.predict import main as predict
+from learners.prediction.engine import write_network
 from learners.prediction.predictor import Predictor
+from learners.settings import ConfidenceSettings
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -137,11 +146,179 @@ def _other_weights(file: Path) -> bytes:
 
 
 def test_wrong_engines(small: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of torch, onnx"):
+    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of auto, torch, onnx"):
         Predictor(small, engine="tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(SecondhandError, match="--engine onnx runs on the CPU"):
         Predictor(small, engine="onnx", device="cuda:0")
+
+
+# --- model.onnx, in the model folder --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the default backbone and head, a distance and two views."""
+    made = bundle("embedded")
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
+    logits, features = Predictor(made, device="cpu").forward(pixels)
+    items = Items(logits.astype(float), logits.argmax(1), features)
+    made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
+    folder = tmp_path_factory.mktemp("carried")
+    return save_bundle(replace(made, views=VIEWS), folder / "model", write_onnx=write_network)
+
+
+@pytest.fixture(scope="module")
+def hears(carried: Path) -> Path:
+    """The same for sound."""
+    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
+    made = replace(load_bundle(carried), recipe=recipe, views=VIEWS[:1])
+    folder = carried.parent / "hears"
+    return save_bundle(made, folder, write_onnx=lambda _, file: shutil.copy(carried / ONNX, file))
+
+
+@pytest.mark.slow
+def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: list[str]) -> None:
+    ours, theirs = Predictor(carried), Predictor(carried, engine="torch")
+    assert (ours.engine, theirs.engine) == ("onnx", "torch")
+    for a, b in zip(ours.answers(pictures, bs=2), theirs.answers(pictures, bs=5), strict=True):
+        assert (a.prediction.label, a.prediction.reason) == (
+            b.prediction.label,
+            b.prediction.reason,
+        )
+        assert dict(a.prediction.top) == pytest.approx(dict(b.prediction.top), abs=1e-4)
+        assert a.prediction.distance_p == b.prediction.distance_p
+        close(a.logits, b.logits)
+        close(a.features, b.features)
+    assert not ours.bundle.built
+    pixels = ours.open(pictures[0])
+    states = (one.network.state_dict().values() for one in (ours, theirs))
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True)), "built when asked for"
+    with threads_kept(9):  # of one picture most cores would have no part: they share it
+        close(ours.forward(pixels[None])[0], theirs.forward(pixels[None])[0])
+
+
+@pytest.mark.slow
+def test_an_answer_takes_neither_torch_nor_pandas(
+    carried: Path, hears: Path, pictures: list[str], tmp_path: Path
+) -> None:
+    """From Python and by the command, of a picture and of a sound."""
+    file = str(tmp_path / "a.wav")
+    soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
+    program = (
+        "import sys\n"
+        "from learners.predictor import Predictor\n"
+        "folder, picture, hears, sound = sys.argv[1:]\n"
+        "(answer,) = Predictor(folder).predict([picture])\n"
+        "(heard,) = Predictor(hears).predict([sound])\n"
+        "assert answer.best and len(heard.windows) > 1, (answer, heard)\n"
+        "from learners.predict import main\n"
+        "assert main([hears, sound, '--windows']) == main([folder, picture, '--no-tta']) == 0\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    loaded = set(ran.stdout.splitlines()[-1].split())
+    heavy = {"torch", "torchvision", "timm", "fastai", "pandas", "librosa", "sklearn", "matplotlib"}
+    assert "onnxruntime" in loaded
+    assert not heavy & loaded
+
+
+@pytest.mark.slow
+def test_a_folder_without_the_file_is_answered_by_torch(
+    carried: Path, pictures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("learners.prediction.engine.find_spec", lambda name: None)
+        assert Predictor(carried).engine == "torch"
+    assert Predictor(load_bundle(carried)).engine == "torch", "its network is in memory"
+    folder = Path(shutil.copytree(carried, tmp_path / "model"))
+    (folder / ONNX).write_bytes((folder / ONNX).read_bytes()[:-1] + b"?")
+    with pytest.raises(BadFile, match=r"model\.onnx: its content is not what config\.json says"):
+        Predictor(folder)
+    (folder / ONNX).unlink()
+    gone = Predictor(folder)
+    assert gone.engine == "torch"
+    assert [a.label for a in gone.predict(pictures)] == [
+        a.label for a in Predictor(carried).predict(pictures)
+    ]
+
+
+def test_a_network_that_cannot_be_written_goes_without(
+    small: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(bundle: Bundle, file: Path) -> None:
+        raise SecondhandError("no words for it")
+
+    folder = save_bundle(small, tmp_path / "model", write_onnx=fail)
+    assert [r.message for r in caplog.records] == [
+        "no model.onnx, the model answers with torch: no words for it"
+    ]
+    assert not (folder / ONNX).exists()
+    assert Predictor(folder).engine == "torch"
+
+
+def _refers(model: onnx.ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../config.json")
+
+
+def _refers_in_a_node(model: onnx.ModelProto) -> None:
+    tensor = onnx.TensorProto(external_data=[{"key": "location", "value": "/etc/passwd"}])  # type: ignore[list-item]
+    model.graph.node.add(op_type="Constant").attribute.add(name="value", t=tensor)
+
+
+def _nests(model: onnx.ModelProto) -> None:
+    model.graph.node.add(op_type="If").attribute.add(name="then_branch", g=onnx.GraphProto())
+
+
+def _own_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "of.mine"
+
+
+def _function(model: onnx.ModelProto) -> None:
+    model.functions.add(name="f", domain="of.mine")
+
+
+def _other_shape(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 2 * SIZE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (_refers, "refers to another file"),
+        (_refers_in_a_node, "refers to another file"),
+        (_nests, "a graph within its graph"),
+        (_own_operator, "operators that are not ONNX's own"),
+        (_function, "training or functions"),
+        (_other_shape, "takes and gives"),
+        (b"\x3a\xff\xff\xff\x7f", "damaged ONNX"),
+        (b"\x0b", "damaged ONNX"),
+    ],
+)  # fmt: skip
+def test_a_file_that_may_not_be_trusted_is_refused(
+    carried: Path, tmp_path: Path, spoil: Callable[[onnx.ModelProto], None] | bytes, match: str
+) -> None:
+    """Whoever changes it also changes the hash that stands for it."""
+    folder = Path(shutil.copytree(carried, tmp_path / "model"))
+    if isinstance(spoil, bytes):
+        (folder / ONNX).write_bytes(spoil)
+    else:
+        model = onnx.load(folder / ONNX)
+        spoil(model)
+        (folder / ONNX).write_bytes(model.SerializeToString())
+    config = json.loads((folder / CONFIG).read_text())
+    config["hashes"][ONNX] = sha256(folder / ONNX)
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(BadFile, match=match) as caught:
+        Predictor(folder)
+    assert str(caught.value).startswith(str(folder / ONNX))
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, C
     # What training computes in, and minimises, is not what answers are judged by.
     words += ["--precision", "bf16", "--label-smoothing", "0.1", "--class-weights"]
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SECONDHAND_ONNX")
         calls = count_answering(patch)
         assert main(words) == 0
     return out, calls
@@ -80,8 +81,8 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
     for name in ("config.yaml", "items.csv", "rejected.csv", "history.csv", "predictions.csv",
                  "log.txt", "model/config.json", "model/model.safetensors",
-                 "model/reference.safetensors", "model/README.md", "report/index.html",
-                 "report/report.json"):  # fmt: skip
+                 "model/reference.safetensors", "model/model.onnx", "model/README.md",
+                 "report/index.html", "report/report.json"):  # fmt: skip
         assert (finished / name).stat().st_size, name
     items = pd.read_csv(finished / "items.csv")
     assert set(items.split) == {"train", "valid", "calibration", "unknown"}
@@ -95,7 +96,7 @@ def test_a_run_leaves_what_the_readme_lists(finished, folder):
 def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
     """Neither the data's nor the program's; what the run keeps for itself does."""
     shared = [file for part in ("model", "report") for file in (finished / part).iterdir()]
-    assert len(shared) == 6
+    assert len(shared) == 7
     private = {
         str(folder.parent),
         str(finished.parent),
