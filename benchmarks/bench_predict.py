@@ -43,15 +43,19 @@ def main() -> None:
     found = find_files([settings.folder]) if settings.folder else demo_files(400)
     files = list(islice(cycle(found), settings.count))
     ready = np.stack([predictor.open(file) for file in files[: settings.bs]])
-    x = torch.from_numpy(ready).float().div_(255).sub_(predictor.mean).div_(predictor.std)
-    if settings.engine == "torch":
-        x = x.contiguous(memory_format=torch.channels_last)
-    network = predictor.network if settings.engine == "torch" else predictor.ask
+    mean, std = predictor.bundle.preprocessing.mean, predictor.bundle.preprocessing.std
+    x = torch.from_numpy(ready).float().div_(255)
+    x = x.sub_(torch.tensor(mean).view(1, 3, 1, 1)).div_(torch.tensor(std).view(1, 3, 1, 1))
+    x = x.contiguous(memory_format=torch.channels_last)
 
     @torch.inference_mode()
     def bare() -> None:
         for start in range(0, settings.count, settings.bs):
-            network(x[: settings.count - start])
+            left = settings.count - start
+            if predictor.engine == "torch":
+                predictor.network(x[:left])
+            else:
+                predictor.forward(ready[:left])
 
     def ours() -> None:
         assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count

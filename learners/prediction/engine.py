@@ -24,7 +24,6 @@ from learners.model import Bundle, View, look_and_average
 from learners.networks import NetworkSpec
 from learners.prediction.answers import Floats
 from learners.prediction.onnx import (
-    RUNTIME,
     TOLERANCE,
     WRITERS,
     distance,
@@ -265,7 +264,6 @@ def kept_file(network: Network, spec: NetworkSpec) -> Path:
 
 def write(network: Network, example: Floats, file: Path) -> None:
     """Write the network as ONNX, whole or not at all; several processes may."""
-    need(*RUNTIME)
     from learners.networks import Answers
 
     with file_beside(file) as beside:

@@ -126,8 +126,10 @@ def check_content(content: bytes, file: Path) -> None:
             for graph_field, part in fields(graph):
                 if graph_field == 1:
                     _check_node(Message(part), file)
-                elif graph_field in (5, 15):  # initializer, sparse_initializer
+                elif graph_field == 5:  # initializer
                     _check_tensor(Message(part), file)
+                elif graph_field == 15:  # sparse_initializer
+                    raise BadFile(file, "holds sparse tensors")
     except (ValueError, IndexError) as error:
         if isinstance(error, SecondhandError):
             raise

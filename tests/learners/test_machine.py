@@ -101,3 +101,19 @@ def test_more_parts_than_before_and_an_error_of_one():
     with pytest.raises(ZeroDivisionError):
         cores.map(lambda n: 1 / n, [1, 0])
     assert cores.map(abs, [-5]) == [5]
+
+
+def test_threads_and_gpus_are_told_without_torch():
+    """Where no driver of a GPU is; with one torch itself is asked."""
+    program = (
+        "import sys\n"
+        "from learners import machine\n"
+        "machine._gpu_driver = lambda: False\n"
+        "before = machine.threads()\n"
+        "with machine.threads_kept(1):\n"
+        "    print(before, machine.threads(), end=' ')\n"
+        "print(machine.threads(), machine.cuda_here(), 'torch' in sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
+                         text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "3"})  # fmt: skip
+    assert ran.stdout.split() == ["3", "1", "3", "False", "False"]

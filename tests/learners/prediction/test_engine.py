@@ -247,6 +247,20 @@ def test_a_folder_without_the_file_is_answered_by_torch(
     ]
 
 
+@pytest.mark.slow
+def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
+    carried: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(file: Path, workers: int | None = None) -> None:
+        raise RuntimeError("opset 99")
+
+    monkeypatch.setattr("learners.prediction.engine.open_onnx", fail)
+    assert Predictor(carried).engine == "torch"
+    assert "model.onnx is not for this ONNX Runtime, torch answers: opset 99" in caplog.text
+    with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99; use --engine torch"):
+        Predictor(carried, engine="onnx")
+
+
 def test_a_network_that_cannot_be_written_goes_without(
     small: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +298,10 @@ def _function(model: onnx.ModelProto) -> None:
     model.functions.add(name="f", domain="of.mine")
 
 
+def _sparse(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.add()
+
+
 def _other_shape(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 2 * SIZE
 
@@ -297,6 +315,7 @@ def _other_shape(model: onnx.ModelProto) -> None:
         (_nests, "a graph within its graph"),
         (_own_operator, "operators that are not ONNX's own"),
         (_function, "training or functions"),
+        (_sparse, "sparse tensors"),
         (_other_shape, "takes and gives"),
         (b"\x3a\xff\xff\xff\x7f", "damaged ONNX"),
         (b"\x0b", "damaged ONNX"),
