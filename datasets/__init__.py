@@ -1,4 +1,4 @@
 """Files -> DataLoaders. Knows nothing of ``learners`` or ``app``.
 
-Shares its name with a Hugging Face package; inside this project ours wins, see the README.
+Shares its name with a Hugging Face package; inside this project ours wins, see docs/architecture.md.
 """

@@ -47,7 +47,7 @@ from tests.learners.exports import (
     softmax,
 )
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "docs/results.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
