@@ -60,8 +60,10 @@ class EvaluateSettings(AskSettings):
 class PoolSettings(ComputeSettings):
     """What the commands that look through a pool share."""
 
-    engine: Literal["torch", "onnx"] = option(
-        "torch", "what does the network's arithmetic; onnx is ONNX Runtime on the CPU"
+    engine: Literal["auto", "torch", "onnx"] = option(
+        "auto",
+        "what does the network's arithmetic; onnx is ONNX Runtime on the CPU, and what auto takes there "
+        "for a model that holds model.onnx",
     )
     overwrite: bool = option(False, "replace what is at --out")
 
