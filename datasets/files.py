@@ -77,7 +77,12 @@ def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
     old = beside.with_name(f"{beside.name}-old")
     try:
         beside.chmod(0o755)
-        yield beside
+        try:
+            yield beside
+        except OSError as error:
+            if str(beside) in str(error.filename):  # a name that nobody knows
+                error.filename = str(folder)
+            raise
         try:
             if replace and folder.exists():
                 os.replace(folder, old)

@@ -66,7 +66,7 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
                 wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
         if value and wanted:
             return f"{flag(key[1])} {value[0]}: not {' or '.join(wanted)}"
-    return message.removeprefix("argument ")
+    return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
 
 
 _KINDS = {

@@ -21,7 +21,6 @@ UNSEEN = {
     "mypy": "make quality",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
-    "pyarrow": "pandas, for Parquet",
     "pytest-timeout": "pytest",
     "pytest-xdist": "pytest",
     "ruff": "make quality",

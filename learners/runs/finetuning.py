@@ -201,7 +201,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
-    # For tests, which train often: the file takes seconds to write.
+    # It takes seconds to write, which who trains often and asks with torch may spare.
     asked_for = os.environ.get("SECONDHAND_ONNX") != "0"
     save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
     if learnt.choice is not None:

@@ -115,7 +115,9 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
 
     out = disk / "run"
     real = run.save_bundle
-    monkeypatch.setattr(run, "save_bundle", lambda *given: fill(disk, 1 << 20) and real(*given))
+    monkeypatch.setattr(
+        run, "save_bundle", lambda *given, **more: fill(disk, 1 << 20) and real(*given, **more)
+    )
     with pytest.raises(SystemExit) as end:
         console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
     assert end.value.code == 1
