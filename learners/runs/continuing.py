@@ -30,7 +30,7 @@ def start(origin: Bundle) -> Start:
 def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
     """The settings of a command with ``--from``, of which ``said`` are those that were typed."""
     assert settings.data.from_ is not None
-    settings = as_before(settings, load_bundle(settings.data.from_), said)
+    settings = as_before(settings, load_bundle(settings.data.from_, network=False), said)
     if "epochs" in said:
         return settings
     if settings.network.fits and settings.train.freeze_epochs == "fit":

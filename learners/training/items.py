@@ -86,8 +86,9 @@ def prepare_items(
 ) -> Loaded:
     """The item table with its splits; what it is and what was left out, in the log.
 
-    For signals also the recipe, the one given (of a model that is gone on from), else inferred from the
-    training files; their pictures are drawn here. ``trained_on`` is the recipe of the sound that the backbone was trained on,
+    For signals also the recipe, the one given (of a model that is gone on from), else inferred from
+    the training files; their pictures are drawn here. ``trained_on`` is the recipe of the sound that
+    the backbone was trained on,
     `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be
     drawn leaves a part empty, or a class without a training item, the rest is split again; the recipe
     stays.

@@ -1,8 +1,9 @@
 """The parts of a run, and with ``--from`` those of the earlier run beside them.
 
 Its items are replayed, each in the part that it was in. Nothing that the earlier run chose or
-calibrated by is learnt, and nothing that it learnt is held out: the weights know it. A new file that belongs to an old one, by its group, as a near-duplicate or as a part
-of one recording, goes to the part that the old one is in. The others are split as ever.
+calibrated by is learnt, and nothing that it learnt is held out: the weights know it. A new file that
+belongs to an old one, by its group, as a near-duplicate or as a part of one recording, goes to the part
+that the old one is in. The others are split as ever.
 """
 
 from __future__ import annotations
