@@ -65,10 +65,10 @@ def sketched() -> Iterator[None]:
 def unreported() -> Iterator[None]:
     """Runs without their fourth stage, the report: four tenths of a small run, which tests that
     compare weights and answers can do without."""
-    from learners.runs import finetuning
+    from learners.runs import stages
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+        patch.setattr(stages, "report", lambda folder, learnt, answered: None)
         yield
 
 

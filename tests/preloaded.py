@@ -8,6 +8,7 @@ for name in (
     "learners.flags",
     "learners.prediction.predictor",
     "learners.runs.finetuning",
+    "learners.runs.stages",
 ):
     import_module(name)
 if util.find_spec("distributed"):

@@ -1,26 +1,31 @@
 """Answers for labelled items -> figures: accuracy, calibration (ECE, reliability), risk and coverage,
 open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
 
-from learners.evaluation.before_after import Changes, compare
-from learners.evaluation.calibration_metrics import clopper_pearson
-from learners.evaluation.expected import (
-    ACCURACY_THRESHOLD,
-    accuracy_threshold,
-    answer_figures,
-    expected_accuracy,
-)
-from learners.evaluation.figures import (
-    Answered,
-    Judged,
-    all_figures,
-    confusion,
-    judge,
-    measure,
-)
-from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
-from learners.evaluation.promises import recheck
-from learners.evaluation.rankings import judged_items, score_tables
-from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from learners.evaluation.before_after import Changes, compare
+    from learners.evaluation.calibration_metrics import clopper_pearson
+    from learners.evaluation.expected import (
+        ACCURACY_THRESHOLD,
+        accuracy_threshold,
+        answer_figures,
+        expected_accuracy,
+    )
+    from learners.evaluation.figures import (
+        Answered,
+        Judged,
+        all_figures,
+        confusion,
+        judge,
+        measure,
+    )
+    from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
+    from learners.evaluation.promises import recheck
+    from learners.evaluation.rankings import judged_items, score_tables
+    from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
 
 __all__ = [
     "ACCURACY_THRESHOLD",
@@ -50,3 +55,5 @@ __all__ = [
     "reference_rows",
     "score_tables",
 ]
+
+__getattr__ = on_demand(__name__)

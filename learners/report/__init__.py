@@ -1,9 +1,14 @@
 """Figures of a run or an evaluation -> one HTML page that needs no network."""
 
-from learners.report.galleries import Pictures
-from learners.report.plots import reliability
-from learners.report.report import folds_page, write_estimate, write_report
-from learners.report.sheet import Shot, write_sheet
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from learners.report.galleries import Pictures
+    from learners.report.plots import reliability
+    from learners.report.report import folds_page, write_estimate, write_report
+    from learners.report.sheet import Shot, write_sheet
 
 __all__ = [
     "Pictures",
@@ -14,3 +19,5 @@ __all__ = [
     "write_report",
     "write_sheet",
 ]
+
+__getattr__ = on_demand(__name__)

@@ -1,11 +1,16 @@
 """The run folder: train, calibrate, answer, report; folds; going on after a stop; a model judged elsewhere."""
 
-from learners.runs.continuing import continued
-from learners.runs.evaluation import estimate, evaluate
-from learners.runs.finetuning import run
-from learners.runs.folder import go_on, shared_folder
-from learners.runs.folds import cross_validate
-from learners.runs.resume import command_of, is_finished, settings_of, write_config
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from learners.runs.continuing import continued
+    from learners.runs.evaluation import estimate, evaluate
+    from learners.runs.finetuning import run
+    from learners.runs.folder import go_on, shared_folder
+    from learners.runs.folds import cross_validate
+    from learners.runs.resume import command_of, is_finished, settings_of, write_config
 
 __all__ = [
     "command_of",
@@ -20,3 +25,5 @@ __all__ = [
     "shared_folder",
     "write_config",
 ]
+
+__getattr__ = on_demand(__name__)

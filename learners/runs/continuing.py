@@ -6,12 +6,15 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets.errors import SecondhandError
 from learners.model import WEIGHTS, Bundle, load_bundle, sha256
 from learners.settings import DataSettings, Settings, flag
-from learners.training import Start, background_of, earlier_items
+from learners.training import background_of, earlier_items
+
+if TYPE_CHECKING:
+    from learners.training import Start
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,8 @@ EPOCHS = (0, 2)
 
 def start(origin: Bundle) -> Start:
     """What the training begins with."""
+    from learners.training import Start
+
     return Start(origin.network, origin.spec, origin.preprocessing, origin.classes)
 
 

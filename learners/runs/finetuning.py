@@ -3,64 +3,35 @@
 The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejected.csv``,
 ``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
 ``report/index.html``, ``log.txt``.
+
+The data are read before torch is imported, which takes seconds: what is wrong with them is said soon.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from fastai.torch_core import set_seed
 
 from datasets.drawings import Recipe
 from datasets.errors import Rejected
 from datasets.files import write_beside
 from datasets.recipes import recipe_from_dict
-from datasets.tables import UNKNOWN
 from learners import distributed
-from learners.confidence import Items
-from learners.evaluation import (
-    ACCURACY_THRESHOLD,
-    Answered,
-    accuracy_threshold,
-    compare,
-    judge,
-    measure,
-    near_duplicates,
-    reference_rows,
-    score_tables,
-)
-from learners.evaluation import answer as answer_held_out
-from learners.evaluation import calibrate as fit_confidence
-from learners.files import jsonable
 from learners.machine import threads_kept
-from learners.model import WEIGHTS, Bundle, View, load_bundle, save_bundle, views_for
+from learners.model import WEIGHTS, Bundle, load_bundle
 from learners.networks import mel_of
-from learners.prediction import Predictor, pick_device, write_network
-from learners.report import Pictures, write_report
-from learners.runs.choice import Choice, as_table, settle_backbone
-from learners.runs.continuing import as_before, lineage, start
-from learners.runs.folder import provenance, write_csv
-from learners.runs.resume import FINISHED, begin, write_config
+from learners.prediction import pick_device
+from learners.runs.continuing import as_before
+from learners.runs.folder import write_csv
+from learners.runs.resume import FINISHED, begin
 from learners.settings import DataSettings, Settings, SignalSettings
-from learners.training import (
-    Loaded,
-    Trained,
-    check_precision,
-    is_replayed,
-    prepare_items,
-    train_members,
-)
-
-log = logging.getLogger(__name__)
+from learners.training import Loaded, prepare_items
 
 
 @dataclass
@@ -74,42 +45,39 @@ class Result:
 
 
 @dataclass
-class Learnt:
-    """What training ends with.
+class Begun:
+    """What a training begins with.
 
     Attributes
     ----------
-    settings : what was asked, with what was left open as the data or the machine had it.
-    loaded : the items with their splits, the rows that were trained on, and the recipe.
-    bundle : the model, not yet calibrated, without figures.
-    interrupted : Ctrl-C ended the training early.
-    choice : how ``--backbone auto`` chose; None where the backbone was named.
+    settings : what was asked; with ``--from``, the network and the recipe of that model.
+    device : that it computes on.
+    loaded : the items with their splits, the rows to train on, and the recipe.
     origin : the model of ``--from``.
+    at : the moment, of `time.monotonic`.
     """
 
     settings: Settings
+    device: str
     loaded: Loaded
-    bundle: Bundle
-    interrupted: bool
-    choice: Choice | None = None
-    origin: Bundle | None = None
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """Answers with the model. Made where it is first asked: of several processes, in one."""
-        return Predictor(self.bundle, device=self.settings.speed.device)
+    origin: Bundle | None
+    at: float
 
 
 def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
-    """Fine-tune, choose the best epoch, save the model, answer the held-out items, report.
+    """Read the items, fine-tune, choose the best epoch, save the model, answer the held-out items,
+    report.
 
     Raises
     ------
     SecondhandError : a setting or the data make the run impossible; nothing is trained then.
     """
-    settings.check()
     with threads_kept(settings.speed.threads):
-        learnt = train(folder, settings, command=command)
+        begun = read(folder, settings)
+    from learners.runs.stages import answer, calibrate, report, train
+
+    with threads_kept(settings.speed.threads):
+        learnt = train(folder, begun, command=command)
         if not distributed.is_first():
             return Result(folder, {}, learnt.interrupted)
         reference = calibrate(learnt)
@@ -120,22 +88,25 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
     return Result(folder, learnt.bundle.metrics, learnt.interrupted, learnt.loaded.table.basis)
 
 
-def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
-    """The first stage: items and settings to weights, in ``items.csv``, ``rejected.csv``,
-    ``config.yaml``, ``history.csv`` and ``checkpoint/``; of several processes, in all of them.
-
-    What an earlier process has trained in this folder is taken up.
+def read(folder: Path, settings: Settings) -> Begun:
+    """What comes before the stages: the settings checked, the files read, split and drawn;
+    ``items.csv`` and ``rejected.csv``.
 
     Raises
     ------
     SecondhandError : as `run` has it.
     """
     settings.check()
-    began = time.monotonic()
+    at = time.monotonic()
     origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
     if origin is not None:
         settings = as_before(settings, origin)
-    device = _ready(settings)
+    distributed.check_batch(settings.train.bs)
+    device = pick_device(distributed.device(settings.speed.device))
+    if settings.speed.precision == "fp16":
+        from learners.training import check_precision
+
+        check_precision("fp16", device)
     recipe = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
     trained_on = mel_of(settings.network.backbone) if recipe is None else {}
     loaded = distributed.from_first(
@@ -143,102 +114,7 @@ def train(folder: Path, settings: Settings, *, command: str = "") -> Learnt:
             settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
         )
     )
-    table, rows, recipe = loaded
-    settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
-    settings, choice = distributed.from_first(
-        lambda: settle_backbone(folder, loaded, settings, device)
-    )
-    write_config(folder, settings, command)
-    augment = settings.augment
-    views = views_for(
-        table.kind,
-        augment.tta,
-        flip=augment.flip,
-        min_scale=augment.min_scale,
-        strength=augment.augment_strength,
-    )
-    made = train_members(
-        folder, loaded, settings, device, None if origin is None else start(origin)
-    )
-    distributed.leave()
-    bundle = Bundle(
-        network=made.network,
-        spec=made.spec,
-        classes=table.classes,
-        preprocessing=made.preprocessing,
-        recipe=None if recipe is None else recipe.to_dict(),
-        overlap=settings.signal.overlap,
-        views=views,
-        provenance=provenance(table, command, began)
-        | {"kept": "; ".join(made.kept)}
-        | ({} if origin is None else lineage(settings.data, origin, folder)),
-    )
-    if choice is not None:
-        bundle.provenance["backbone"] = choice.said
-    if joint := _asked_together(made, views, rows, table.frame):
-        bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
-        if distributed.is_first():
-            log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
-    return Learnt(settings, loaded, bundle, made.interrupted, choice, origin)
-
-
-def calibrate(learnt: Learnt) -> Items:
-    """The second stage: the bundle's temperature, threshold and distance, from the calibration split.
-
-    Returns the training items that the distance is to, their logits divided by the temperature.
-    """
-    settings, (table, rows, _) = learnt.settings, learnt.loaded
-    return fit_confidence(learnt.predictor, table.frame, rows, settings.confidence, settings.train)
-
-
-def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
-    """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
-    with the figures in it, ``model/``."""
-    bundle, table = learnt.bundle, learnt.loaded.table
-    evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
-    tables = score_tables(evaluation, table.classes, bundle.decider, reference)
-    bundle.metrics = measure(evaluation.predictions)
-    bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
-    bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
-    write_csv(folder / "predictions.csv", evaluation.predictions)
-    # It takes seconds to write, which who trains often and asks with torch may spare.
-    asked_for = os.environ.get("SECONDHAND_ONNX") != "0"
-    save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
-    if learnt.choice is not None:
-        tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
-    changes = None
-    if learnt.origin is not None:
-        earlier = Predictor(learnt.origin, device=learnt.settings.speed.device)
-        before = answer_held_out(earlier, table, learnt.settings.train.bs).predictions
-        after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
-        of_both = (learnt.origin.classes, bundle.classes)
-        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
-        log.info("%s", changes.said)
-    return Answered(evaluation, judge(evaluation, bundle), tables, changes)
-
-
-def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
-    """The fourth stage: ``report/``, from the answers and the model."""
-    predictor, (table, rows, _) = learnt.predictor, learnt.loaded
-    evaluation, judged = answered.evaluation, answered.judged
-    trained, draw = reference_rows(rows, learnt.settings.train.seed), Pictures(predictor).draw
-    write_report(
-        folder / "report",
-        predictor,
-        answered,
-        table,
-        history=folder / "history.csv",
-        twins=near_duplicates(evaluation, learnt.bundle, judged, trained, draw),
-    )
-
-
-def _ready(settings: Settings) -> str:
-    """The seed, and the device, which is told to suit precision and batch."""
-    set_seed(settings.train.seed, reproducible=True)
-    distributed.check_batch(settings.train.bs)
-    device = pick_device(distributed.device(settings.speed.device))
-    check_precision(settings.speed.precision, device)
-    return device
+    return Begun(settings, device, loaded, origin, at)
 
 
 def load_items(
@@ -263,15 +139,3 @@ def load_items(
     begin(folder, {"items.csv": items, "background.csv": table.background}, weights)
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded
-
-
-def _asked_together(
-    made: Trained, views: Sequence[View], rows: pd.DataFrame, frame: pd.DataFrame
-) -> str:
-    """In what answers differ from the validation of an epoch; nothing where they are the same."""
-    parts = [
-        *([f"{made.spec.members} networks"] if made.spec.members > 1 else []),
-        *([f"{len(views)} views"] if len(views) > 1 else []),
-        *(["all windows of a recording"] if rows["label"].ne(UNKNOWN).sum() > len(frame) else []),
-    ]
-    return " and ".join(parts)

@@ -1,17 +1,22 @@
 """Items, DataLoaders and a network -> fine-tuned weights, the best epoch of them."""
 
-from learners.training.items import Loaded, load_grouped, prepare_items
-from learners.training.members import Start, Trained, in_plain_words, train_members
-from learners.training.probe import fit_probe
-from learners.training.replay import (
-    background_of,
-    check_splits,
-    earlier_items,
-    folds_of,
-    is_replayed,
-    split,
-)
-from learners.training.speed import check_precision, settle
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from learners.training.items import Loaded, load_grouped, prepare_items
+    from learners.training.members import Start, Trained, in_plain_words, train_members
+    from learners.training.probe import fit_probe
+    from learners.training.replay import (
+        background_of,
+        check_splits,
+        earlier_items,
+        folds_of,
+        is_replayed,
+        split,
+    )
+    from learners.training.speed import check_precision, settle
 
 __all__ = [
     "Loaded",
@@ -31,3 +36,5 @@ __all__ = [
     "split",
     "train_members",
 ]
+
+__getattr__ = on_demand(__name__)

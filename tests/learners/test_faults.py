@@ -32,9 +32,9 @@ from learners.files.lock import LOCK, locked
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
-from learners.runs import finetuning
-from learners.runs.finetuning import report
+from learners.runs import stages
 from learners.runs.folder import go_on, run_folder
+from learners.runs.stages import report
 from learners.settings import Settings
 from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
@@ -111,7 +111,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
-    from learners.runs import finetuning as run
+    from learners.runs import stages as run
 
     out = disk / "run"
     real = run.save_bundle
@@ -176,7 +176,7 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
 ):
-    monkeypatch.setattr(finetuning, "report", report)  # files are missing there too
+    monkeypatch.setattr(stages, "report", report)  # files are missing there too
     data, out = write_pictures(tmp_path / "data"), tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--workers", workers, "--out", str(out)]
     split: dict[str, list[Path]] = {}

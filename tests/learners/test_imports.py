@@ -113,3 +113,24 @@ def test_a_front_gives_what_it_lists(name: str) -> None:
         assert getattr(front, exported) is not None
     with pytest.raises(AttributeError, match="nothing_of_it"):
         front.nothing_of_it  # noqa: B018
+
+
+def test_the_data_are_read_before_torch_is_imported(tmp_path: Path) -> None:
+    """Which takes seconds: what is wrong with them is said without it."""
+    program = (
+        "import sys\n"
+        "from learners.finetune import main\n"
+        "from learners.runs.finetuning import read\n"
+        "from learners.settings import Settings\n"
+        "from pathlib import Path\n"
+        "settings = Settings().but(data=['demo:digits'])\n"
+        "print(len(read(Path(sys.argv[1]), settings).loaded.rows))\n"
+        "print(sorted({'torch', 'torchvision', 'fastai', 'timm'} & sys.modules.keys()))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    count, imported = ran.stdout.splitlines()
+    assert int(count) > 100
+    assert imported == "[]"

@@ -13,7 +13,7 @@ import torch
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model import Bundle, load_bundle, sha256
-from learners.runs import finetuning
+from learners.runs import stages
 from learners.runs.continuing import as_before, continued
 from learners.settings import Settings
 from tests.learners.stops import QUICK, Stop, same, stopped
@@ -31,7 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
     pictures = write_pictures(root / "pictures", per_class=14, unknown=2)
     shutil.copytree(pictures, root / "two", ignore=shutil.ignore_patterns("blue", "*_013.jpg"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+        patch.setattr(stages, "report", lambda folder, learnt, answered: None)
         assert main(["--data", str(root / "two"), *QUICK, "--out", str(root / "old")]) == 0
     wrong = pd.read_csv(root / "old" / "items.csv").query("split == 'train'")["path"].iloc[0]
     rows = [(str(file), "blue") for file in sorted((pictures / "blue").iterdir())]
@@ -107,7 +107,7 @@ def test_stopped_it_goes_on_bit_for_bit(
     root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
-    monkeypatch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
     out = root / "stopped"
     stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0

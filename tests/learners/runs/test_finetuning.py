@@ -31,7 +31,8 @@ from learners.flags import make_parser, parse
 from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
-from learners.runs import finetuning
+from learners.runs import stages
+from learners.runs.finetuning import read
 from learners.runs.folder import go_on, run_folder
 from learners.settings import Settings
 from tests.forks import Program
@@ -75,7 +76,7 @@ def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
 @pytest.fixture
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     """For runs beside the one whose report is looked at."""
-    monkeypatch.setattr(finetuning, "report", lambda folder, learnt, answered: None)
+    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
@@ -307,20 +308,20 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     settings = parse(
         make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
     )
-    learnt = finetuning.train(here, settings, command="the stages")
+    learnt = stages.train(here, read(here, settings), command="the stages")
     assert learnt.settings.train.lr_mult == 100  # for pictures, where none was asked
     assert learnt.bundle.provenance["command"] == "the stages"
     assert learnt.bundle.confidence is None
-    reference = finetuning.calibrate(learnt)
+    reference = stages.calibrate(learnt)
     assert len(reference.logits) == learnt.loaded.rows["split"].eq("train").sum()
     assert not (here / "model").exists()
-    answered = finetuning.answer(here, learnt, reference)
+    answered = stages.answer(here, learnt, reference)
     assert learnt.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (here, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)
     assert load_file(here / "model/model.safetensors").keys()
     assert not (here / "report").exists()
-    finetuning.report(here, learnt, answered)
+    stages.report(here, learnt, answered)
     assert (here / "report/index.html").stat().st_size
 
 

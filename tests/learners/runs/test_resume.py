@@ -22,9 +22,9 @@ from safetensors.torch import save_file
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model.bundle import load_bundle
-from learners.runs import finetuning as run
-from learners.runs.finetuning import report
+from learners.runs import stages
 from learners.runs.folder import go_on
+from learners.runs.stages import report
 from learners.training import callbacks, learner, members
 from learners.training import checkpoints as _state
 from tests.forks import Program
@@ -220,7 +220,7 @@ def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
 def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    stopped_in(monkeypatch, run, "calibrate", words)
+    stopped_in(monkeypatch, stages, "calibrate", words)
     assert not (out / "model").exists()
     monkeypatch.setattr(members, "make_learner", None)
     assert main(["--resume", str(out)]) == 0
@@ -307,7 +307,7 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run, "report", report)  # folds are measured by theirs
+    monkeypatch.setattr(stages, "report", report)  # folds are measured by theirs
     words = ["--data", str(pictures), *QUICK, "--cv", "2"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "cv"
