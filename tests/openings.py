@@ -116,7 +116,7 @@ class Openings:
             frame, _ = read_rows(path)
             assert {"path", "label"} <= set(frame)
             return
-        table = load_table(path, workers=1)
+        table = load_table(path)
         assert len(table.frame) >= 2
         assert all(Path(file).is_file() for file in table.frame["path"])
         assert all(isinstance(label, str) and label for label in table.classes)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.processes import cores
 from datasets.scanning import look_apart, look_at
 
 if TYPE_CHECKING:
@@ -28,14 +29,13 @@ def usable(
     kind: str,
     endings: tuple[str, ...],
     check: Callable[[str], None] | None,
-    workers: int,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Without the files that are missing, empty, of another kind or unreadable."""
     paths = [str(path) for path in frame["path"].unique()]
     named = [path for path in paths if path.lower().endswith(endings)]
     if check is None and kind in _DECODED:
         # A decoder is fed with whatever lies there: its death costs that file, not the run.
-        found = look_apart(_DECODED[kind], named, max(1, workers))
+        found = look_apart(_DECODED[kind], named)
     else:
         found = look_at(check or _check_exists, named)
     reasons: dict[str, Rejected | None] = {
@@ -84,7 +84,7 @@ _DECODED = {"picture": _check_picture, "sound": _check_sound}
 
 
 def without_copies(
-    frame: pd.DataFrame, workers: int, strangers_to: pd.DataFrame | None = None
+    frame: pd.DataFrame, strangers_to: pd.DataFrame | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """One row for each content. Copies are told by their bytes; training keeps its own first.
 
@@ -97,7 +97,7 @@ def without_copies(
     if strangers_to is not None:
         parts.insert(0, strangers_to.assign(row=-1, rank=-1))
     both = pd.concat(parts, ignore_index=True)
-    both["content"] = contents(both["path"], workers)
+    both["content"] = contents(both["path"])
     both = both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *TIME_COLUMNS]
@@ -120,10 +120,10 @@ def without_copies(
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
-def contents(paths: pd.Series, workers: int) -> pd.Series:
+def contents(paths: pd.Series) -> pd.Series:
     """What is equal for files of equal bytes; of a file that cannot be read its path."""
     unique = list(paths.unique())
-    with ThreadPoolExecutor(max(1, workers)) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
         # Files of different size are no copies: only the others are read.
         often = {size for size, count in Counter(sizes.values()).items() if size and count > 1}

@@ -49,9 +49,7 @@ def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Reject
     return frame, left
 
 
-def corrected(
-    frame: pd.DataFrame, workers: int
-) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
+def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
     """One label for each content (of signals: at one time) that has rows in several sources, or
     several rows of one path: the last one said. The first source's row stays, with its split and
     group.
@@ -69,7 +67,7 @@ def corrected(
     made: list[tuple[str, str, str, str]] = []
     copies: dict[Hashable, Rejected] = {}
     several = source.nunique() > 1
-    content = contents(frame["path"], workers) if several else frame["path"]
+    content = contents(frame["path"]) if several else frame["path"]
     keyed = frame.assign(content=content)
     key = ["content", *TIME_COLUMNS]
     for _, rows in keyed.loc[keyed.duplicated(key, keep=False)].groupby(

@@ -27,7 +27,6 @@ def load_strangers(
     *,
     flag: str = "--unknown",
     check: Callable[[str], None] | None = None,
-    workers: int = 2,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The strangers that ``flag`` names, as an item table with the label ``unknown``.
 
@@ -47,8 +46,8 @@ def load_strangers(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
-    frame, rejected = load_unlabelled(source, kind, flag, check=check, workers=workers)
-    frame, copies = without_copies(frame, workers, strangers_to=known)
+    frame, rejected = load_unlabelled(source, kind, flag, check=check)
+    frame, copies = without_copies(frame, strangers_to=known)
     rejected += copies
     if frame.empty:
         left = (
@@ -67,7 +66,6 @@ def load_unlabelled(
     flag: str,
     *,
     check: Callable[[str], None] | None = None,
-    workers: int = 2,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
     out.
@@ -90,5 +88,5 @@ def load_unlabelled(
     else:
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
-    frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check)
     return frame, rejected + bad

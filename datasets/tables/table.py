@@ -90,7 +90,6 @@ def load_table(
     kind: str = "auto",
     noise: str | None = None,
     check: Callable[[str], None] | None = None,
-    workers: int = 2,
     learned: bool = True,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
@@ -108,7 +107,6 @@ def load_table(
         or a pattern.
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
-    workers : threads that read files.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: copies stay, and one class, or one file of a class, is enough.
 
@@ -141,7 +139,7 @@ def load_table(
         ],
         ignore_index=True,
     )
-    frame, bad = usable(frame, kind, SUFFIXES[kind], check, workers)
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check)
     rejected += bad
     empty = [one for n, one in enumerate(sources) if n not in set(frame["source"])]
     if learned and len(sources) > 1 and empty:
@@ -149,9 +147,9 @@ def load_table(
         raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
     corrections = frame.iloc[:0]
     if learned:
-        frame, corrections, copies = corrected(frame, workers)
+        frame, corrections, copies = corrected(frame)
         rejected += copies
-        frame, copies = without_copies(frame, workers)
+        frame, copies = without_copies(frame)
         rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     strangers = frame["label"].eq(UNKNOWN)

@@ -140,13 +140,12 @@ class Net(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(self.layer(x), labels)}
 
 net, rows = Net(), [{"x": torch.ones(2), "labels": torch.tensor(1)}] * 4
-before = net.layer.bias.detach().clone()
 arguments = TrainingArguments(
     output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[], use_cpu=True
 )
 try:
     Trainer(net, arguments, train_dataset=rows).train()
-    print("trained", bool((net.layer.bias != before).any()))
+    print("trained")
 except AttributeError as error:
     print(error)
 """
@@ -177,7 +176,8 @@ assert page.fn('a') == 'A'
 @pytest.mark.slow
 def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
     """They look for Hugging Face's package of that name, and find ours; the Trainer minds, as the
-    README says. In one interpreter, for to import them is what takes long."""
+    README says. In one interpreter, for to import them is what takes long. That it trains where ours
+    is out of its sight, the test of ``bench_peers`` shows."""
     first = (
         "import datasets, pathlib, sys, learners.finetune, learners.runs.finetuning\n"
         "assert 'accelerate' not in sys.modules, 'a run of one process needs none of it'\n"
@@ -185,13 +185,6 @@ def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
     last = "import datasets.tables.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
     said = python(first + LIBRARIES + last + TRAINER).splitlines()
     assert said[-2:] == [str(ROOT / "datasets"), "module 'datasets' has no attribute 'Dataset'"]
-
-
-@pytest.mark.slow
-def test_the_trainer_works_where_ours_is_out_of_its_sight() -> None:
-    """As the README says. It takes ours for Hugging Face's, wherever ours can be found."""
-    hidden = "import sys\nsys.modules['datasets'] = None\n"
-    assert python(hidden + TRAINER).splitlines()[-1] == "trained True"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from datasets.tables.table import load_table
 from learners.finetune import main
 from tests.bad_files import DAMAGES, write_digits
 
-pytestmark = pytest.mark.usefixtures("unreported")
+pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.forks]
 
 QUICK = ["--backbone", "scratch/digits_cnn", "--no-pretrained", "--size", "32", "--epochs", "1",
          "--freeze-epochs", "0", "--no-flip", "--workers", "0", "--threads", "1"]  # fmt: skip

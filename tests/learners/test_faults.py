@@ -43,7 +43,7 @@ from tests.pictures import write_pictures
 RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
 
 
-pytestmark = pytest.mark.usefixtures("unreported")
+pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.forks]
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,10 @@ from tests import mutants
 from tests.crashes import crash
 from tests.datasets.files import picture
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="processes are forked on Linux alone"
-)
+pytestmark = [
+    pytest.mark.forks,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
+]
 
 
 @pytest.fixture(scope="module")
