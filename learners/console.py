@@ -35,6 +35,16 @@ def run(main: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = 130
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "app", "learners", "datasets"):
+            raise
+        print(
+            f"error: {missing} is not installed, which this needs and a machine that only answers does "
+            "not: pip install -c constraints.txt -e .",
+            file=sys.stderr,
+        )
+        status = 2
     except BrokenPipeError:
         # The reader of a pipe has enough, as with `| head`: nothing is wrong.
         sys.stderr.close()

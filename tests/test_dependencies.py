@@ -72,6 +72,11 @@ def test_what_is_declared_is_imported() -> None:
     assert set().union(*declared().values()) - used == UNSEEN.keys()
 
 
+def test_what_answers_need_is_a_part_of_what_all_need() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(project["dependency-groups"]["predict"]) < set(project["project"]["dependencies"])
+
+
 def test_each_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {plain(line.partition("==")[0]) for line in lines if "==" in line}

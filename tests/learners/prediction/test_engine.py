@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ import learners.prediction.engine
 from datasets.drawings.pictures import cache_root
 from datasets.errors import BadFile, SecondhandError
 from datasets.sound.recipe import AudioRecipe
+from learners import console
 from learners.confidence import Confidence, Items
 from learners.machine import threads_kept
 from learners.model.bundle import CONFIG, ONNX, Bundle, load_bundle, save_bundle
@@ -40,6 +44,7 @@ from tests.learners.exports import (
     noise,
     plain_bundle,
 )
+from tests.test_dependencies import DISTRIBUTIONS, ROOT, declared, plain
 
 
 @pytest.fixture(scope="module")
@@ -222,9 +227,26 @@ def test_an_answer_takes_neither_torch_nor_pandas(
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     loaded = set(ran.stdout.splitlines()[-1].split())
-    heavy = {"torch", "torchvision", "timm", "fastai", "pandas", "librosa", "sklearn", "matplotlib"}
     assert "onnxruntime" in loaded
-    assert not heavy & loaded
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "dependency-groups"
+    ]
+    there = {plain(re.split(r"[\[>]", line)[0]) for line in groups["predict"]}
+    for extra, names in declared().items():
+        more = {m for m, homes in DISTRIBUTIONS.items() if (names - there) & {*map(plain, homes)}}
+        assert not more & loaded, extra
+
+
+def test_what_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "learners.runs", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SystemExit, match="2"):
+        console.run(lambda: import_module("pandas") and 0)
+    assert "error: pandas is not installed" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):  # that is a fault of ours
+        console.run(lambda: import_module("learners.runs") and 0)
 
 
 @pytest.mark.slow
