@@ -1,11 +1,12 @@
 """One short epoch against timm's training-loop pieces and the transformers Trainer.
 
-All train the same timm network, with the same weights, batch size and JPEG files, which the script
-makes; cropping to `--size` and a flip included, validation not. Ours: the learner of the command, with
-EMA, from the second epoch on, for pictures were decoded before the first one. timm's pieces: `create_dataset`, `create_loader` with its transforms,
-`create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's transforms,
-its own AdamW, no EMA. Each side is a process of its own, and they take turns. `embedded` is
-timm's `tf_efficientnet_lite0` to the peers.
+All train the same timm network, with batches of the same size of the same JPEG files, which the
+script makes; cropping to `--size` and a flip included, validation not. Ours: the learner as the command
+makes it, EMA included, from the second epoch on, for pictures were decoded before the first one; its
+BatchNorms are fixed, as behind a fitted head. timm's pieces: `create_dataset`, `create_loader` with its
+transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's
+transforms, its own AdamW, no EMA. Each side is a process of its own, and they take turns; processor time
+includes workers. `embedded` is timm's `tf_efficientnet_lite0` to the peers.
 
     python benchmarks/bench_peers.py                     # 96 pictures at 64 px, 3 rounds
     python benchmarks/bench_peers.py --items 400 --size 160 --rounds 5 --network resnet18
