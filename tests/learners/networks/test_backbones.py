@@ -26,6 +26,7 @@ from datasets.errors import SecondhandError
 from learners.networks import bodies
 from learners.networks.backbones import (
     Ensemble,
+    Gelu,
     NetworkSpec,
     against_last,
     averaged,
@@ -138,6 +139,20 @@ def test_gradients_through_the_stages_are_torchs(size: int, monkeypatch) -> None
         monkeypatch.setattr(bodies, "_Mean", plain)
     for one, other in zip(*ways, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_gelu_is_torchs_in_either_memory_format(layout) -> None:
+    network = build(NetworkSpec("test_vit", 3, 160), pretrained=False)[0]
+    assert [m for m in network.modules() if isinstance(m, Gelu)]
+    assert not [m for m in network.modules() if type(m).__name__ == "GELU"]
+    x = torch.randn(2, 5, 4, 3, dtype=torch.float64).contiguous(memory_format=layout)
+    x.requires_grad_()
+    ours, theirs = Gelu()(x), torch.nn.functional.gelu(x)
+    assert ours.stride() == theirs.stride()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    (g,), (h,) = (torch.autograd.grad(y.sin().sum(), x) for y in (ours, theirs))
+    torch.testing.assert_close(g, h, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("size", [64, 192])
