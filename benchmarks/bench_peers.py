@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse, record
 from benchmarks._sides import Side, compare, serve
-from learners.machine import SLEEPING
+from learners.machine import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -44,6 +44,7 @@ def make_pictures(folder: Path, count: int) -> None:
 
 
 def ours(settings: argparse.Namespace) -> Callable[[], object]:
+    keep_memory()  # before any thread is there, as the command
     import pandas as pd
     from fastai.callback.core import Callback, CancelValidException
 
