@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any
+
+import psutil
 
 from benchmarks._record import spread
 
@@ -102,5 +105,9 @@ def serve(work: object) -> None:
 
 
 def _processor() -> float:
-    """Seconds of processor time of this process and of those that it has ended."""
-    return sum(os.times()[:4])
+    """Seconds of processor time of this process, of those that it has ended and of its workers."""
+    living = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            living += sum(child.cpu_times()[:4])
+    return sum(os.times()[:4]) + living

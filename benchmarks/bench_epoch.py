@@ -87,30 +87,43 @@ def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
     return network, preprocessing
 
 
-def _learner(settings: argparse.Namespace) -> Any:
-    """As `learners.training.members` makes it."""
+def learner(
+    frame: Any, classes: list[str], network: Any, preprocessing: Any, settings: Any, precision: str
+) -> Any:
+    """As `learners.training.members` makes it, for these ``TrainSettings``."""
     from fastxtend.callback.channelslast import ChannelsLast
 
     from datasets.drawings.decoded import DecodedPictures, Prepared, keep
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from learners.machine import keep_memory
-    from learners.settings import TrainSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner
+    from learners.training.parts import Parts
     from learners.training.speed import resolve_precision
 
     keep_memory()
-    frame, classes = _table(settings)
-    network, preprocessing = _network(settings, len(classes))
     folder = Path(PASSING.enter_context(tempfile.TemporaryDirectory()))
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
     keep(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
-    dls = dataloaders(frame, block, classes, bs=BS, workers=0, path=str(folder))
-    precision = resolve_precision(settings.precision, "cpu", network)
-    cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
-    return make_learner(dls, network, preprocessing, TrainSettings(), cbs=cbs)
+    dls = dataloaders(frame, block, classes, bs=settings.bs, workers=0, path=str(folder))
+    precision = resolve_precision(precision, "cpu", network)
+    cbs = [
+        ChannelsLast(),
+        *callbacks.mixed_precision(precision, "cpu"),
+        *([callbacks.Ema()] if settings.ema else []),
+        Parts(),
+    ]
+    return make_learner(dls, network, preprocessing, settings, cbs=cbs)
+
+
+def _learner(settings: argparse.Namespace) -> Any:
+    from learners.settings import TrainSettings
+
+    frame, classes = _table(settings)
+    network, preprocessing = _network(settings, len(classes))
+    return learner(frame, classes, network, preprocessing, TrainSettings(bs=BS), settings.precision)
 
 
 def _ours(settings: argparse.Namespace) -> Callable[[], None]:

@@ -1,11 +1,12 @@
 """One short epoch against timm's training-loop pieces and the transformers Trainer.
 
-All train the same timm network, with the same weights, batch size and JPEG files, which the script
-makes; decoding, cropping to `--size` and a flip included, validation not. Ours: `dataloaders`,
-`make_learner`, EMA. timm's pieces: `create_dataset`, `create_loader` with its transforms,
-`create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's transforms,
-its own AdamW, no EMA. Each side is a process of its own, and they take turns. `embedded` is
-timm's `tf_efficientnet_lite0` to the peers.
+All train the same timm network, with batches of the same size of the same JPEG files, which the
+script makes; cropping to `--size` and a flip included, validation not. Ours: the learner as the command
+makes it, EMA included, from the second epoch on, for pictures were decoded before the first one; its
+BatchNorms are fixed, as behind a fitted head. timm's pieces: `create_dataset`, `create_loader` with its
+transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's
+transforms, its own AdamW, no EMA. Each side is a process of its own, and they take turns; processor time
+includes workers. `embedded` is timm's `tf_efficientnet_lite0` to the peers.
 
     python benchmarks/bench_peers.py                     # 96 pictures at 64 px, 3 rounds
     python benchmarks/bench_peers.py --items 400 --size 160 --rounds 5 --network resnet18
@@ -23,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse, record
 from benchmarks._sides import Side, compare, serve
-from learners.machine import SLEEPING
+from learners.machine import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -43,28 +44,30 @@ def make_pictures(folder: Path, count: int) -> None:
 
 
 def ours(settings: argparse.Namespace) -> Callable[[], object]:
+    keep_memory()  # before any thread is there, as the command
     import pandas as pd
-    from fastxtend.callback.channelslast import ChannelsLast
+    from fastai.callback.core import Callback, CancelValidException
 
-    from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+    from benchmarks.bench_epoch import learner
     from datasets.tables.table import load_table
     from learners.networks.backbones import NetworkSpec, build
     from learners.settings import TrainSettings
-    from learners.training.learner import make_learner
+
+    class NoValidation(Callback):
+        order = 99  # after those that prepare for one
+
+        def before_validate(self) -> None:
+            raise CancelValidException
 
     table = load_table(str(settings.folder))
     frame = table.frame.assign(split="train")
     frame = pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
     spec = NetworkSpec(settings.network, len(CLASSES), settings.size)
     network, _, preprocessing = build(spec, pretrained=False)
-    block = PictureBlock(preprocessing, Augmentation())
-    dls = dataloaders(
-        frame, block, table.classes, bs=settings.bs, workers=settings.workers,
-        path=tempfile.mkdtemp(),
-    )  # fmt: skip
-    learn = make_learner(dls, network, preprocessing, TrainSettings(ema=True), cbs=[ChannelsLast()])
+    train = TrainSettings(bs=settings.bs, ema=True)
+    learn = learner(frame, table.classes, network, preprocessing, train, "fp32")
     learn.unfreeze()
-    learn.validate = lambda *_, **__: []
+    learn.add_cb(NoValidation())
 
     def epoch() -> None:
         with learn.no_bar(), learn.no_logging():
@@ -73,19 +76,23 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     return epoch
 
 
-def timm_name(settings: argparse.Namespace) -> str:
-    return "tf_efficientnet_lite0" if settings.network == "embedded" else str(settings.network)
+def timm_network(settings: argparse.Namespace) -> Any:
+    import timm
+
+    embedded = settings.network == "embedded"
+    name = "tf_efficientnet_lite0" if embedded else settings.network
+    fixed = timm.models.get_pretrained_cfg(name).fixed_input_size
+    shape = {"img_size": settings.size} if fixed else {}
+    return timm.create_model(name, num_classes=len(CLASSES), **shape)
 
 
 def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
-    import timm
     import torch
     from timm.data import create_dataset, create_loader
     from timm.optim import create_optimizer_v2
     from timm.utils import ModelEmaV3
 
-    model = timm.create_model(timm_name(settings), num_classes=len(CLASSES)).train()
-    model = model.to(memory_format=torch.channels_last)
+    model = timm_network(settings).train().to(memory_format=torch.channels_last)
     loader = create_loader(
         create_dataset("", root=str(settings.folder)), (3, settings.size, settings.size),
         settings.bs, is_training=True, use_prefetcher=False, num_workers=settings.workers,
@@ -109,7 +116,6 @@ def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
 def trainer(settings: argparse.Namespace) -> Callable[[], object]:
     # The Trainer takes any `datasets` for Hugging Face's, and this one has no `Dataset`.
     sys.modules["datasets"] = None  # type: ignore[assignment]
-    import timm
     import torch
     from timm.data import create_dataset, create_transform
     from transformers import Trainer, TrainingArguments
@@ -117,7 +123,7 @@ def trainer(settings: argparse.Namespace) -> Callable[[], object]:
     class Wrapped(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = timm.create_model(timm_name(settings), num_classes=len(CLASSES))
+            self.model = timm_network(settings)
 
         def forward(self, pixel_values: Any, labels: Any) -> dict[str, Any]:
             logits = self.model(pixel_values)

@@ -351,9 +351,11 @@ def _moments(learn: Learner) -> Iterator[tuple[int, str, Any]]:
 
 
 def _like(value: Any, parameter: Tensor) -> Any:
-    """In the parameter's place and memory format; counts of steps stay where torch wants them."""
-    if not isinstance(value, Tensor) or value.ndim == 0:
+    """In the parameter's place and memory format."""
+    if not isinstance(value, Tensor):
         return value
+    if value.ndim == 0:  # a count of steps, which torch's fused optimizers want there as well
+        return value.to(parameter.device)
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 

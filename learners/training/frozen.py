@@ -30,8 +30,10 @@ from datasets.errors import SecondhandError
 from datasets.loaders import Repeatable
 from datasets.upstream import pass_by, pass_through
 from learners import distributed
+from learners.machine import CoreEach
 from learners.networks import ConcatPool, Unit, batch_norms
 from learners.training import callbacks
+from learners.training.parts import Parts, in_parts
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
@@ -76,11 +78,11 @@ def frozen_features(
         return
     began, files = time.monotonic(), learn.dls
     layers = [learn.model[0], *_passive(learn.model[1])]
-    # Nothing of what is compiled is left to run.
-    compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
+    # Nothing of the body is left to run.
+    other_ways = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile | Parts)]
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
-        learn.removed_cbs(compiled),
+        learn.removed_cbs(other_ways),
     ):
         with undisturbed_randomness(files):
             learn.dls = _feature_loaders(learn, layers, views, adapt, plain, Path(folder))
@@ -229,11 +231,12 @@ def _computed(
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0
+    whole, cores = nn.Sequential(*layers), CoreEach()
+    follows = any(norm.training for norm in batch_norms(whole))
     for x, y in _none_alone(fresh):
         count(len(x))
         with precision:
-            for layer in layers:
-                x = layer(x)
+            x = whole(x) if follows else in_parts(whole, x, cores)
         if features is None:
             features = _room((fresh.n, *x.shape[1:]), file)
         features[done : done + len(x)] = x

@@ -183,9 +183,9 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
 def optimizer(settings: TrainSettings) -> Any:
     """The optimizer's constructor, as fastai's ``opt_func``."""
     if settings.optimizer == "adamw":
-        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=settings.eps, foreach=True)
+        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=settings.eps, fused=True)
     if settings.optimizer == "sgd":
-        return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, foreach=True)
+        return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, fused=True)
     if settings.optimizer == "adam-foreach":
         from fastxtend.optimizer.fused import adam
 

@@ -48,6 +48,7 @@ from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.items import Loaded, picture_cache
 from learners.training.learner import fine_tune, make_learner, tracker
+from learners.training.parts import Parts
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, record, settle
 
@@ -120,7 +121,8 @@ def train_members(
         if distributed.is_first():
             record(folder, speed)
         dls = _batches(folder, loaded, preprocessing, replace(settings, speed=speed), kept, device)
-        if distributed.count() > 1:
+        alone = distributed.count() == 1
+        if not alone:
             train = replace(train, frozen_views=0)  # each process draws its own part
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
@@ -141,6 +143,7 @@ def train_members(
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
+                *([Parts()] if device == "cpu" and not speed.compile and alone else []),
                 *(tracker(settings.run.track, here) if distributed.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,

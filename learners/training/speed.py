@@ -25,8 +25,8 @@ def settle(
 ) -> SpeedSettings:
     """The settings with nothing left open. What the user gave stays.
 
-    Feature maps are channels-last: a training step of EfficientNet-Lite0 (160 px, 16 pictures, two
-    cores) takes 0.61 of what it takes otherwise, of ResNet-18 0.91. Compiling is for whoever asks.
+    Feature maps are channels-last: of ten families in fp32 nine take 0.65 to 1.00 of the time that they
+    take otherwise (MobileNetV3-small least), MLP-Mixer 1.04. Compiling is for whoever asks.
 
     Parameters
     ----------
@@ -50,11 +50,19 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
 
     auto follows from the hardware and the kind of network alone:
 
-    - on a GPU bf16, or fp16 on an older one that has no bf16;
-    - on a CPU with matrix units for bf16 (AMX) bf16, but for networks with depthwise convolutions,
-      which cannot use them (pictures a second through a step there, fp32 and bf16: ResNet-18 34.8
-      and 62.4; EfficientNet-Lite0 34.6 and 24.1; ConvNeXt-Atto 52.7 and 49.1);
-    - fp32 on any other CPU, which would emulate it.
+    ===============  =============================  ======================
+    it has           dense convolutions, attention  depthwise convolutions
+    ===============  =============================  ======================
+    a GPU with bf16  bf16                           bf16
+    an older GPU     fp16                           fp16
+    a CPU with AMX   bf16                           fp32
+    any other CPU    fp32                           fp32
+    ===============  =============================  ======================
+
+    Depthwise convolutions cannot use AMX's matrix units (pictures a second through a step, fp32 and
+    bf16: ResNet-18 34.8 and 62.4; EfficientNet-Lite0 34.6 and 24.1; ConvNeXt-Atto 52.7 and 49.1). A
+    CPU without any emulates bf16 (AVX2: ten families of timm at 0.03 to 0.14 of fp32's rate); one with
+    avx512_bf16 alone has not been measured. `benchmarks/bench_precision.py` measures another one.
 
     Raises
     ------

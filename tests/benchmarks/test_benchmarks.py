@@ -37,6 +37,7 @@ FIGURES = {
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_leave_class_out": r"left out +AUROC[\s\S]*mean +\d\.\d{3}",
     "bench_peers": r"ours / timm by clock +\d[\s\S]*ours / trainer by clock +\d",
+    "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
     "bench_predict": r"ratio \d+\.\d\d  \[",
     "bench_qscan": r"8 s in a batch of 1, 224 x 224 a view: ours \d",
     "bench_render": r"one process +\d+\.\d\dx the bare cost with our encoder",

@@ -14,6 +14,7 @@ from fastxtend.callback.channelslast import ChannelsLast
 from torch.nn import functional
 
 from learners.finetune import main
+from learners.machine import threads_kept
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Predictor
 from learners.settings import TrainSettings
@@ -89,7 +90,8 @@ def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  #
     learn = learner(folder, tmp_path, cbs=[Seeds(0)])
     shapes = []
     learn.model[0].register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
-    frozen_only(learn, epochs=1, views=1)
+    with threads_kept(1):  # which has whole batches
+        frozen_only(learn, epochs=1, views=1)
     crops = shapes[: -(-learn.dls.train.n // 8)]
     assert sum(shape[0] for shape in crops) == learn.dls.train.n
     assert {shape[2:] for shape in crops} == {(64, 64)}, "files of 48 x 40, not cropped to 64"

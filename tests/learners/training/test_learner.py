@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,26 @@ def test_eps_reaches_the_optimizer(tmp_path):
     opt.step()
     # AdamW: 1e-3 / (1e-3 + 0.5) of the rate, where the usual eps would give all of it.
     assert 1 - weight.item() < 0.1
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_steps_are_those_of_torch_weight_by_weight(name):
+    """Its plain loop in float64 is the oracle; weights are channels-last, as a training has them."""
+    plain = {"adamw": torch.optim.AdamW, "sgd": partial(torch.optim.SGD, momentum=0.9)}[name]
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)),
+            torch.nn.Parameter(torch.randn(7))]  # fmt: skip
+    theirs = [torch.nn.Parameter(p.detach().double()) for p in ours]
+    opt = optimizer(TrainSettings(optimizer=name))(ours, lr=0.01, weight_decay=0.1)
+    oracle = plain(theirs, lr=0.01, weight_decay=0.1, foreach=False)
+    for _ in range(5):
+        for one, other in zip(ours, theirs, strict=True):
+            other.grad = torch.randn_like(other)
+            one.grad = other.grad.float()
+        opt.step()
+        oracle.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-6)
 
 
 def test_rare_classes_weigh_more(folder, tmp_path):  # noqa: F811

@@ -1,0 +1,132 @@
+"""A batch in parts, each on a core of its own, forward and backward.
+
+Threads that share a batch wait for the slowest of them after every layer; with parts they wait twice
+a step, once the body has made its features and once their gradients are there (`CoreEach`, which
+prediction uses as well).
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import torch
+from fastai.callback.core import Callback
+from torch import Tensor, nn
+
+from learners.machine import CoreEach, threads
+from learners.networks import batch_norms
+
+log = logging.getLogger(__name__)
+
+#: Cores up to which each takes a part: the gradients of every part are as large as the network, and
+#: are added one after the other.
+MOST = 4
+#: Items that a part has at least.
+LEAST = 4
+
+
+class Parts(Callback):
+    """The body computes each batch in parts, the head what they make together.
+
+    Only where that is the same arithmetic: a BatchNorm in training mode would see a part instead of
+    the batch, and what draws random numbers would draw them in another order each time.
+    """
+
+    order = 60  # after everything that changes the model
+    network: nn.Sequential | None = None
+
+    def __init__(self) -> None:
+        self.cores = CoreEach()
+
+    def before_fit(self) -> None:
+        self.draws: bool | None = None
+
+    def before_train(self) -> None:
+        self.follows = any(norm.training for norm in batch_norms(self.learn.model[0]))
+
+    def before_batch(self) -> None:
+        network, x = self.learn.model, self.xb[0]
+        if self.training and not self.follows and self.draws is None:
+            self.draws = _draws(network[0], x[:1])
+            if parts_of(x) > 1 and not self.draws:
+                log.info("each of %d threads computes its part of a batch", parts_of(x))
+        if not (self.training and (self.follows or self.draws)):
+            self.network = network
+            self.learn.model = partial(_forward, network, self.cores)
+
+    def after_pred(self) -> None:
+        if self.network is not None:
+            self.learn.model, self.network = self.network, None
+
+    after_cancel_batch = after_fit = after_pred
+
+
+def parts_of(x: Tensor) -> int:
+    """How many parts a batch on the CPU is computed in."""
+    count = threads()
+    return count if x.device.type == "cpu" and count <= min(MOST, len(x) // LEAST) else 1
+
+
+def in_parts(body: nn.Module, x: Tensor, cores: CoreEach) -> Tensor:
+    """``body(x)`` for a body that treats items one by one and draws no random numbers."""
+    if parts_of(x) == 1:
+        return body(x)
+    weights = [weight for weight in body.parameters() if weight.requires_grad]
+    if torch.is_grad_enabled() and weights:
+        return _Parts.apply(body, cores, x, *weights)
+    return torch.cat(_made(body, cores, x))
+
+
+def _forward(network: nn.Sequential, cores: CoreEach, x: Tensor) -> Tensor:
+    head: nn.Module = network[1]
+    made: Tensor = head(in_parts(network[0], x, cores))
+    return made
+
+
+def _draws(body: nn.Module, x: Tensor) -> bool:
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        body(x)
+        return not torch.equal(before, torch.get_rng_state())
+
+
+def _made(body: nn.Module, cores: CoreEach, x: Tensor, *, graph: bool = False) -> list[Tensor]:
+    # Modes are a thread's own.
+    half = torch.is_autocast_enabled("cpu")
+
+    def one(part: Tensor) -> Tensor:
+        with (
+            torch.set_grad_enabled(graph),
+            torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False),
+        ):
+            made: Tensor = body(part)
+            return made
+
+    return cores.map(one, x.tensor_split(parts_of(x)))
+
+
+class _Parts(torch.autograd.Function):
+    """Each part has a graph of its own; their gradients are added in order, to the same bits always."""
+
+    @staticmethod
+    def forward(ctx: Any, body: nn.Module, cores: CoreEach, x: Tensor, *weights: Tensor) -> Tensor:
+        made = _made(body, cores, x, graph=True)
+        ctx.made, ctx.cores, ctx.weights = made, cores, weights
+        return torch.cat([part.detach() for part in made])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        made, ctx.made = ctx.made, None
+
+        def one(pair: tuple[Tensor, Tensor]) -> tuple[Tensor | None, ...]:
+            return torch.autograd.grad(pair[0], ctx.weights, pair[1], allow_unused=True)
+
+        shares = gradients[0].split([len(part) for part in made])
+        first, *others = ctx.cores.map(one, list(zip(made, shares, strict=True)))
+        for other in others:
+            for into, share in zip(first, other, strict=True):
+                if into is not None:
+                    into.add_(share)
+        return None, None, None, *first
