@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from learners.prediction.answers import (
 )
 from learners.prediction.engine import arithmetic, pick_device
 from learners.prediction.opening import Asked, Cutter, Opened, Opener, as_source
+from learners.prediction.rounds import in_batches
 
 if TYPE_CHECKING:
     from learners.networks import Network
@@ -285,5 +286,5 @@ class Predictor:
         chunk = max(1, bs // (2 * apart.workers))
         opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
         with closing(opened):
-            while taken := list(islice(opened, bs)):
+            for taken in in_batches(opened, bs, lambda part: part[0][0][0]):
                 yield [(one, source._replace(at=at), found) for (one, source), (found, at) in taken]
