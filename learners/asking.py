@@ -42,6 +42,11 @@ class AnswerSettings:
         "of the rows; table on a terminal, else csv. raven and audacity are of sound, a file for each "
         "recording where --out names a folder; camtrap-dp is a folder of tables",
     )
+    classes: str | None = option(
+        None,
+        "only these of the model's classes are answered: a file with a name a line, or names with commas "
+        "between them; what is likelier another is unknown",
+    )
     out: Path | None = option(
         None,
         "file or folder of the answers, instead of standard output; a job that was stopped goes on by the "

@@ -91,7 +91,7 @@ def bar(count: Callable[[], int]) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, before: None
         return
-    from tqdm import tqdm
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
     with tqdm(unit=" files", file=sys.stderr) as shown:
 

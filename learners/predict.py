@@ -86,7 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
     device = "cpu" if settings.cluster else settings.device
+    if settings.classes is not None:
+        options["only"] = tuple(_names(settings.classes))
     predictor = Predictor(settings.model, device=device, **options)
+    if strange := [name for name in options.get("only", ()) if name not in predictor.classes]:
+        raise SecondhandError(
+            f"--classes: {settings.model} has no {', '.join(strange)[:300]}; it has "
+            f"{', '.join(predictor.classes)[:500]}"
+        )
+    if settings.sets and settings.classes is not None:
+        raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
@@ -166,6 +175,20 @@ def _events(settings: Any, kind: str) -> Events | None:
     return Events(settings.gap, settings.min_length)
 
 
+def _names(classes: str) -> list[str]:
+    """The names in a file, one a line, or those with commas between them."""
+    if os.path.isfile(classes):
+        try:
+            lines = Path(classes).read_text(encoding="utf-8-sig").splitlines()
+        except ValueError:
+            raise SecondhandError(f"--classes {classes}: no text in UTF-8") from None
+    else:
+        lines = classes.split(",")
+    if not (names := [name for line in lines if (name := line.strip())]):
+        raise SecondhandError(f"--classes {classes}: names no class")
+    return names
+
+
 def _question(settings: Any, predictor: Predictor, format: str) -> dict[str, Any]:
     """All that the answers depend on, but for the files: some may come while the job is stopped."""
     from learners.prediction import model_digest
@@ -176,6 +199,7 @@ def _question(settings: Any, predictor: Predictor, format: str) -> dict[str, Any
         "the model of config.json": model_digest(settings.model)[:12],
         "the folders": [name for name in settings.paths if os.path.isdir(name)],
         **named,
+        "--classes": None if settings.classes is None else _names(settings.classes),
         "--format": format,
         "--device": settings.device if settings.cluster else predictor.device,
         "--engine": settings.engine if settings.cluster else predictor.engine,

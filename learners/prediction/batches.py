@@ -74,7 +74,7 @@ def predict_on(
         raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
     folder = os.path.abspath(model)
     asking = Asking(folder, model_digest(folder), bs, tuple(sorted(settings.items())))
-    left = map(os.fspath, paths)
+    left = (os.fspath(path) for path in paths)
     while named := list(islice(left, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in named]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
@@ -68,6 +68,7 @@ class Predictor:
     tta : look at each input in all of the model's views, as its calibration did; False for one.
     engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
         `engine.pick_engine` has it.
+    only : classes that may be answered, of the model's: those that there can be at a site.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Predictor:
         device: str = "auto",
         tta: bool = True,
         engine: str = "auto",
+        only: Collection[str] | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model, network=False)
@@ -89,6 +91,8 @@ class Predictor:
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
         self.confidence = self.bundle.decider.asked(threshold, score)
+        if only is not None:
+            self.confidence = self.confidence.only([name in only for name in self.classes])
         self.views = self.bundle.views if tta else (PLAIN,)
         if len(self.views) < len(self.bundle.views):
             log.warning(

@@ -226,3 +226,23 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
 def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):
     with pytest.raises(SecondhandError, match=r"--sets: .* fine-tune with --coverage"):
         main([model, str(folder), "--sets"])
+
+
+def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys):
+    names = tmp_path / "list.txt"
+    names.write_text("green\n\nred\n")
+    for said in (str(names), "green, red"):
+        main([model, str(folder), "--threshold", "0", "--classes", said])
+        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        for row in rows:
+            shares = dict(json.loads(row["top"]))
+            assert shares["blue"] == 0
+            assert shares["green"] + shares["red"] == pytest.approx(1, abs=1e-5)
+            assert row["best"] != "blue"
+    call = [model, str(folder), "--classes"]
+    with pytest.raises(SecondhandError, match=r"--classes: .* has no grey; it has blue, green, red"):
+        main([*call, "grey,red"])
+    with pytest.raises(SecondhandError, match="names no class"):
+        main([*call, " , "])
+    with pytest.raises(SecondhandError, match="leave --classes out"):
+        main([*call, "red", "--sets"])

@@ -75,7 +75,9 @@ def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, mo
     with pytest.raises(SecondhandError, match=f"{tmp_path}/none: not a model folder"):
         list(predict_on(here, tmp_path / "none", [good]))
     gone = shutil.copytree(model, tmp_path / "model")
-    monkeypatch.setattr("learners.prediction.batches.model_digest", lambda folder: f"{os.urandom(4)!r}")
+    monkeypatch.setattr(
+        "learners.prediction.batches.model_digest", lambda folder: f"{os.urandom(4)!r}"
+    )
     with pytest.raises(SecondhandError, match=f"another model lies in {gone}"):
         list(predict_on(here, gone, [good]))
     shutil.rmtree(gone)
