@@ -240,7 +240,9 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
             assert shares["green"] + shares["red"] == pytest.approx(1, abs=1e-5)
             assert row["best"] != "blue"
     call = [model, str(folder), "--classes"]
-    with pytest.raises(SecondhandError, match=r"--classes: .* has no grey; it has blue, green, red"):
+    with pytest.raises(
+        SecondhandError, match=r"--classes: .* has no grey; it has blue, green, red"
+    ):
         main([*call, "grey,red"])
     with pytest.raises(SecondhandError, match="names no class"):
         main([*call, " , "])
