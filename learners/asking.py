@@ -47,6 +47,11 @@ class AnswerSettings:
         "only these of the model's classes are answered: a file with a name a line, or names with commas "
         "between them; what is likelier another is unknown",
     )
+    threshold_per_class: Path | None = option(
+        None,
+        "CSV file with the columns label and threshold: probabilities in [0, 1], in place of the model's own "
+        "cuts; classes that it leaves out have --threshold, or the model's",
+    )
     out: Path | None = option(
         None,
         "file or folder of the answers, instead of standard output; a job that was stopped goes on by the "

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from learners.settings import flag
 
 if TYPE_CHECKING:
     from learners.answers import Events, Journal
+    from learners.model import Bundle
     from learners.prediction import Prediction, Predictor
 
 
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.answers import Journal, Shape, check_out, write
+    from learners.answers import Journal, Shape, check_names, check_out, read_names, write
+    from learners.model import load_bundle
     from learners.prediction import Predictor, check_moment
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
@@ -86,14 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
     device = "cpu" if settings.cluster else settings.device
+    bundle = load_bundle(settings.model, network=False)
     if settings.classes is not None:
-        options["only"] = tuple(_names(settings.classes))
-    predictor = Predictor(settings.model, device=device, **options)
-    if strange := [name for name in options.get("only", ()) if name not in predictor.classes]:
-        raise SecondhandError(
-            f"--classes: {settings.model} has no {', '.join(strange)[:300]}; it has "
-            f"{', '.join(predictor.classes)[:500]}"
-        )
+        options["only"] = read_names(settings.classes)
+        check_names(options["only"], settings.model, bundle.classes, "--classes")
+    if settings.threshold_per_class is not None:
+        options["threshold"] = _thresholds(settings, bundle)
+    predictor = Predictor(bundle, device=device, **options)
     if settings.sets and settings.classes is not None:
         raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.sets and predictor.confidence.sets is None:
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.out is None:
         write(format, tally(ask(files)), shape, None)
     else:
-        question = _question(settings, predictor, format)
+        question = _question(settings, predictor, format, options)
         with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
             count = partial(_count, settings.paths, predictor.kind)
             with console.bar(count) as to:
@@ -175,21 +176,28 @@ def _events(settings: Any, kind: str) -> Events | None:
     return Events(settings.gap, settings.min_length)
 
 
-def _names(classes: str) -> list[str]:
-    """The names in a file, one a line, or those with commas between them."""
-    if os.path.isfile(classes):
-        try:
-            lines = Path(classes).read_text(encoding="utf-8-sig").splitlines()
-        except ValueError:
-            raise SecondhandError(f"--classes {classes}: no text in UTF-8") from None
-    else:
-        lines = classes.split(",")
-    if not (names := [name for line in lines if (name := line.strip())]):
-        raise SecondhandError(f"--classes {classes}: names no class")
-    return names
+def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:
+    """One for each class: the file's, for those that it leaves out --threshold or the model's own."""
+    from learners.answers import check_names, read_thresholds
+
+    flag = "--threshold-per-class"
+    given, decider = read_thresholds(settings.threshold_per_class), bundle.decider
+    check_names([*given], settings.model, bundle.classes, flag)
+    left = settings.threshold
+    if left is None and decider.threshold_on == "probability":
+        left = decider.threshold.value
+    found = tuple(given.get(name, left) for name in bundle.classes)
+    if None in found:
+        raise SecondhandError(
+            f"{flag}: not all classes are there, and the model's own cut is on its score; give "
+            "--threshold for the others"
+        )
+    return found
 
 
-def _question(settings: Any, predictor: Predictor, format: str) -> dict[str, Any]:
+def _question(
+    settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """All that the answers depend on, but for the files: some may come while the job is stopped."""
     from learners.prediction import model_digest
 
@@ -199,7 +207,8 @@ def _question(settings: Any, predictor: Predictor, format: str) -> dict[str, Any
         "the model of config.json": model_digest(settings.model)[:12],
         "the folders": [name for name in settings.paths if os.path.isdir(name)],
         **named,
-        "--classes": None if settings.classes is None else _names(settings.classes),
+        "--classes": options.get("only"),
+        "--threshold-per-class": settings.threshold_per_class and options["threshold"],
         "--format": format,
         "--device": settings.device if settings.cluster else predictor.device,
         "--engine": settings.engine if settings.cluster else predictor.engine,

@@ -75,7 +75,7 @@ class Confidence:
     sentence each, what is off or could not be promised. ``sets`` makes sets of classes, where they
     were asked for. With a ``background`` the logits are relative to that one's, which is 0 and takes
     its share of the probability; the temperature is the classes' alone. ``possible``, [classes], are
-    those that may be answered; None for all.
+    those that may be answered, None for all; ``each`` their own thresholds, None for one.
     """
 
     classes: int
@@ -89,6 +89,7 @@ class Confidence:
     floors: dict[str, float] = field(default_factory=dict)
     background: bool = False
     possible: NDArray[np.bool_] | None = None
+    each: Floats | None = None
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -191,7 +192,7 @@ class Confidence:
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, floors, background,
-            None, chosen, knn, distance,
+            None, None, chosen, knn, distance,
         )  # fmt: skip
 
     @classmethod
@@ -204,15 +205,18 @@ class Confidence:
         """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
         return None if self._knn is None else self._knn.reference
 
-    def asked(self, threshold: float | None, score: str | None) -> Confidence:
+    def asked(self, threshold: float | Sequence[float] | None, score: str | None) -> Confidence:
         """With another threshold or score, or both, where they are given."""
         found = self if threshold is None else self.with_threshold(threshold)
         return found if score is None else found.with_score(score)
 
-    def with_threshold(self, value: float) -> Confidence:
-        """The same with a threshold on the calibrated probability, 0 to 1, and no floors."""
-        cut = Threshold(check_threshold(value), float("nan"), float("nan"))
-        return replace(self, threshold=cut, threshold_on="probability", floors={})
+    def with_threshold(self, value: float | Sequence[float]) -> Confidence:
+        """The same with a threshold on the calibrated probability, or one a class; without floors."""
+        each = (
+            np.array([check_threshold(v) for v in value]) if isinstance(value, Sequence) else None
+        )
+        cut = Threshold(check_threshold(value if each is None else each.min()), np.nan, np.nan)
+        return replace(self, threshold=cut, each=each, threshold_on="probability", floors={})
 
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.
@@ -280,7 +284,7 @@ class Confidence:
         else:
             known = self._score.score(x, z)
         enough = probability if self.threshold_on == "probability" else known
-        enough = enough >= self.threshold.value
+        enough = enough >= (self.threshold.value if self.each is None else self.each[best])
         unlike = p < self.alpha  # nan: never
         behind = self.background & (z[:, possible].max(axis=1) <= 0)
         elsewhere = others > 0.5
@@ -386,7 +390,7 @@ class Confidence:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
             classes, temperature, cut, on, read.alpha, score, notes, sets, _floors(read.floors),
-            read.background, None, fitted, knn, distance,
+            read.background, None, None, fitted, knn, distance,
         )  # fmt: skip
 
 

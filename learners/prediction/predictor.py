@@ -61,7 +61,7 @@ class Predictor:
     Parameters
     ----------
     model : a model folder, or a bundle already loaded.
-    threshold : instead of the model's own, in [0, 1]; 0 accepts everything.
+    threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
     score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
@@ -75,7 +75,7 @@ class Predictor:
         self,
         model: str | os.PathLike[str] | Bundle,
         *,
-        threshold: float | None = None,
+        threshold: float | Sequence[float] | None = None,
         score: str | None = None,
         top: int = 3,
         device: str = "auto",

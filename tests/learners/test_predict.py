@@ -248,3 +248,30 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
         main([*call, " , "])
     with pytest.raises(SecondhandError, match="leave --classes out"):
         main([*call, "red", "--sets"])
+
+
+def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
+    table = tmp_path / "thresholds.csv"
+    table.write_text("label,threshold\nred,1\ngreen,0\n")
+    call = [model, str(folder), "--threshold-per-class", str(table)]
+    main([*call, "--threshold", "0"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len({row["best"] for row in rows} & {"red"}) < len({row["best"] for row in rows})
+    for row in rows:
+        assert row["label"] == ("unknown" if row["best"] == "red" else row["best"])
+    main(call)  # blue has the model's own, 0.95
+    for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
+        assert (row["label"] == "unknown") == (row["best"] != "green")
+    for text, said in {
+        "label,cut\nred,1\n": "columns label, cut; label and threshold are needed",
+        "label,threshold\ngrey,1\n": "has no grey; it has blue, green, red",
+        "label,threshold\nred,1\nred,0\n": "'red' is there twice",
+        'label,threshold\nred,"0,5"\n': "'0,5' of 'red' is no probability from 0 to 1",
+        "label,threshold\nred,nan\n": "'nan' of 'red' is no probability",
+    }.items():
+        table.write_text(text)
+        with pytest.raises(SecondhandError, match=said):
+            main(call)
+    table.write_bytes(b"label,threshold\nr\xe9d,1\n")
+    with pytest.raises(SecondhandError, match="cannot be read as text in UTF-8"):
+        main(call)

@@ -585,3 +585,14 @@ def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
     alone /= 1 + alone.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found.probabilities[:, :2], alone)
     assert found.reason == ["other class", "background", "background"]
+
+
+def test_classes_have_thresholds_of_their_own() -> None:
+    logits = np.log([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])
+    model = settings(3).with_threshold([0.5, 0.7, 0.55])
+    found = model.decide(logits)
+    assert [*found.label] == [0, NO_CLASS, 2]
+    assert [*found.reason] == ["", "ambiguous", ""]
+    assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
+    with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
+        model.with_threshold([0.5, 1.5, 0.5])
