@@ -34,6 +34,38 @@ class AskSettings(ComputeSettings):
 
 
 @dataclass(kw_only=True)
+class AnswerSettings:
+    """how the answers are written"""
+
+    format: Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp"] | None = option(
+        None,
+        "of the rows; table on a terminal, else csv. raven and audacity are of sound, a file for each "
+        "recording where --out names a folder; camtrap-dp is a folder of tables",
+    )
+    classes: str | None = option(
+        None,
+        "only these of the model's classes are answered: a file with a name a line, or names with commas "
+        "between them; what is likelier another is unknown",
+    )
+    threshold_per_class: Path | None = option(
+        None,
+        "CSV file with the columns label and threshold: probabilities in [0, 1], in place of the model's own "
+        "cuts; classes that it leaves out have --threshold, or the model's",
+    )
+    out: Path | None = option(
+        None,
+        "file or folder of the answers, instead of standard output; a job that was stopped goes on by the "
+        "same command",
+    )
+    overwrite: bool = option(False, "begin anew, and replace what is at --out")
+    events: bool = option(
+        False, "a row for each event: neighbouring windows of a recording that name one class"
+    )
+    gap: float = option(0.0, "seconds without the class that do not end an event")
+    min_length: float = option(0.0, "seconds below which an event is left out")
+
+
+@dataclass(kw_only=True)
 class EvaluateSettings(AskSettings):
     """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
 

@@ -8,8 +8,10 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,31 @@ def print_figures(metrics: Mapping[str, Any]) -> None:
     for name, value in metrics.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):34} {value:.3f}")
+
+
+@contextmanager
+def bar(count: Callable[[], int]) -> Iterator[Callable[[int, int], None]]:
+    """Files done, their rate and the time left, where a terminal shows standard error.
+
+    What is yielded is told how many are done, and how many of them were before. ``count`` says how
+    many there will be; it is asked aside, as the work goes on.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, before: None
+        return
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    with tqdm(unit=" files", file=sys.stderr) as shown:
+
+        def to(done: int, before: int) -> None:
+            shown.initial = before
+            shown.update(done - shown.n)
+
+        def find_total() -> None:
+            shown.total = count()
+
+        threading.Thread(target=find_total, daemon=True).start()
+        yield to
 
 
 def log_to_terminal(file: Path | None = None) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import glob
-import json
+import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
-from learners.asking import AskSettings
+from learners.asking import AnswerSettings, AskSettings
 from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
+from learners.settings import flag
 
 if TYPE_CHECKING:
+    from learners.answers import Events, Journal
+    from learners.model import Bundle
     from learners.prediction import Prediction, Predictor
 
 
@@ -34,9 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", help="model folder, as RUN/model")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
     answers = parser.add_argument_group("answers")
-    answers.add_argument(
-        "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
-    )
+    add_flags(answers, AnswerSettings)
     answers.add_argument("--top", type=int, default=3, help="best classes listed")
     answers.add_argument(
         "--at",
@@ -78,39 +79,154 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.confidence import Why
+    from learners.answers import Journal, Shape, check_names, check_out, read_names, write
+    from learners.model import load_bundle
     from learners.prediction import Predictor, check_moment
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
     options["tta"] = not settings.no_tta
+    if settings.events and settings.top > 0:
+        options["top"] = sys.maxsize  # an event's probability is made of all classes'
     device = "cpu" if settings.cluster else settings.device
-    predictor = Predictor(settings.model, device=device, **options)
+    bundle = load_bundle(settings.model, network=False)
+    if settings.classes is not None:
+        options["only"] = read_names(settings.classes)
+        check_names(options["only"], settings.model, bundle.classes, "--classes")
+    if settings.threshold_per_class is not None:
+        options["threshold"] = _thresholds(settings, bundle)
+    predictor = Predictor(bundle, device=device, **options)
+    if settings.sets and settings.classes is not None:
+        raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
-    skipped: Counter[str] = Counter()
-    files = some_files(settings.paths, predictor.kind, skipped)
+    format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
     shown = {"set": settings.sets, "known": settings.score is not None}
-    hidden = [name for name, asked in shown.items() if not asked]
-    write = _csv_writer(hidden) if settings.format == "csv" else _jsonl_writer(hidden)
-    bad = outside = count = 0
-    for prediction in _predictions(predictor, files, settings, options):
-        for row in (settings.windows and prediction.windows) or [prediction]:
-            write(row)
-        count += 1
-        if prediction.reason.unanswered:
-            bad += prediction.reason.why is Why.BAD_FILE
-            outside += prediction.reason.why is Why.NO_MOMENT
-            print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
+    shape = Shape(
+        windows=settings.windows or format in ("raven", "audacity"),
+        events=_events(settings, predictor.kind),
+        top=settings.top,
+        hidden=[name for name, asked in shown.items() if not asked],
+        names=settings.paths,
+        band=(getattr(predictor.recipe, "fmin", 0.0), getattr(predictor.recipe, "fmax", 0.0)),
+        classes=predictor.classes,
+    )
+    skipped: Counter[str] = Counter()
+    files = some_files(settings.paths, predictor.kind, skipped)
+    tally = Tally(settings.at)
+    ask = partial(_predictions, predictor, settings=settings, options=options)
+    if settings.out is None:
+        write(format, tally(ask(files)), shape, None)
+    else:
+        question = _question(settings, predictor, format, options)
+        with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
+            count = partial(_count, settings.paths, predictor.kind)
+            with console.bar(count) as to:
+                for done in _answered(journal, ask(journal.left(files)), settings):
+                    to(done, journal.before)
+            write(format, tally(journal), shape, settings.out)
+            journal.finish()
     if skipped:
         print(told(skipped), file=sys.stderr)
-    if bad:
-        print(f"{bad} of {count} files were bad", file=sys.stderr)
-    if outside:
-        print(f"{outside} of {count} files do not hold --at {settings.at}", file=sys.stderr)
-    return 3 if bad or outside else 0
+    return tally.status()
+
+
+class Tally:
+    """Counts answers on their way, and lists the files that have none on standard error."""
+
+    def __init__(self, at: float | None) -> None:
+        self.at = at
+        self.count, self.whys = 0, Counter[Any]()
+
+    def __call__(self, answers: Iterable[Prediction]) -> Iterator[Prediction]:
+        for answer in answers:
+            yield answer
+            self.count += 1
+            if answer.reason.unanswered:
+                self.whys[answer.reason.why] += 1
+                print(f"{answer.path}: {answer.reason}", file=sys.stderr)
+
+    def status(self) -> int:
+        """The command's exit status, after a word on what was not answered."""
+        from learners.confidence import Why
+
+        if bad := self.whys[Why.BAD_FILE]:
+            print(f"{bad} of {self.count} files were bad", file=sys.stderr)
+        if outside := self.whys[Why.NO_MOMENT]:
+            print(f"{outside} of {self.count} files do not hold --at {self.at}", file=sys.stderr)
+        return 3 if bad or outside else 0
+
+
+def _events(settings: Any, kind: str) -> Events | None:
+    """How windows become events; SecondhandError where that cannot be."""
+    from learners.answers import Events
+
+    if not settings.events:
+        if settings.gap or settings.min_length:
+            raise SecondhandError("--gap and --min-length are of events: give --events too")
+        return None
+    if kind != "sound":
+        raise SecondhandError(f"--events: are heard in recordings, and this is a model of {kind}")
+    for name in ("gap", "min_length"):
+        if not 0 <= (value := getattr(settings, name)) < math.inf:
+            raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
+    return Events(settings.gap, settings.min_length)
+
+
+def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:
+    """One for each class: the file's, for those that it leaves out --threshold or the model's own."""
+    from learners.answers import check_names, read_thresholds
+
+    flag = "--threshold-per-class"
+    given, decider = read_thresholds(settings.threshold_per_class), bundle.decider
+    check_names([*given], settings.model, bundle.classes, flag)
+    left = settings.threshold
+    if left is None and decider.threshold_on == "probability":
+        left = decider.threshold.value
+    found = tuple(given.get(name, left) for name in bundle.classes)
+    if None in found:
+        raise SecondhandError(
+            f"{flag}: not all classes are there, and the model's own cut is on its score; give "
+            "--threshold for the others"
+        )
+    return found
+
+
+def _question(
+    settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that the answers depend on, but for the files: some may come while the job is stopped."""
+    from learners.prediction import model_digest
+
+    free = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
+    named = {flag(name): value for name, value in vars(settings).items() if name not in free}
+    return {
+        "the model of config.json": model_digest(settings.model)[:12],
+        "the folders": [name for name in settings.paths if os.path.isdir(name)],
+        **named,
+        "--classes": options.get("only"),
+        "--threshold-per-class": settings.threshold_per_class and options["threshold"],
+        "--format": format,
+        "--device": settings.device if settings.cluster else predictor.device,
+        "--engine": settings.engine if settings.cluster else predictor.engine,
+        "--cluster": "given" if settings.cluster else "not given",
+    }
+
+
+def _answered(journal: Journal, answers: Iterator[Prediction], settings: Any) -> Iterator[int]:
+    """Keep answers in the journal, in rounds; after each, how many files are done."""
+    from learners.prediction import in_rounds
+
+    if settings.cluster:  # a task there is a batch of files, however many windows they have
+        return journal.add(iter(lambda: list(islice(answers, settings.bs)), []))
+    return journal.add(in_rounds(answers, settings.bs))
+
+
+def _count(names: Sequence[str], kind: str) -> int:
+    return sum(1 for _ in find_files(names, kind))
 
 
 def _predictions(
@@ -127,7 +243,7 @@ def _predictions(
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
         asked = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}
-        yield from predict_on(cluster, settings.model, list(files), **asked)
+        yield from predict_on(cluster, settings.model, files, **asked)
 
 
 def find_files(
@@ -184,27 +300,6 @@ def told(skipped: Counter[str]) -> str:
     return one_line(
         f"skipped {skipped.total()} files of other kinds: {', '.join([*counts, *more])}"
     )
-
-
-def _csv_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
-    from learners.prediction import Prediction, cell
-
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    # Windows are rows of their own.
-    columns = [name for name in Prediction._fields if name not in ("windows", *hidden)]
-    writer.writerow(columns)
-    return lambda row: writer.writerow([cell(getattr(row, name)) for name in columns])
-
-
-def _jsonl_writer(hidden: Sequence[str]) -> Callable[[Prediction], None]:
-    return lambda row: print(json.dumps(_as_json(row, hidden), ensure_ascii=False))
-
-
-def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
-    from learners.files import jsonable
-
-    known = row._asdict() | {"windows": [_as_json(window, hidden) for window in row.windows]}
-    return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 
 if __name__ == "__main__":

@@ -135,6 +135,8 @@ def module(name: str, words: list[str]) -> None:
     if to:
         Path(to).write_text(said)
     if name == "learners.predict":
+        if "--out" in words:
+            said = Path(words[words.index("--out") + 1]).read_text()
         rows = list(csv.DictReader(io.StringIO(said)))
         assert rows
         assert {"path", "label", "best", "probability", "reason"} <= rows[0].keys()

@@ -17,6 +17,7 @@ from learners.confidence.detectors import (
 from learners.confidence.reasons import (
     AMBIGUOUS,
     BACKGROUND,
+    OTHER_CLASS,
     UNLIKE,
     UNUSUAL,
     Reason,
@@ -29,6 +30,7 @@ from learners.confidence.thresholds import aurc, risk_coverage
 __all__ = [
     "AMBIGUOUS",
     "BACKGROUND",
+    "OTHER_CLASS",
     "SCORES",
     "UNLIKE",
     "UNUSUAL",

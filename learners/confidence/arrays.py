@@ -64,3 +64,16 @@ def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = F
     top = np.maximum(top, 0) if background else top
     z = np.exp(z - top)
     return cast(Floats, z / (z.sum(axis=-1, keepdims=True) + (np.exp(-top) if background else 0)))
+
+
+def among(probabilities: Floats, possible: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
+    had, ``[n]``.
+
+    By Bayes: with a prior of 0 for them, and the ratios of the others as they were, what is left is
+    scaled to its whole, a background's share with it. So they stay calibrated where the classes left
+    out do not occur, and the others do as they did in training.
+    """
+    others = probabilities[:, ~possible].sum(axis=1)
+    left = np.where(possible, probabilities, 0.0)
+    return left / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others

@@ -2,6 +2,7 @@
 
     features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
     of a model that has learned a background, its probability --> below the class's, else "background"
+    the share of classes that cannot be here (`among`) ---------> at most half, else "other class"
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
     both --> the score that tells known items from strangers ---> >= floor, else "unusual"
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError, shown
-from learners.confidence.arrays import Floats, Ints, check_logits, softmax
+from learners.confidence.arrays import Floats, Ints, among, check_logits, softmax
 from learners.confidence.detectors import (
     RETIRED,
     Combined,
@@ -29,7 +30,7 @@ from learners.confidence.detectors import (
     score_beside,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
-from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL, Reason
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, OTHER_CLASS, UNLIKE, UNUSUAL, Reason
 from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
@@ -73,7 +74,8 @@ class Confidence:
     of which that of ``score`` counts; without any the threshold alone is asked. ``notes`` says, one
     sentence each, what is off or could not be promised. ``sets`` makes sets of classes, where they
     were asked for. With a ``background`` the logits are relative to that one's, which is 0 and takes
-    its share of the probability; the temperature is the classes' alone.
+    its share of the probability; the temperature is the classes' alone. ``possible``, [classes], are
+    those that may be answered, None for all; ``each`` their own thresholds, None for one.
     """
 
     classes: int
@@ -86,6 +88,8 @@ class Confidence:
     sets: PredictionSets | None = None
     floors: dict[str, float] = field(default_factory=dict)
     background: bool = False
+    possible: NDArray[np.bool_] | None = None
+    each: Floats | None = None
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -188,7 +192,7 @@ class Confidence:
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, floors, background,
-            chosen, knn, distance,
+            None, None, chosen, knn, distance,
         )  # fmt: skip
 
     @classmethod
@@ -201,15 +205,18 @@ class Confidence:
         """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
         return None if self._knn is None else self._knn.reference
 
-    def asked(self, threshold: float | None, score: str | None) -> Confidence:
+    def asked(self, threshold: float | Sequence[float] | None, score: str | None) -> Confidence:
         """With another threshold or score, or both, where they are given."""
         found = self if threshold is None else self.with_threshold(threshold)
         return found if score is None else found.with_score(score)
 
-    def with_threshold(self, value: float) -> Confidence:
-        """The same with a threshold on the calibrated probability, 0 to 1, and no floors."""
-        cut = Threshold(check_threshold(value), float("nan"), float("nan"))
-        return replace(self, threshold=cut, threshold_on="probability", floors={})
+    def with_threshold(self, value: float | Sequence[float]) -> Confidence:
+        """The same with a threshold on the calibrated probability, or one a class; without floors."""
+        each = (
+            np.array([check_threshold(v) for v in value]) if isinstance(value, Sequence) else None
+        )
+        cut = Threshold(check_threshold(value if each is None else each.min()), np.nan, np.nan)
+        return replace(self, threshold=cut, each=each, threshold_on="probability", floors={})
 
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.
@@ -231,6 +238,10 @@ class Confidence:
                 f"--score NAME for another"
             )
         return replace(self, score=name, _score=self.scores()[name])
+
+    def only(self, possible: Sequence[bool]) -> Confidence:
+        """The same, with answers among those of the classes that are ``possible``, at least one."""
+        return replace(self, possible=np.array(possible))
 
     def scores(self) -> dict[str, Score]:
         """All scores that can be had without the training items, ready to use."""
@@ -261,7 +272,8 @@ class Confidence:
             x = check_features(features, n, paths=paths)
             near = self._knn.score(x, z)
             p = conformal_p(self._distance, near)
-        probabilities = softmax(z, background=self.background)
+        possible = np.ones(self.classes, bool) if self.possible is None else self.possible
+        probabilities, others = among(softmax(z, background=self.background), possible)
         best = probabilities.argmax(axis=1)
         probability = probabilities[np.arange(n), best]
         if isinstance(self._score, Combined) and self._knn is not None:
@@ -272,19 +284,24 @@ class Confidence:
         else:
             known = self._score.score(x, z)
         enough = probability if self.threshold_on == "probability" else known
-        enough = enough >= self.threshold.value
+        enough = enough >= (self.threshold.value if self.each is None else self.each[best])
         unlike = p < self.alpha  # nan: never
-        behind = self.background & (z.max(axis=1) <= 0)
+        behind = self.background & (z[:, possible].max(axis=1) <= 0)
+        elsewhere = others > 0.5
         unusual = known < self.floors.get(self.score, -np.inf)
         reason = [
             BACKGROUND if none
+            else OTHER_CLASS if other
             else UNLIKE if far
             else AMBIGUOUS if not sure
             else UNUSUAL if odd
             else Reason()
-            for none, far, sure, odd in zip(behind, unlike, enough, unusual, strict=True)
+            for none, other, far, sure, odd in zip(
+                behind, elsewhere, unlike, enough, unusual, strict=True
+            )
         ]  # fmt: skip
-        label = np.where(enough & ~unlike & ~unusual & ~behind, best, NO_CLASS)
+        accepted = enough & ~unlike & ~unusual & ~behind & ~elsewhere
+        label = np.where(accepted, best, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities)
 
     def to_dict(self) -> dict[str, object]:
@@ -373,7 +390,7 @@ class Confidence:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
             classes, temperature, cut, on, read.alpha, score, notes, sets, _floors(read.floors),
-            read.background, fitted, knn, distance,
+            read.background, None, None, fitted, knn, distance,
         )  # fmt: skip
 
 

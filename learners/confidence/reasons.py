@@ -13,6 +13,7 @@ class Why(StrEnum):
     UNLIKE = "unlike training data"
     UNUSUAL = "unusual"  # sure of its class, but among the known files that are most like strangers
     BACKGROUND = "background"  # learnt as none of the classes, and likelier than each of them
+    OTHER_CLASS = "other class"  # likelier one that cannot be here (--classes) than any that can
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold
@@ -47,6 +48,6 @@ class Reason(str):
         return self.why in UNANSWERED
 
 
-AMBIGUOUS, UNLIKE, UNUSUAL, BACKGROUND = map(
-    Reason, (Why.AMBIGUOUS, Why.UNLIKE, Why.UNUSUAL, Why.BACKGROUND)
+AMBIGUOUS, UNLIKE, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
+    Reason, (Why.AMBIGUOUS, Why.UNLIKE, Why.UNUSUAL, Why.BACKGROUND, Why.OTHER_CLASS)
 )

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
         refused,
         stacked,
     )
-    from learners.prediction.batches import predict_on
+    from learners.prediction.batches import model_digest, predict_on
     from learners.prediction.embedding import embed, features_of
     from learners.prediction.engine import pick_device, write_network
     from learners.prediction.exporting import export_onnx, export_torch, notes
     from learners.prediction.gradcam import heatmap, overlay
     from learners.prediction.opening import Asked
     from learners.prediction.predictor import Predictor
+    from learners.prediction.rounds import in_rounds
 
 __all__ = [
     "Answer",
@@ -35,6 +36,8 @@ __all__ = [
     "export_torch",
     "features_of",
     "heatmap",
+    "in_rounds",
+    "model_digest",
     "notes",
     "overlay",
     "pick_device",

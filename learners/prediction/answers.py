@@ -32,9 +32,10 @@ class Prediction(NamedTuple):
     label : one of the classes, or "unknown".
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
-        learned a background the classes' sum to less than 1: the rest is the background's.
+        learned a background the classes' sum to less than 1: the rest is the background's. Of a
+        question about some classes alone, those of the others are 0.
     reason : why it is unknown, also as text: "", "ambiguous", "unusual", "unlike training data",
-        "background",
+        "background", "other class",
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first.
     distance_p : part of known items that lie at least as far from the training data, in (0, 1];

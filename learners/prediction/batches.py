@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from learners.prediction.predictor import Predictor
 
 _loading = threading.Lock()
+_TOGETHER = 1000  # chunks that are held at once; the workers wait for the last of them
 
 
 class Asking(NamedTuple):
@@ -44,7 +46,7 @@ class Asking(NamedTuple):
 def predict_on(
     cluster: Cluster,
     model: str | os.PathLike[str],
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Iterable[str | os.PathLike[str]],
     *,
     at: float | None = None,
     bs: int = 32,
@@ -60,7 +62,7 @@ def predict_on(
     ----------
     cluster : from `datasets.drawings.cluster.connect`.
     model : the model folder; every worker loads it once, from this path.
-    paths : files that the workers have under these names.
+    paths : files that the workers have under these names; taken as they are needed.
     at, bs : as in `Predictor.predict`.
     settings : of `Predictor`: threshold, score, top, device, tta.
 
@@ -70,22 +72,23 @@ def predict_on(
     """
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
-    named = [os.fspath(path) for path in paths]
     folder = os.path.abspath(model)
-    asking = Asking(folder, _digest(folder), bs, tuple(sorted(settings.items())))
-    sources = [Source(os.path.abspath(path), at=at) for path in named]
-    chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
-    early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
-    turn = 0
-    for number, answers in cluster.spread(
-        partial(answer_chunk, asking), chunks, None, path_of=_path_of
-    ):
-        early[number] = answers
-        while turn in early:
-            for n, answer in enumerate(early.pop(turn), turn * bs):
-                lost = answer or refused(sources[n], BadFile(named[n], CRASHED))
-                yield _named(lost, sources[n].path, named[n])
-            turn += 1
+    asking = Asking(folder, model_digest(folder), bs, tuple(sorted(settings.items())))
+    left = (os.fspath(path) for path in paths)
+    while named := list(islice(left, _TOGETHER * bs)):
+        sources = [Source(os.path.abspath(path), at=at) for path in named]
+        chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
+        early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
+        turn = 0
+        for number, answers in cluster.spread(
+            partial(answer_chunk, asking), chunks, None, path_of=_path_of
+        ):
+            early[number] = answers
+            while turn in early:
+                for n, answer in enumerate(early.pop(turn), turn * bs):
+                    lost = answer or refused(sources[n], BadFile(named[n], CRASHED))
+                    yield _named(lost, sources[n].path, named[n])
+                turn += 1
 
 
 def answer_chunk(asking: Asking, sources: list[Source]) -> list[Prediction | None]:
@@ -105,13 +108,14 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
             f"the model folder {folder} is not there; it must lie where all workers have it by "
             "this name"
         )
-    if _digest(folder) != digest:
+    if model_digest(folder) != digest:
         raise SecondhandError(f"another model lies in {folder}; copy the folder anew")
     keep_memory_on_cpu(dict(settings).get("device", "auto"))  # the worker is there for this
     return Predictor(folder, **dict(settings))
 
 
-def _digest(folder: str) -> str:
+def model_digest(folder: str) -> str:
+    """SHA-256 (hex) of a model folder's config.json, which has those of its other files."""
     from learners.model import CONFIG
 
     try:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from learners.prediction.answers import (
 )
 from learners.prediction.engine import arithmetic, pick_device
 from learners.prediction.opening import Asked, Cutter, Opened, Opener, as_source
+from learners.prediction.rounds import in_batches
 
 if TYPE_CHECKING:
     from learners.networks import Network
@@ -60,25 +61,27 @@ class Predictor:
     Parameters
     ----------
     model : a model folder, or a bundle already loaded.
-    threshold : instead of the model's own, in [0, 1]; 0 accepts everything.
+    threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
     score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
     device : "auto", "cpu", "cuda" or "cuda:N".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
     engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
         `engine.pick_engine` has it.
+    only : classes that may be answered, of the model's: those that there can be at a site.
     """
 
     def __init__(
         self,
         model: str | os.PathLike[str] | Bundle,
         *,
-        threshold: float | None = None,
+        threshold: float | Sequence[float] | None = None,
         score: str | None = None,
         top: int = 3,
         device: str = "auto",
         tta: bool = True,
         engine: str = "auto",
+        only: Collection[str] | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model, network=False)
@@ -88,6 +91,8 @@ class Predictor:
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
         self.confidence = self.bundle.decider.asked(threshold, score)
+        if only is not None:
+            self.confidence = self.confidence.only([name in only for name in self.classes])
         self.views = self.bundle.views if tta else (PLAIN,)
         if len(self.views) < len(self.bundle.views):
             log.warning(
@@ -285,5 +290,5 @@ class Predictor:
         chunk = max(1, bs // (2 * apart.workers))
         opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
         with closing(opened):
-            while taken := list(islice(opened, bs)):
+            for taken in in_batches(opened, bs, lambda part: part[0][0][0]):
                 yield [(one, source._replace(at=at), found) for (one, source), (found, at) in taken]

@@ -226,3 +226,52 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
 def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):
     with pytest.raises(SecondhandError, match=r"--sets: .* fine-tune with --coverage"):
         main([model, str(folder), "--sets"])
+
+
+def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys):
+    names = tmp_path / "list.txt"
+    names.write_text("green\n\nred\n")
+    for said in (str(names), "green, red"):
+        main([model, str(folder), "--threshold", "0", "--classes", said])
+        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        for row in rows:
+            shares = dict(json.loads(row["top"]))
+            assert shares["blue"] == 0
+            assert shares["green"] + shares["red"] == pytest.approx(1, abs=1e-5)
+            assert row["best"] != "blue"
+    call = [model, str(folder), "--classes"]
+    with pytest.raises(
+        SecondhandError, match=r"--classes: .* has no grey; it has blue, green, red"
+    ):
+        main([*call, "grey,red"])
+    with pytest.raises(SecondhandError, match="names no class"):
+        main([*call, " , "])
+    with pytest.raises(SecondhandError, match="leave --classes out"):
+        main([*call, "red", "--sets"])
+
+
+def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
+    table = tmp_path / "thresholds.csv"
+    table.write_text("label,threshold\nred,1\ngreen,0\n")
+    call = [model, str(folder), "--threshold-per-class", str(table)]
+    main([*call, "--threshold", "0"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len({row["best"] for row in rows} & {"red"}) < len({row["best"] for row in rows})
+    for row in rows:
+        assert row["label"] == ("unknown" if row["best"] == "red" else row["best"])
+    main(call)  # blue has the model's own, 0.95
+    for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
+        assert (row["label"] == "unknown") == (row["best"] != "green")
+    for text, said in {
+        "label,cut\nred,1\n": "columns label, cut; label and threshold are needed",
+        "label,threshold\ngrey,1\n": "has no grey; it has blue, green, red",
+        "label,threshold\nred,1\nred,0\n": "'red' is there twice",
+        'label,threshold\nred,"0,5"\n': "'0,5' of 'red' is no probability from 0 to 1",
+        "label,threshold\nred,nan\n": "'nan' of 'red' is no probability",
+    }.items():
+        table.write_text(text)
+        with pytest.raises(SecondhandError, match=said):
+            main(call)
+    table.write_bytes(b"label,threshold\nr\xe9d,1\n")
+    with pytest.raises(SecondhandError, match="cannot be read as text in UTF-8"):
+        main(call)

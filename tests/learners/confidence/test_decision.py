@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from learners.confidence.decision import (
 from learners.confidence.detectors import RETIRED, SCORES, Items
 from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
+from tests.learners.confidences import settings
 
 WIDTH = 16
 
@@ -542,3 +544,55 @@ def test_a_background_is_saved_and_models_without_one_stay_as_they_were():
         Confidence.from_dict({**settings, "background": "yes"})
     inside = model.sets.predict(model.decide(held.logits, held.features).probabilities)
     assert inside[np.arange(len(held.labels)), held.labels].mean() > 0.88
+
+
+def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
+    """Gaussian evidence for one of six classes, of which a site has three: its files are what the
+    others' share is taken from, and so the chances of all classes are too low for them."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 6, 20_000)
+    heard = rng.normal(0, 1, (len(truth), 6))
+    heard[np.arange(len(truth)), truth] += 1.5
+    logits = 1.5 * heard  # what Bayes makes of it
+    everything = settings(6, threshold=0.0)
+    site = everything.only([True, False, True, False, False, True])
+    here = np.isin(truth, (0, 2, 5))
+    found, before = site.decide(logits), everything.decide(logits)
+    np.testing.assert_allclose(found.probabilities[:, [1, 3, 4]], 0)
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+    assert set(found.best) == {0, 2, 5}
+    right = found.best == truth
+    for low in (0.4, 0.6, 0.8):
+        inside = here & (found.probability >= low) & (found.probability < low + 0.2)
+        limit = 4 * np.sqrt(0.25 / inside.sum())
+        assert abs(found.probability[inside].mean() - right[inside].mean()) < limit
+    share = before.probability[here].mean() - (before.best == truth)[here].mean()
+    assert abs(share) < 0.02
+    assert right[here].mean() > (before.best == truth)[here].mean() + 0.1
+    # What is likelier one of the others is unknown: most of theirs, and few of the site's.
+    other = np.array([reason == "other class" for reason in found.reason])
+    assert ((found.label == -1) == other).all()
+    assert (other == (before.probabilities[:, [1, 3, 4]].sum(axis=1) > 0.5)).all()
+    assert other[~here].mean() > 0.7 > 0.3 > other[here].mean()
+
+
+def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
+    logits = np.array([[1.0, 0.0, 2.0], [-1.0, -2.0, 3.0], [-1.0, -2.0, -2.0]])
+    model = replace(settings(3, threshold=0.0), background=True)
+    site = model.only([True, True, False])
+    found = site.decide(logits)
+    alone = np.exp(logits[:, :2])
+    alone /= 1 + alone.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found.probabilities[:, :2], alone)
+    assert found.reason == ["other class", "background", "background"]
+
+
+def test_classes_have_thresholds_of_their_own() -> None:
+    logits = np.log([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])
+    model = settings(3).with_threshold([0.5, 0.7, 0.55])
+    found = model.decide(logits)
+    assert [*found.label] == [0, NO_CLASS, 2]
+    assert [*found.reason] == ["", "ambiguous", ""]
+    assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
+    with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
+        model.with_threshold([0.5, 1.5, 0.5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from datasets.drawings.cluster import Cluster, connect
 from datasets.errors import SecondhandError
+from learners.answers import Journal
 from learners.machine import threads_kept
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
@@ -75,12 +77,34 @@ def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, mo
     with pytest.raises(SecondhandError, match=f"{tmp_path}/none: not a model folder"):
         list(predict_on(here, tmp_path / "none", [good]))
     gone = shutil.copytree(model, tmp_path / "model")
-    monkeypatch.setattr("learners.prediction.batches._digest", lambda folder: f"{os.urandom(4)!r}")
+    monkeypatch.setattr(
+        "learners.prediction.batches.model_digest", lambda folder: f"{os.urandom(4)!r}"
+    )
     with pytest.raises(SecondhandError, match=f"another model lies in {gone}"):
         list(predict_on(here, gone, [good]))
     shutil.rmtree(gone)
     with pytest.raises(SecondhandError, match=rf"worker \S+ on .*the model folder {gone} is not"):
         list(predict_on(here, gone, [good]))
+
+
+def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
+    here, model, tmp_path, monkeypatch
+):
+    folder = write_pictures(tmp_path / "p", per_class=5)
+    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    call = [str(model), str(folder), "--cluster", "local", "--bs", "2", "--out"]
+    kept = []
+    monkeypatch.setattr("datasets.drawings.connect", lambda *_, **__: nullcontext(here))
+    monkeypatch.setattr("learners.prediction.batches._TOGETHER", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
+        main([*call, str(whole)])
+    assert len(whole.read_text().splitlines()) == 16
+    lines = kept[0].splitlines(keepends=True)
+    assert len(lines) == 1 + 8  # the question, and a chunk each
+    (tmp_path / "out.csv.part").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    assert main([*call, str(out)]) == 0
+    assert out.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.slow

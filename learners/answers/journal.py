@@ -1,0 +1,181 @@
+"""A long job's answers while it is at work: killed at any moment, it goes on where it was.
+
+They are kept in ``OUT.part``, JSON lines: the question first, then a line for each round of answers
+(`learners.prediction.rounds`), on the disk before the next round. What a kill cut off has no end of
+line and is asked again. All formats are written from there, at the end, so that what lies at ``OUT``
+is whole and the same however often the job was stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+from datasets.errors import SecondhandError, shown
+from learners.confidence import Reason, Why
+from learners.prediction import Prediction
+
+
+class Journal:
+    """The answers for ``out`` so far. Closed by a ``with``; kept until `finish`.
+
+    Parameters
+    ----------
+    out : the file or folder that they are meant for.
+    question : what the answers depend on, by name; JSON. A journal of another one is an error.
+    overwrite : begin anew, whatever is there.
+
+    Raises
+    ------
+    SecondhandError : it belongs to another question, is damaged, or another process is at work on it.
+    """
+
+    def __init__(self, out: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        self.out = out
+        self.file = part_of(out)
+        self.before = self.done = 0  # files, of which before this process; by now
+        out.parent.mkdir(parents=True, exist_ok=True)
+        self._open: list[IO[bytes]] = []  # for as long as this lives: to close one ends the lock
+        self._written = self._reader("a+b")
+        self._lock()
+        first = b"" if overwrite else next(self._reader(), b"")
+        if first.endswith(b"\n"):
+            self._check(first, json.loads(json.dumps(question)))
+            self._cut_off()
+        else:
+            self._written.truncate(0)
+            self._append([Prediction._fields, question])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self._open:
+            with suppress(OSError):  # of a full disk, said before
+                file.close()
+
+    def left(self, files: Iterable[str]) -> Iterator[str]:
+        """Those of the files that have no answer yet, each as often as it is named.
+
+        Files are met in the order of the answers, so nothing is kept in memory; only where some have
+        come or gone since, the names of the answers are.
+        """
+        answered = (answer.path for answer in self)
+        passed: Counter[str] = Counter()
+        for path in files:
+            if not passed[path]:
+                for other in answered:
+                    passed[other] += 1
+                    if other == path:
+                        break
+            if passed[path]:
+                self.before += 1
+                self.done += 1
+                passed[path] -= 1
+                if not passed[path]:
+                    del passed[path]
+            else:
+                yield path
+
+    def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:
+        """Keep rounds of answers as they come; after each, how many files are answered."""
+        for taken in rounds:
+            self._append([_plain(answer) for answer in taken])
+            self.done += len(taken)
+            yield self.done
+
+    def __iter__(self) -> Iterator[Prediction]:
+        lines = self._reader()
+        next(lines)
+        end = self._written.seek(0, os.SEEK_END)
+        while lines.tell() < end:
+            try:
+                found = [_prediction(values) for values in json.loads(lines.readline())]
+            except (ValueError, TypeError) as error:
+                raise SecondhandError(
+                    f"{self.file}: damaged ({shown(str(error))}); --overwrite begins anew"
+                ) from None
+            yield from found
+
+    def finish(self) -> None:
+        """All is written at ``out``: the journal goes."""
+        self.file.unlink()
+
+    def _reader(self, mode: str = "rb") -> IO[bytes]:
+        file = open(self.file, mode)  # noqa: SIM115 (closed with this)
+        self._open.append(file)
+        return file
+
+    def _lock(self) -> None:
+        """Keep others out, by a record lock: it ends with the process, however that dies."""
+        try:
+            fcntl.lockf(self._written, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise SecondhandError(
+                f"--out {self.out}: another process is at work on it; wait for its end, or choose "
+                "another"
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
+
+    def _cut_off(self) -> None:
+        """Drop what a kill left of a line."""
+        whole = sum(len(line) for line in self._reader() if line.endswith(b"\n"))
+        self._written.truncate(whole)
+
+    def _check(self, first: bytes, question: Mapping[str, Any]) -> None:
+        """Raise SecondhandError where the journal's question is another, and say in what."""
+        begin = f"--out {self.out}: {self.file.name} there was begun with"
+        remedy = "give the same, choose another --out, or begin anew with --overwrite"
+        try:
+            fields, before = json.loads(first)
+            names = [*before, *(name for name in question if name not in before)]
+        except (ValueError, TypeError):
+            raise SecondhandError(
+                f"{self.file}: is no journal of answers, so nothing is added; choose another --out"
+            ) from None
+        if fields != [*Prediction._fields]:
+            raise SecondhandError(f"{begin} another version of this program; {remedy}")
+        for name in names:
+            was, now = before.get(name), question.get(name)
+            if was != now:
+                raise SecondhandError(f"{begin} {name} {was}, and this call has {now}; {remedy}")
+
+    def _append(self, values: object) -> None:
+        """A line more, on the disk when this returns."""
+        try:
+            self._written.write(json.dumps(values).encode() + b"\n")
+            self._written.flush()
+            os.fsync(self._written.fileno())
+        except OSError as error:
+            error.filename = str(self.out)
+            raise
+
+
+def part_of(out: Path) -> Path:
+    """Where the answers for ``out`` are kept while it is not whole."""
+    return out.with_name(f"{out.name}.part")
+
+
+def _plain(answer: Prediction) -> list[Any]:
+    """As JSON has it; `_prediction` makes the same of it again, to the last bit."""
+    reason = [str(answer.reason.why), answer.reason.detail]
+    windows = [_plain(window) for window in answer.windows]
+    return [*answer._replace(reason=reason, windows=windows)]  # type: ignore[arg-type]
+
+
+def _prediction(values: list[Any]) -> Prediction:
+    found = Prediction(*values)
+    why, detail = found.reason
+    return found._replace(
+        reason=Reason(Why(why), detail),
+        top=[(name, p) for name, p in found.top],
+        windows=tuple(map(_prediction, found.windows)),  # type: ignore[arg-type]
+        set=tuple(found.set),
+    )

@@ -1,0 +1,119 @@
+"""Answers as the annotation tables of sound editors: Raven's selections and Audacity's labels.
+
+A row is a window, or an event, of a class; what is "unknown" is no annotation.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from datasets.errors import BadFile, SecondhandError, one_line
+from datasets.files import write_beside
+from datasets.tables import UNKNOWN
+from learners.answers.shape import Shape
+from learners.prediction import Prediction
+
+RAVEN = (
+    "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
+    "High Freq (Hz)", "Begin Path", "File Offset (s)", "Annotation", "Score",
+)  # fmt: skip
+
+
+def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+    """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
+    those in that one."""
+    writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+    writer.writerow(RAVEN)
+    low, high = (f"{frequency:.1f}" for frequency in shape.band)
+    number = 0
+    for answer in answers:
+        for row in _named(answer, shape):
+            number += 1
+            writer.writerow([
+                number, "Spectrogram 1", 1, f"{row.start:.6f}", f"{row.end:.6f}", low, high,
+                row.path, f"{row.start:.6f}", row.label, f"{row.probability:.6f}",
+            ])  # fmt: skip
+
+
+def audacity_track(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+    """Audacity's label track: start, end and label, tab separated, without a header.
+
+    Raises SecondhandError for a second recording: a track does not say whose it is.
+    """
+    path = None
+    for answer in answers:
+        if path not in (None, answer.path):
+            raise SecondhandError(
+                "--format audacity: a label track is of one recording; name a folder with --out"
+            )
+        path = answer.path
+        for row in _named(answer, shape):
+            stream.write(f"{row.start:.6f}\t{row.end:.6f}\t{one_line(row.label)}\n")
+
+
+_TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], Shape, Any], None], str]] = {
+    "raven": (raven_table, ".selections.txt"),
+    "audacity": (audacity_track, ".txt"),
+}
+
+
+def write_tracks(format: str, answers: Iterable[Prediction], shape: Shape, folder: Path) -> None:
+    """A table for each recording that could be answered, by its name, in the folders it lies in."""
+    track, ending = _TRACKS[format]
+    taken: set[str] = set()
+    for answer in answers:
+        if answer.reason.unanswered:
+            continue
+        names = _names(_below(answer.path, shape.names), ending)
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        text = io.StringIO()
+        track([answer], shape, text)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_beside(
+            folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
+        )
+
+
+def _named(answer: Prediction, shape: Shape) -> Iterator[Prediction]:
+    """The rows that name a class, with times in numbers."""
+    for row in shape.rows(answer):
+        if row.label == UNKNOWN:
+            continue
+        if math.isnan(row.start) or math.isnan(row.end):  # all of a file that fits into a window
+            row = row._replace(start=0.0, end=_duration(row.path))
+        yield row
+
+
+def _duration(path: str) -> float:
+    from datasets.sound import probe
+
+    try:
+        return probe(path).duration
+    except BadFile:  # it has gone since
+        return 0.0
+
+
+def _below(path: str, names: Iterable[str]) -> str:
+    """A file's path from the folder of the call that it was found in; its name, if from none."""
+    file = Path(path)
+    for folder in sorted(map(Path, names), key=lambda name: -len(name.parts)):
+        if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
+            return str(below)
+    return file.name
+
+
+def _names(path: str, ending: str) -> Iterator[str]:
+    """``a.txt`` for a.wav, and where another has that name ``a.wav.txt``, ``a.wav.2.txt`` …"""
+    yield os.path.splitext(path)[0] + ending
+    yield path + ending
+    number = 2
+    while True:
+        yield f"{path}.{number}{ending}"
+        number += 1

@@ -1,0 +1,93 @@
+"""Windows become events: where they begin and end, and what their probability means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from datasets.tables import UNKNOWN
+from learners.answers import Events
+from learners.answers.events import joined
+from learners.confidence.reasons import AMBIGUOUS, Reason, Why
+from learners.prediction import Prediction
+
+NAN = math.nan
+CLASSES = "abc"
+
+
+def window(start: float, end: float, label: str, *shares: float) -> Prediction:
+    """A window whose classes have these shares; the rest is the background's."""
+    top = sorted(zip(CLASSES, shares, strict=True), key=lambda pair: -pair[1])
+    reason = AMBIGUOUS if label == UNKNOWN else Reason()
+    return Prediction("x", label, *top[0], reason, top, NAN, start, end)
+
+
+def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Prediction:
+    """Windows of the classes that letters name, "." for unknown."""
+    shares = {c: tuple(0.9 if c == one else 0.05 for one in CLASSES) for c in CLASSES}
+    windows = tuple(
+        window(n * hop, n * hop + length, c, *shares[c])
+        if c in CLASSES
+        else window(n * hop, n * hop + length, UNKNOWN, 0.3, 0.3, 0.4)
+        for n, c in enumerate(labels)
+    )
+    return Prediction("x", "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+
+
+def spans(labels: str, gap: float = 0, min_length: float = 0, **how: float) -> list[object]:
+    rows = Events(gap, min_length).of(recording(labels, **how))
+    return [(row.label, row.start, row.end) for row in rows]
+
+
+def test_neighbours_of_one_class_are_one_event():
+    # Windows of 2 s each second: each speaks for the second in its middle, the ends for themselves.
+    assert spans("..aaa..b.") == [("a", 2.5, 5.5), ("b", 7.5, 8.5)]
+    assert spans("aa.") == [("a", 0.0, 2.5)]
+    assert spans(".cc") == [("c", 1.5, 4.0)]
+    assert spans("aabb") == [("a", 0.0, 2.5), ("b", 2.5, 5.0)]
+    assert spans(".aa.", length=1.0) == [("a", 1.0, 3.0)]
+    assert spans("....") == []
+
+
+def test_a_gap_is_bridged_also_over_another_class_and_short_ones_are_left_out():
+    assert spans("a.a..a", length=1.0) == [("a", 0, 1), ("a", 2, 3), ("a", 5, 6)]
+    assert spans("a.a..a", gap=1, length=1.0) == [("a", 0, 3), ("a", 5, 6)]
+    assert spans("aba", gap=1, length=1.0) == [("a", 0, 3), ("b", 1, 2)]
+    assert spans("a.aa.b", min_length=2, length=1.0) == [("a", 2, 4)]
+    assert spans("a.aa.b", gap=1, min_length=2, length=1.0) == [("a", 0, 4)]
+
+
+def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
+    windows = (
+        window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
+        window(2, 4, "a", 0.7, 0.1, 0.1),
+    )  # fmt: skip
+    (row,) = Events().of(recording("")._replace(windows=windows))
+    assert row.at == 2.0
+    assert row.windows == ()
+    assert row.probability < 0.9
+    bad = Reason(Why.BAD_FILE, "cut off")
+    whole = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
+    assert Events().of(whole) == [whole]
+    assert [r.label for r in Events().of(whole._replace(windows=windows))] == [UNKNOWN, "a"]
+    # A file that fits into a window is an event of its own, if it is of a class.
+    short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)
+    assert [(r.label, r.probability) for r in Events(min_length=5).of(short)] == [
+        ("b", pytest.approx(0.8))
+    ]
+
+
+def test_the_probability_is_that_of_the_mean_of_the_logits():
+    rng = np.random.default_rng(0)
+    for background in (False, True):
+        z = rng.normal(size=(5, 4))
+        if not background:
+            z[:, 3] = -np.inf
+        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        windows = [window(n, n + 1, "a", *row[:3]) for n, row in enumerate(p)]
+        mean = np.exp(z.mean(axis=0))
+        mean /= mean.sum()
+        found = dict(joined(windows))
+        assert [found[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)

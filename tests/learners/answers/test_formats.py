@@ -1,0 +1,202 @@
+"""What is written in each format; what of it is read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from datasets.errors import SecondhandError
+from learners.answers import Events, Shape, check_out, write
+from learners.answers.camtrap import TABLES
+from learners.confidence.reasons import AMBIGUOUS, Reason, Why
+from learners.prediction import Prediction
+from tests.learners.prediction.test_answers import tone
+
+NAN = math.nan
+
+
+def answer(path: object, label: str = "a", p: float = 0.8, *span: float) -> Prediction:
+    reason = AMBIGUOUS if label == "unknown" else Reason()
+    start, end = span or (NAN, NAN)
+    best = "b" if label == "unknown" else label
+    return Prediction(str(path), label, best, p, reason, [(best, p)], NAN, start, end)
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> list[Prediction]:
+    """Three of sound, one of them bad, and below a folder another of the same stem."""
+    folder = tmp_path / "recordings"
+    (folder / "deep").mkdir(parents=True)
+    paths = [folder / "x.flac", folder / "x.wav", folder / "deep/x.wav"]
+    for path in paths:
+        tone(path, 3.0)
+    long = answer(paths[1])._replace(
+        windows=(
+            answer(paths[1], "a", 0.9, 0.0, 1.0),
+            answer(paths[1], "unknown", 0.4, 1.0, 2.0),
+            answer(paths[1], "b b", 0.7, 2.0, 3.0),
+        )
+    )
+    bad = answer(folder / "bad.wav", "unknown", NAN)._replace(
+        reason=Reason(Why.BAD_FILE, "cut off"), best="", top=[]
+    )
+    return [answer(paths[2]), answer(paths[0], "unknown"), long, bad]
+
+
+def tabbed(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.open(newline=""), delimiter="\t"))
+
+
+def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
+    names = (str(tmp_path / "recordings"),)
+    shape = Shape(windows=True, names=names, band=(20.0, 4000.0))
+    write("raven", recordings, shape, tmp_path / "raven")
+    found = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
+    assert found == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
+    assert tabbed(tmp_path / "raven/x.selections.txt") == []
+    rows = tabbed(tmp_path / "raven/x.wav.selections.txt")
+    assert rows[1] == {
+        "Selection": "2", "View": "Spectrogram 1", "Channel": "1", "Begin Time (s)": "2.000000",
+        "End Time (s)": "3.000000", "Low Freq (Hz)": "20.0", "High Freq (Hz)": "4000.0",
+        "Begin Path": recordings[2].path, "File Offset (s)": "2.000000", "Annotation": "b b",
+        "Score": "0.700000",
+    }  # fmt: skip
+    assert [row["Annotation"] for row in rows] == ["a", "b b"]
+    # What fits into one window is all of its recording.
+    (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
+    assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.000000", "3.000000")
+    write("audacity", recordings, shape, tmp_path / "audacity")
+    text = (tmp_path / "audacity/x.wav.txt").read_text()
+    assert text == "0.000000\t1.000000\ta\n2.000000\t3.000000\tb b\n"
+    assert (tmp_path / "audacity/x.txt").read_text() == ""
+
+
+def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
+    folder = tmp_path / "recordings"
+    with pytest.raises(SecondhandError, match="is there already"):
+        check_out("raven", "sound", folder, overwrite=False)
+    check_out("raven", "sound", folder, overwrite=True)
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    write("raven", recordings, Shape(windows=True, names=(str(folder),)), folder)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(list(folder.rglob("*.selections.txt"))) == 3
+
+
+def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
+    shape = Shape(events=Events(gap=1.0), classes=("a", "b b"), top=1)
+    two = recordings[2]._replace(
+        windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
+    )
+    for format in ("csv", "jsonl", "table", "raven", "audacity"):
+        write(format, [two], shape, None)
+        lines = capsys.readouterr().out.splitlines()
+        rows = [line for line in lines if "b b" in line]
+        assert len(rows) == 1, format
+        assert "2.0" in rows[0]
+        assert "4.0" in rows[0]
+    write("camtrap-dp", [two], shape, tmp_path / "package")
+    rows = list(csv.DictReader((tmp_path / "package/observations.csv").open()))
+    assert [(r["scientificName"], r["bboxTime"], r["bboxDuration"]) for r in rows] == [
+        ("a", "0.000000", "1.000000"),
+        ("b b", "2.000000", "2.000000"),
+    ]
+
+
+def test_camtrap_dp_has_what_the_standard_asks_for(tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0x9003] = "2024:05:06 07:08:09"
+    Image.new("RGB", (8, 8)).save(folder / "a.jpg", exif=exif)
+    Image.new("RGB", (8, 8)).save(folder / "b.png")
+    silent = answer(folder / "s.jpg", "unknown")._replace(reason=Reason(Why.NO_SIGNAL))
+    bad = answer(folder / "gone.jpg", "unknown", NAN)._replace(reason=Reason(Why.BAD_FILE, "gone"))
+    answers = [
+        answer(folder / "a.jpg", "Lynx lynx"), answer(folder / "b.png", "human"),
+        answer(folder / "b.png", "unknown"), silent, bad,
+    ]  # fmt: skip
+    write("camtrap-dp", answers, Shape(), tmp_path)
+    tables = {}
+    for table, columns in TABLES.items():
+        rows = list(csv.DictReader((tmp_path / f"{table}.csv").open(newline="")))
+        assert [*rows[0]] == [*columns]
+        tables[table] = rows
+    assert tables["media"][0] == {
+        "mediaID": "1", "deploymentID": str(folder), "timestamp": "2024-05-06T07:08:09+0000",
+        "filePath": "site/a.jpg", "filePublic": "false", "fileMediatype": "image/jpeg",
+    }  # fmt: skip
+    found = [
+        (r["mediaID"], r["observationType"], r["scientificName"]) for r in tables["observations"]
+    ]
+    assert found == [
+        ("1", "animal", "Lynx lynx"), ("2", "human", ""), ("3", "unknown", ""), ("4", "blank", ""),
+        ("5", "unclassified", ""),
+    ]  # fmt: skip
+    assert {r["classificationMethod"] for r in tables["observations"]} == {"machine"}
+    assert tables["observations"][4]["observationComments"] == "bad file: gone"
+    assert tables["deployments"][0]["deploymentID"] == str(folder)
+    package = json.loads((tmp_path / "datapackage.json").read_text())
+    assert [one["path"] for one in package["resources"]] == [f"{t}.csv" for t in TABLES]
+
+
+def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shape = Shape(windows=True, classes=("a", "b b"))
+    said = {}
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
+        monkeypatch.setenv("NO_COLOR", colour)
+        monkeypatch.setattr("sys.stdout", stream)
+        write("table", recordings, shape, None)
+        said[name] = stream.getvalue()
+    assert "\x1b[32m" in said["terminal"]
+    assert "\x1b[3" not in said["file"] + said["plain"]
+    lines = said["file"].splitlines()
+    assert len(lines) == 6
+    assert len({line.index(str(Path(recordings[0].path).parents[1])) for line in lines[2:5]}) == 1
+    assert lines[-1].endswith("bad.wav (bad file: cut off)")
+    assert "ambiguous; b?" in lines[1]
+
+
+def test_where_a_format_may_go(recordings, tmp_path):
+    for call, said in {
+        ("raven", "picture", None): "--format raven: is for sound, and this is a model of picture",
+        ("camtrap-dp", "strain", tmp_path): "is for picture and sound",
+        ("camtrap-dp", "sound", None): "name a folder with --out",
+        ("csv", "sound", tmp_path): "a folder; name a file",
+    }.items():
+        with pytest.raises(SecondhandError, match=said):
+            check_out(*call, overwrite=False)
+    with pytest.raises(SecondhandError, match="a label track is of one recording"):
+        write("audacity", recordings, Shape(windows=True), None)
+
+
+def test_what_is_written_is_read_back(recordings, tmp_path):
+    """By the readers of annotations."""
+    annotations = pytest.importorskip("datasets.annotations")
+    folder = tmp_path / "recordings"
+    wanted = [
+        (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
+        (str(folder / "x.wav"), "b b", 2.0, 3.0),
+    ]  # fmt: skip
+    shape = Shape(windows=True, names=(str(folder),), band=(20.0, 4000.0))
+    for format in ("raven", "audacity"):
+        write(format, recordings, shape, folder)
+        frame, *_ = annotations.read_annotations(folder)
+        rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
+        assert rows == wanted, format
+        for path in folder.rglob("*.txt"):
+            path.unlink()
+    write("camtrap-dp", recordings[2:3], shape, folder)
+    frame, *_ = annotations.read_annotations(folder)
+    rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
+    assert rows == wanted[1:]
