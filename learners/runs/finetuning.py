@@ -32,6 +32,7 @@ from learners.evaluation import (
     Answered,
     accuracy_threshold,
     compare,
+    curve_of,
     judge,
     measure,
     near_duplicates,
@@ -52,6 +53,7 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import FINISHED, begin, write_config
 from learners.settings import DataSettings, Settings, SignalSettings
 from learners.training import (
+    ANSWERS,
     Loaded,
     Trained,
     check_precision,
@@ -214,7 +216,10 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
         of_both = (learnt.origin.classes, bundle.classes)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
         log.info("%s", changes.said)
-    return Answered(evaluation, judge(evaluation, bundle), tables, changes)
+    curve = curve_of(folder / ANSWERS)
+    if curve is not None:
+        log.info("%s", curve.said)
+    return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)
 
 
 def report(folder: Path, learnt: Learnt, answered: Answered) -> None:

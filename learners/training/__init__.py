@@ -1,5 +1,6 @@
 """Items, DataLoaders and a network -> fine-tuned weights, the best epoch of them."""
 
+from learners.training.growth import ANSWERS
 from learners.training.items import Loaded, load_grouped, prepare_items
 from learners.training.members import Start, Trained, in_plain_words, train_members
 from learners.training.probe import fit_probe
@@ -14,6 +15,7 @@ from learners.training.replay import (
 from learners.training.speed import check_precision, settle
 
 __all__ = [
+    "ANSWERS",
     "Loaded",
     "Start",
     "Trained",
