@@ -1,15 +1,18 @@
 """Figures of a run or an evaluation -> one HTML page that needs no network."""
 
-from learners.report.galleries import Pictures
+from learners.report.galleries import Pictures, shown, when
 from learners.report.plots import reliability
 from learners.report.report import folds_page, write_estimate, write_report
-from learners.report.sheet import Shot, write_sheet
+from learners.report.sheet import Shot, heard, write_sheet
 
 __all__ = [
     "Pictures",
     "Shot",
     "folds_page",
+    "heard",
     "reliability",
+    "shown",
+    "when",
     "write_estimate",
     "write_report",
     "write_sheet",
