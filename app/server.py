@@ -130,7 +130,8 @@ def _open_pools(
         return None, None
     from app.pool import Alike, Labelling
 
-    return label and Labelling(served, label), alike and Alike(served, alike)
+    labelling = None if label is None else Labelling(served, label)
+    return labelling, None if alike is None else Alike(served, alike)
 
 
 def free_port(host: str, port: int) -> int:
