@@ -50,6 +50,12 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     add = parser.add_argument_group("what").add_argument
     corrections = "folder for corrections by visitors; off if not given"
     add("--feedback", type=str | None, default=None, help=corrections)
+    label = "folder whose files are labelled on the page, for the first model; off if not given"
+    add("--label", type=str | None, default=None, metavar="POOL", help=label)
+    pool = (
+        "folder, or .parquet of learners.search, in which the first model finds more like an answer"
+    )
+    add("--pool", type=str | None, default=None, help=pool)
     add("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
     add = parser.add_argument_group("limits").add_argument
     add("--max-mb", type=int, default=50, help="megabytes of one file")
@@ -73,6 +79,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
+    label, pool = (Path(name) if name else None for name in (asked.label, asked.pool))
     models = load(folders, limits=limit, device=asked.device)
     ended = _ended_by_kill()  # before anybody can see that the page is there
     with serve(
@@ -83,6 +90,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         auth=auth,
         feedback=Path(asked.feedback) if asked.feedback else None,
         limits=limit,
+        pools=(label, pool),
     ) as url:
         loading.close()
         print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)

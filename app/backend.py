@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.about import Bought, Evidence
 from app.drawing import look, panel_svg, timeline, trigger
@@ -24,6 +24,9 @@ from datasets.processes import apart
 from learners.confidence import Reason
 from learners.prediction import refused
 from learners.templates import render
+
+if TYPE_CHECKING:
+    from app.pool import Alike, Labelling
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +54,14 @@ class Site:
     models : by the name that the page shows.
     uploads : the folder that uploaded files lie in; nothing outside it is ever opened.
     feedback : where corrections are kept; None switches them off.
+    labelling, alike : pools of files, None likewise.
     """
 
     models: dict[str, Served]
     uploads: str
     feedback: Feedback | None = None
+    labelling: Labelling | None = None
+    alike: Alike | None = None
     evidence: dict[str, Evidence] = field(default_factory=dict)
     # Heat maps and spectrograms for the eye: two at a time, the rest waits its turn.
     drawing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))

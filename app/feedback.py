@@ -13,7 +13,7 @@ import io
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ class Feedback:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.table = self.folder / "feedback.csv"
-        self._lock = threading.Lock()
+        self._corrections = Corrections(self.table)
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
         self._bytes = sum(f.stat().st_size for f in (self.folder / "files").iterdir())
 
@@ -68,13 +68,13 @@ class Feedback:
         if not source.is_file():
             raise SecondhandError("The file is no longer here: upload it again.")
         size = source.stat().st_size
-        with self._lock, _alone(self.folder):
+        with self._corrections.alone():
             if self._bytes + size > MAX_BYTES:
                 raise SecondhandError("The folder for corrections is full: tell whoever runs this.")
             with open(source, "rb") as opened:
                 name = hashlib.file_digest(opened, "sha256").hexdigest()[:24]
             kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
-            fields, rows = self._rows()
+            self._corrections.rows()  # it is one of corrections, before anything is kept
             if not kept.exists():
                 with file_beside(kept) as beside:
                     shutil.copyfile(source, beside)
@@ -89,40 +89,65 @@ class Feedback:
                 "model": model,
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            out = io.StringIO()
-            writer = csv.DictWriter(out, fields, restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows([other for other in rows if _item(other) != _item(row)] + [row])
-            write_beside(self.table, out.getvalue().encode())
+            self._corrections.write(row)
         return kept
 
-    def _rows(self) -> tuple[list[str], list[dict[str, str]]]:
+
+class Corrections:
+    """A table of labels that people gave: of two for one item the later counts.
+
+    Parameters
+    ----------
+    file : CSV with path and label; its folder is there.
+    columns : of a new one; they are added to one that lacks them.
+    """
+
+    def __init__(self, file: Path, columns: Sequence[str] = COLUMNS) -> None:
+        self.file, self.columns = file, columns
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One writer at a time, also of several pages that share a folder."""
+        with self._lock, _alone(self.file.parent):
+            yield
+
+    def write(self, row: dict[str, str], *, drop: bool = False) -> None:
+        """Put a row at the end, in place of others about its item; or ``drop`` these. Within `alone`."""
+        fields, rows = self.rows()
+        out = io.StringIO()
+        writer = csv.DictWriter(out, fields, restval="", lineterminator="\n")
+        writer.writeheader()
+        kept = [other for other in rows if item_of(other) != item_of(row)]
+        writer.writerows(kept if drop else [*kept, row])
+        write_beside(self.file, out.getvalue().encode())
+
+    def rows(self) -> tuple[list[str], list[dict[str, str]]]:
         """Columns and rows of the table; columns that somebody added are kept."""
-        if not self.table.exists():
-            return list(COLUMNS), []
+        if not self.file.exists():
+            return list(self.columns), []
         try:
-            with open(self.table, newline="", encoding="utf-8-sig") as opened:
+            with open(self.file, newline="", encoding="utf-8-sig") as opened:
                 reader = csv.DictReader(opened, restval="", strict=True)
                 rows, fields = list(reader), list(reader.fieldnames or ())
         except (csv.Error, UnicodeDecodeError) as error:
-            raise SecondhandError(f"{self.table.name}: not CSV ({error}); move it away") from None
+            raise SecondhandError(f"{self.file.name}: not CSV ({error}); move it away") from None
         if not {"path", "label"} <= set(fields) or any(None in row for row in rows):
             raise SecondhandError(
-                f"{self.table.name}: not a table of corrections (path, label, …); move it away"
+                f"{self.file.name}: not a table of corrections (path, label, …); move it away"
             )
-        return [*fields, *(name for name in COLUMNS if name not in fields)], rows
+        return [*fields, *(name for name in self.columns if name not in fields)], rows
 
 
-def _item(row: dict[str, str]) -> tuple[str, str]:
-    """What a row is about: a content, whatever ending it was uploaded with, and a moment."""
+def item_of(row: dict[str, str]) -> tuple[str, ...]:
+    """What a row is about: a content, whatever ending it was uploaded with, and a span or moment."""
     path = row["path"]
     name = path.partition(".")[0] if path.startswith("files/") else path
-    return name, row.get("gps", "")
+    return name, *(row.get(key, "") for key in ("start", "end", "gps"))
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One writer at a time, also of several pages that share a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems have no locks

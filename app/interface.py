@@ -11,6 +11,7 @@ from app.about import about_html
 from app.api import add_api, raw
 from app.backend import Asked, Site
 from app.feedback import check_label
+from app.label_tab import QUIET, alike_part, label_tab
 from app.serving import Served
 from app.views import (
     Rule,
@@ -18,6 +19,7 @@ from app.views import (
     bought_html,
     judge,
     no_answer_html,
+    note_html,
     span,
     table_html,
     without_paths,
@@ -29,8 +31,6 @@ from learners.templates import render
 TITLE = "Secondhand"
 #: Of a long recording, the window that speaks loudest for the answer.
 LOUDEST = "the one that decides"
-#: What no program calls, and what the waiting for is not shown.
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build_page(site: Site) -> Any:
@@ -62,8 +62,11 @@ def _model(site: Site, name: str) -> None:
             rules = _ask(site, name)
         with gr.Tab("Several files"):
             _several(site, name, rules)
+        if site.labelling is not None and site.labelling.model_name == name:
+            with gr.Tab("Label") as label:
+                label_tab(label, site.labelling, site)
         with gr.Tab("About this model") as tab:
-            about = gr.HTML(_note("Loading."), elem_classes="sh-page")
+            about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
             drawn: list[str] = []
 
             def once() -> str:
@@ -126,6 +129,9 @@ def _ask(site: Site, name: str) -> Rules:
             said = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
             seen = gr.HTML("", elem_classes="sh-page")
+            if site.alike is not None and site.alike.model_name == name:
+                near = alike_part(site.alike, site, asked)
+                file.change(lambda: "", None, near, queue=False, **QUIET)
             if site.feedback is not None:
                 _correction(site, name, asked)
 
@@ -206,7 +212,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         )
     )
     also = " and GPS time" if served.kind == "strain" else ""
-    gr.HTML(_note(f"The rule{also} chosen under “Ask” holds here too."))
+    gr.HTML(note_html(f"The rule{also} chosen under “Ask” holds here too."))
     button = gr.Button("Ask", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
     corrected = gr.State({}, time_to_live=3600)
@@ -246,7 +252,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         answers: list[Any], labels: dict[int, str], row: int | None, said: str | None, *rule: Any
     ) -> tuple[Any, ...]:
         if row is None or not 0 <= row < len(answers):
-            return labels, gr.skip(), _note("Choose a row first.", status=True)
+            return labels, gr.skip(), note_html("Choose a row first.", status=True)
         answer = answers[row]
         try:
             label = check_label(said)
@@ -257,9 +263,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
                     probability=answer.probability, model=name,
                 )  # fmt: skip
         except SecondhandError as error:
-            return labels, gr.skip(), _note(str(error), status=True)
+            return labels, gr.skip(), note_html(str(error), status=True)
         labels = {**labels, row: label}
-        return labels, table(answers, labels, *rule), _note(f"Row {row + 1}: {label}.", status=True)
+        return (
+            labels,
+            table(answers, labels, *rule),
+            note_html(f"Row {row + 1}: {label}.", status=True),
+        )
 
     rule = [rules.own, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
@@ -283,21 +293,17 @@ def _correction(site: Site, name: str, asked: Any) -> None:
     def save(last: Asked, said: str | None) -> str:
         assert site.feedback is not None
         if last.answer is None:
-            return _note("Ask about a file first.", status=True)
+            return note_html("Ask about a file first.", status=True)
         try:
             site.feedback.save(
                 last.file, said or "", kind=served.kind, gps=last.at, answered=last.answer.best,
                 probability=last.answer.probability, model=name,
             )  # fmt: skip
         except SecondhandError as error:
-            return _note(str(error), status=True)
-        return _note("Saved. Thank you.", status=True)
+            return note_html(str(error), status=True)
+        return note_html("Saved. Thank you.", status=True)
 
     button.click(save, [asked, label], thanks, **QUIET)
-
-
-def _note(words: str, *, status: bool = False) -> str:
-    return render("app", "note.html", words=words, status=status)
 
 
 def theme() -> Any:

@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
+from typing import TYPE_CHECKING
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
 from learners.templates import render
+
+if TYPE_CHECKING:
+    from app.pool import Alike, Labelling
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ def serve(
     auth: list[tuple[str, str]] | None = None,
     feedback: Path | None = None,
     limits: Limits | None = None,
+    pools: tuple[Path | None, Path | None] = (None, None),
 ) -> Iterator[str]:
     """Serve the models until the context ends.
 
@@ -46,6 +51,8 @@ def serve(
     ----------
     port : 0 takes any that is free.
     auth : names and passwords; None lets everybody in who reaches the port.
+    pools : a folder to label for the first model, and a folder, or a file of embeddings, in which it
+        looks for more like an answer.
 
     Yields
     ------
@@ -53,9 +60,12 @@ def serve(
 
     Raises
     ------
-    SecondhandError : the port is taken, or the address is not one of this machine's.
+    SecondhandError : the port is taken, the address is not one of this machine's, or a pool cannot be
+        used.
     """
     port = free_port(host, port)
+    opened = _open_pools(next(iter(models.values())), *pools)
+    begun = [pool for pool in opened if pool is not None]
     uploads = tempfile.mkdtemp(prefix="secondhand-")
     # Gradio reads these whenever it needs them. Left alone it asks its makers' servers for news.
     ours = {"GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False"}
@@ -71,7 +81,7 @@ def serve(
 
     limits = limits or Limits()
     kept = Feedback(feedback) if feedback is not None else None
-    site = Site(models, uploads, kept)
+    site = Site(models, uploads, kept, *opened)
     page = build_page(site)
     stop = threading.Event()
     sweeper = threading.Thread(target=_sweep, args=(uploads, limits.keep, stop), daemon=True)
@@ -94,20 +104,34 @@ def serve(
             footer_links=["api"],
             theme=theme(),
             css=render("app", "page.css"),
+            head=None if opened[0] is None else render("app", "keys.html"),
             app_kwargs={"routes": routes(site, limits, auth)}
             | {"docs_url": None, "redoc_url": None},
         )
         sweeper.start()
+        for pool in begun:
+            pool.begin()
         yield url
     finally:
         stop.set()
         page.close(verbose=False)
-        for served in models.values():
-            served.close()
+        for one in (*begun, *models.values()):
+            one.close()
         shutil.rmtree(uploads, ignore_errors=True)
         sys.setswitchinterval(interval)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _open_pools(
+    served: Served, label: Path | None, alike: Path | None
+) -> tuple[Labelling | None, Alike | None]:
+    if label is None and alike is None:
+        return None, None
+    from app.pool import Alike, Labelling
+
+    labelling = None if label is None else Labelling(served, label)
+    return labelling, None if alike is None else Alike(served, alike)
 
 
 def free_port(host: str, port: int) -> int:

@@ -150,6 +150,11 @@ def no_answer_html(words: str, label: str = "no answer") -> Markup:
     return render("app", "answer.html", state=state, label=label, words=words, top=())
 
 
+def note_html(words: str, *, status: bool = False, turn: int | None = None) -> Markup:
+    """Words in small; a ``status`` is read out when it changes. ``turn`` as `app.pool` has it."""
+    return render("app", "note.html", words=words, status=status, turn=turn)
+
+
 def rule_words(rule: Rule) -> str:
     """Which rule is in force, in plain words."""
     if not rule.own:

@@ -15,12 +15,42 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from datasets.processes import cores
+from learners.options import Span, option
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass
+class SpeedSettings:
+    """speed"""
+
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
+        "auto", "of training steps; auto follows the hardware and the kind of network"
+    )
+    compile: bool | None = option(None, "torch.compile the training step; not if not given")
+    channels_last: bool | None = option(
+        None, "memory format of feature maps, yes if not given; no effect on transformers"
+    )
+    workers: int | None = option(
+        None,
+        "processes that open files; if not given one less than the cores, and none where pictures "
+        "lie decoded beside a training on the CPU",
+    )
+    threads: int | None = option(
+        None, "CPU threads of the training process; torch's own if not given"
+    )
+    decoded_limit: float = option(
+        4.0,
+        "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time",
+        span=Span(low=0),
+    )
+
 
 #: A thread that waits for its fellows spins, and takes the core that one of them, or a worker that
 #: decodes pictures, needs: on two busy cores a training step was seen to take six times as long

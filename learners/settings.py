@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.errors import SecondhandError
+from learners.machine import SpeedSettings
 from learners.options import Span, option
 
 #: What tells known files from strangers; `learners.confidence` has them.
@@ -297,33 +298,6 @@ class AugmentSettings:
 
 
 @dataclass
-class SpeedSettings:
-    """speed"""
-
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
-        "auto", "of training steps; auto follows the hardware and the kind of network"
-    )
-    compile: bool | None = option(None, "torch.compile the training step; not if not given")
-    channels_last: bool | None = option(
-        None, "memory format of feature maps, yes if not given; no effect on transformers"
-    )
-    workers: int | None = option(
-        None,
-        "processes that open files; if not given one less than the cores, and none where pictures "
-        "lie decoded beside a training on the CPU",
-    )
-    threads: int | None = option(
-        None, "CPU threads of the training process; torch's own if not given"
-    )
-    decoded_limit: float = option(
-        4.0,
-        "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time",
-        span=Span(low=0),
-    )
-
-
-@dataclass
 class ConfidenceSettings:
     """confidence"""
 
@@ -368,6 +342,9 @@ class RunSettings:
         "save as often within an epoch, too, for --resume; after each epoch it is saved anyway",
     )
     track: Literal["none", "tensorboard", "wandb"] = option("none", "log to a tracker as well")
+    learning_curve: bool = option(
+        False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
+    )
 
 
 #: Settings that may be others when a run goes on: they do not say what is learnt.
@@ -435,6 +412,13 @@ class Settings:
             wrong.append(f"{none} with --freeze-epochs 0")
         if self.data.background and self.network.head == "cosine":
             wrong.append("--background with --head cosine (linear or concat)")
+        if self.run.learning_curve and not (
+            self.network.fits and self.train.freeze_epochs == "fit" and self.data.from_ is None
+        ):
+            wrong.append(
+                "--learning-curve without a fitted head on a published body (leave out --from, "
+                "--freeze-epochs, --no-pretrained, --head concat and cosine)"
+            )
         if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
             wrong.append("--target-accuracy beside --target-coverage (one of the two)")
         network = self.network

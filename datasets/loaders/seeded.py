@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,10 +45,12 @@ class Repeatable(DataLoader):
     ----------
     seed : of the items; None draws them from the program's own generators.
     first : batches of an epoch that are passed over.
+    order : the numbers of the items of the epoch that was begun last.
     """
 
     seed: int | None = None
     first = 0
+    order: Sequence[int] = ()
 
     def begin(self, seed: int) -> None:
         """Draw the order of the next epoch, and its items, from this seed."""
@@ -56,7 +58,9 @@ class Repeatable(DataLoader):
         draw_workers_seed_from(self, torch.Generator().manual_seed(seed))
 
     def get_idxs(self) -> list[int]:
-        return list(super().get_idxs())[self.first * (self.bs or 1) :]
+        order = list(super().get_idxs())[self.first * (self.bs or 1) :]
+        self.order = order
+        return order
 
 
 class SeededDL(Repeatable, TfmdDL):

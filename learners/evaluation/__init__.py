@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         measure,
     )
     from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
+    from learners.evaluation.learning_curve import LearningCurve, curve_of
     from learners.evaluation.promises import recheck
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
@@ -35,6 +36,7 @@ __all__ = [
     "Changes",
     "Evaluation",
     "Judged",
+    "LearningCurve",
     "accuracy_threshold",
     "all_figures",
     "answer",
@@ -44,6 +46,7 @@ __all__ = [
     "compare",
     "confusion",
     "copies",
+    "curve_of",
     "expected_accuracy",
     "hardest",
     "judge",

@@ -32,6 +32,7 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
+from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
 from learners.files import jsonable
 from learners.model import Bundle
@@ -77,13 +78,14 @@ class Judged:
 
 
 class Answered(NamedTuple):
-    """What a model says of what was held out, that judged, how each score does there, and what is
-    other than with the model that it goes on from."""
+    """What a model says of what was held out, that judged, how each score does there, what is other
+    than with the model that it goes on from, and how often it would be right with fewer labels."""
 
     evaluation: Evaluation
     judged: Judged
     tables: dict[str, pd.DataFrame]
     changes: Changes | None = None
+    curve: LearningCurve | None = None
 
 
 def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:

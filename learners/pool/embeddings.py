@@ -116,6 +116,10 @@ class Embeddings:
             with suppress(OSError):  # parts are left in it
                 self._parts.rmdir()
 
+    def check(self) -> None:
+        """Raise SecondhandError where the file is not there, none of embeddings, or another model's."""
+        self._open(self.file)
+
     def like(
         self,
         example: Asked,

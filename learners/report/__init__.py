@@ -5,16 +5,19 @@ from typing import TYPE_CHECKING
 from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
-    from learners.report.galleries import Pictures
+    from learners.report.galleries import Pictures, shown, when
     from learners.report.plots import reliability
     from learners.report.report import folds_page, write_estimate, write_report
-    from learners.report.sheet import Shot, write_sheet
+    from learners.report.sheet import Shot, heard, write_sheet
 
 __all__ = [
     "Pictures",
     "Shot",
     "folds_page",
+    "heard",
     "reliability",
+    "shown",
+    "when",
     "write_estimate",
     "write_report",
     "write_sheet",

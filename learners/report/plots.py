@@ -27,6 +27,7 @@ BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
 #: matplotlib's settings are the whole process's: one plot at a time, also of a page with visitors.
 _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
+PANELS = 12  # classes whose learning curve is drawn
 LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
 
 _INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
@@ -76,6 +77,44 @@ def curves(epochs: pd.DataFrame) -> list[Markup]:
             axes.set(ylabel="valid")
             axes.legend()
             finish(axes)
+        drawn.append(out())
+    return drawn
+
+
+def learning(curve: dict[str, Any]) -> list[Markup]:
+    """Accuracy against labels with limits: of all with what is foretold, and of the worst classes."""
+    drawn = []
+    worst = sorted(curve["classes"].items(), key=lambda one: one[1][-1]["value"])[:PANELS]
+    for name, points in [("all classes", curve["points"]), *worst]:
+        small = bool(drawn)
+        x, y, low, high = (
+            np.array([p[k] for p in points], float) for k in ("labels", "value", "low", "high")
+        )
+        said = f"Accuracy of {name}: " + ", ".join(
+            f"{100 * p['value']:.0f} % by {p['labels']} labels" for p in points
+        )
+        with panel(said, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
+            axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
+            ahead = None if small else curve["ahead"]
+            if ahead is not None:
+                axes.plot([x[-1], ahead["labels"]], [y[-1], ahead["value"]], "--", color=ORANGE)
+                limits = [[ahead["value"] - ahead["low"]], [ahead["high"] - ahead["value"]]]
+                axes.errorbar(
+                    ahead["labels"], ahead["value"], yerr=limits, fmt="o", color=ORANGE, capsize=2,
+                    label="probably",
+                )  # fmt: skip
+                axes.legend(loc="lower right")
+            ends = [*x, *([ahead["labels"]] if ahead else [])]
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ends, [f"{end:.0f}" for end in ends])
+            axes.set_xticks([], minor=True)
+            axes.set(xlabel="labels, of all classes" if small else "labels", ylim=(-0.02, 1.04))
+            if small:
+                axes.set_title(
+                    name if len(name) <= LONGEST else name[: LONGEST - 1] + "…", fontsize=10
+                )
+            else:
+                axes.set(ylabel="accuracy of a linear probe", ylim=(max(0, min(low) - 0.05), 1.02))
         drawn.append(out())
     return drawn
 

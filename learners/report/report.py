@@ -66,7 +66,7 @@ def write_report(
     Path of ``index.html``; ``report.json`` beside it holds the same figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    bundle, (evaluation, judged, tables, changes) = predictor.bundle, answered
+    bundle, (evaluation, judged, tables, changes, curve) = predictor.bundle, answered
     items, strange = table.frame["path"], table.unknowns["path"]
     names = Names(
         table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
@@ -102,6 +102,7 @@ def write_report(
             "notices": notices,
             **found,
             "before_after": None if changes is None else _compared(changes, names),
+            "learning_curve": curve,
             "history": [] if epochs is None else epochs.to_dict("records"),
             "hardest": hard.to_dict("records"),
             "label_suspects": suspects.to_dict("records"),
@@ -138,6 +139,7 @@ def write_report(
         confused=_confused(found["confusion"], bundle.classes),
         suspects=suspected(pictures, suspects, evaluation),
         twins=[] if twins is None else twinned(pictures, twins, evaluation),
+        learnt=[] if curve is None else plots.learning(everything["learning_curve"]),
         **_drawn(found, bundle, epochs),
     )
     write_beside(folder / "index.html", html.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +44,9 @@ def write_sheet(
             card["under"] = names.file(source.path) + when(source)
             try:
                 card["picture"] = shown(pictures.draw(source))
-                card["sound"] = _heard(predictor, source, beside / f"{place:04d}.flac")
+                if sound := heard(predictor, source):
+                    card["sound"] = f"{place:04d}.flac"
+                    (beside / card["sound"]).write_bytes(sound)
             except SecondhandError as error:
                 card["said"] = f"{said} · {names(str(error))}"
             cards.append(card)
@@ -52,12 +55,13 @@ def write_sheet(
     return folder / INDEX
 
 
-def _heard(predictor: Predictor, source: Source, file: Path) -> str:
-    """The name of the file in which a sound was written; none of what does not sound."""
+def heard(predictor: Predictor, source: Source) -> bytes:
+    """A sound, or a span of one, at the model's rate as FLAC; nothing of what does not sound."""
     if not isinstance(recipe := predictor.recipe, AudioRecipe):
-        return ""
+        return b""
     import soundfile
 
     signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
-    soundfile.write(file, signal, recipe.rate, subtype="PCM_16")
-    return file.name
+    written = io.BytesIO()
+    soundfile.write(written, signal, recipe.rate, format="FLAC", subtype="PCM_16")
+    return written.getvalue()

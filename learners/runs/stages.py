@@ -20,6 +20,7 @@ from learners.evaluation import (
     Answered,
     accuracy_threshold,
     compare,
+    curve_of,
     judge,
     measure,
     near_duplicates,
@@ -38,7 +39,7 @@ from learners.runs.finetuning import Begun
 from learners.runs.folder import provenance, write_csv
 from learners.runs.resume import write_config
 from learners.settings import Settings
-from learners.training import Loaded, Trained, is_replayed, train_members
+from learners.training import ANSWERS, Loaded, Trained, is_replayed, train_members
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,10 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
         of_both = (learnt.origin.classes, bundle.classes)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
         log.info("%s", changes.said)
-    return Answered(evaluation, judge(evaluation, bundle), tables, changes)
+    curve = curve_of(folder / ANSWERS)
+    if curve is not None:
+        log.info("%s", curve.said)
+    return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)
 
 
 def report(folder: Path, learnt: Learnt, answered: Answered) -> None:

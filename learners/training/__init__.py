@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
+    from learners.training.growth import ANSWERS
     from learners.training.items import Loaded, load_grouped, prepare_items
     from learners.training.members import Start, Trained, in_plain_words, train_members
     from learners.training.probe import fit_probe
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from learners.training.speed import check_precision, settle
 
 __all__ = [
+    "ANSWERS",
     "Loaded",
     "Start",
     "Trained",

@@ -119,15 +119,20 @@ class FeatureLoader(Repeatable):
     ----------
     views : each features [n, width] and targets [n], in an order of its own.
     epoch : tells which is given, counted round.
+    numbers : of the last of them, the items' in the loader that they were drawn from.
     """
 
     def __init__(
-        self, views: Sequence[tuple[Tensor, Tensor]], epoch: Callable[[], int], **options: Any
+        self,
+        views: Sequence[tuple[Tensor, Tensor]],
+        epoch: Callable[[], int],
+        numbers: Sequence[int],
+        **options: Any,
     ) -> None:
         # A file that has become unreadable between two views is missing from one of them.
         shortest = min(len(targets) for _, targets in views)
         super().__init__(range(shortest), num_workers=0, **options)
-        self.views, self.epoch = views, epoch
+        self.views, self.epoch, self.numbers = views, epoch, numbers
 
     def create_item(self, s: int) -> tuple[Tensor, Tensor]:
         """One of them, for a process that takes its part of each batch."""
@@ -176,6 +181,7 @@ def _feature_loaders(
             # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
             fresh = train.new(shuffle=True, drop_last=False)
             drawn.append(_computed(layers, fresh, folder / str(view), _autocast(learn), count))
+    numbers = fresh.order
     fresh = valid.new(shuffle=False, drop_last=False)
     held = _computed(layers, fresh, folder / "valid", nullcontext())
     # As where the files themselves are read: a training set smaller than a batch is one batch.
@@ -183,9 +189,11 @@ def _feature_loaders(
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
         distributed.part_of(
-            FeatureLoader(drawn, epoch, bs=bs, shuffle=True, drop_last=True, device=device)
+            FeatureLoader(drawn, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device)
         ),
-        distributed.part_of(FeatureLoader([held], epoch, bs=8 * valid.bs, device=device)),
+        distributed.part_of(
+            FeatureLoader([held], epoch, fresh.order, bs=8 * valid.bs, device=device)
+        ),
         path=learn.dls.path,
         device=device,
     )

@@ -123,7 +123,7 @@ def prepare_items(
         if why := lacking(table.frame, set(asked["split"])):
             _split_again(table, whole, asked, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
-        rows = rows.drop(columns="item").reset_index(drop=True)
+        rows = rows.reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
     table.basis = basis_of(table, whole, data)
     _tell(table, rows)

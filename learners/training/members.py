@@ -46,6 +46,7 @@ from learners.networks import (
 from learners.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
+from learners.training.growth import ANSWERS, Growth
 from learners.training.items import Loaded, picture_cache
 from learners.training.learner import fine_tune, make_learner, tracker
 from learners.training.parts import Parts
@@ -139,6 +140,7 @@ def train_members(
                 best,
                 Seeds(train.seed + number),
                 checkpoints,
+                *_growth(folder, loaded, settings, number),
                 *callbacks.mixed_precision(precision, device),
                 *([callbacks.Ema()] if train.ema else []),
                 *([ChannelsLast()] if speed.channels_last else []),
@@ -224,6 +226,13 @@ def _continued(
             if names:
                 log.info("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
     return new, spec, start.preprocessing
+
+
+def _growth(folder: Path, loaded: Loaded, settings: Settings, number: int) -> list[Growth]:
+    """Of the first network, what ``--learning-curve`` asks for."""
+    if not settings.run.learning_curve or number:
+        return []
+    return [Growth(folder / ANSWERS, loaded.rows, loaded.table.classes, settings.train)]
 
 
 def _batches(

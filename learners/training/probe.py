@@ -103,16 +103,13 @@ def fit_head(learn: Learner, *, balanced: bool, seed: int, from_here: bool = Fal
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
-    # As the loss has it, whose weights are 1 but for the background's.
-    weight = None if balanced else learn.loss_func.func.weight
-    last = 1.0 if weight is None else float(weight[-1])
     ((features, targets),) = distributed.plain_loaders(learn)[0].views
     found = fit_probe(
         features,
         targets,
         layer.out_features,
         balanced=balanced,
-        last=last,
+        last=background_counts(learn, balanced),
         seed=seed,
         start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
     )
@@ -123,6 +120,12 @@ def fit_head(learn: Learner, *, balanced: bool, seed: int, from_here: bool = Fal
         "head fitted to %d files: C %g, loss %.3f over folds of them, %.1f s",
         len(targets), found.strength, found.loss, time.monotonic() - began,
     )  # fmt: skip
+
+
+def background_counts(learn: Learner, balanced: bool) -> float:
+    """What a row of the last class counts: as the loss has it, whose weights are 1 but for a background's."""
+    weight = None if balanced else learn.loss_func.func.weight
+    return 1.0 if weight is None else float(weight[-1])
 
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from torch import nn
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from datasets.processes import cores
-from learners.settings import SpeedSettings
+from learners.machine import SpeedSettings
 
 
 def settle(

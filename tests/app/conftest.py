@@ -11,6 +11,7 @@ import pytest
 from app.serving import Limits, Served
 from learners.prediction.predictor import Predictor
 from tests.app.sites import bursts, tones, write_run
+from tests.pictures import write_pictures
 
 LIMITS = Limits(megabytes=2, files=6, queue=40, keep=600.0)
 
@@ -37,5 +38,6 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         "bursts": Served("bursts", Predictor(bursts()), limits=LIMITS),
         "strict": Served("strict", Predictor(strict), strict, limits=LIMITS),
     }
-    with serve(models, limits=LIMITS, feedback=folder / "kept") as url:
+    pool = write_pictures(folder / "new", per_class=2, unknown=1)
+    with serve(models, limits=LIMITS, feedback=folder / "kept", pools=(pool, pool)) as url:
         yield Up(url.rstrip("/"), models, folder)

@@ -144,6 +144,46 @@ def test_a_photo(opened, pictures):
 
 
 @pytest.mark.slow
+def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
+    page = opened()
+    ask(page, pictures["red"][0])
+    said(page, "red")
+    drawn(page, 2)
+    page.get_by_role("button", name="More like this").click()
+    assert (
+        page.locator(".sh-alike figure").first.inner_text().endswith(("red_000.jpg", "red_001.jpg"))
+    )
+    page.get_by_role("tab", name="Label").click()
+    turn = page.locator("#label-seen [data-turn]")
+
+    def press(key: str) -> None:
+        before = turn.get_attribute("data-turn")
+        page.keyboard.press(key)
+        page.locator(f"#label-seen [data-turn]:not([data-turn='{before}'])").wait_for()
+
+    def kept() -> list[str]:
+        return pd.read_csv(up.folder / "new-labels.csv")["label"].tolist()
+
+    turn.get_by_text("0 of 7").wait_for()
+    page.keyboard.press("4")  # there are three classes
+    press("2")
+    press("u")
+    assert kept() == ["green", "unknown"]
+    press("z")
+    assert kept() == ["green"]
+    turn.get_by_text("1 of 7").wait_for()
+    page.get_by_label("Another class").fill("u21")  # no keys while it is written
+    page.get_by_role("button", name="Label it so").press("Enter")
+    turn.get_by_text("2 of 7").wait_for()
+    assert kept() == ["green", "u21"]
+    assert turn.locator("img").count() == 1
+    assert page.evaluate(CONTRAST) == []
+    page.reload()
+    page.get_by_role("tab", name="Label").click()
+    turn.get_by_text("2 of 7").wait_for()
+
+
+@pytest.mark.slow
 def test_unknown_and_the_slider(opened, pictures, up):
     page = opened()
     ask(page, pictures["unknown"][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from torch import nn
 
 from learners.finetune import main
 from learners.networks import NetworkSpec, build
-from learners.training import callbacks, probe
+from learners.training import callbacks, growth, probe
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
 
@@ -118,7 +119,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probe")
     pictures = write_pictures(folder / "data", per_class=20, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
-             "--epochs", "1", "--workers", "0"]  # fmt: skip
+             "--epochs", "1", "--workers", "0", "--learning-curve"]  # fmt: skip
     real = callbacks.KeepBest.try_half_way
 
     def kept(best: callbacks.KeepBest, epochs: int) -> None:
@@ -127,6 +128,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(callbacks.KeepBest, "try_half_way", kept)
+        patch.setattr(growth, "DRAWS", 1)
         assert main(words) == 0
     return folder
 
@@ -182,3 +184,22 @@ def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
     ]
     assert right[0][0] > 0.7 > 0.2 > right[1][0]
     assert right[0][1] > 0.7
+
+
+@pytest.mark.slow
+def test_its_learning_curve_stands_in_the_report(ran):
+    """Of all labels it is what the probe of the run reached on the validation part."""
+    history = pd.read_csv(ran / "run/history.csv")
+    answers = pd.read_csv(ran / "run/learning_curve.csv")
+    held = pd.read_csv(ran / "run/items.csv").query("split == 'valid'")
+    assert sorted(answers["path"]) == sorted(held["path"])
+    truths = held.set_index("path")["label"]
+    assert answers["truth"].tolist() == truths[answers["path"]].tolist()
+    found = json.loads((ran / "run/report/report.json").read_text())["learning_curve"]
+    trained = pd.read_csv(ran / "run/items.csv")["split"].eq("train").sum()
+    assert [point["labels"] for point in found["points"]][-1] == trained
+    assert found["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
+    page = (ran / "run/report/index.html").read_text()
+    assert "<h2>Would more labels help?</h2>" in page
+    assert found["said"] in page
+    assert f"Accuracy of blue: {100 * found['classes']['blue'][0]['value']:.0f} % by" in page

@@ -12,8 +12,8 @@ from torch import nn
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.flags import given, make_parser, parse
+from learners.machine import SpeedSettings
 from learners.networks.backbones import NetworkSpec, build
-from learners.settings import SpeedSettings
 from learners.training.speed import check_precision, resolve_precision, settle
 from tests.pictures import write_pictures
 

@@ -1,0 +1,146 @@
+"""Would more labels help? The linear probe that a run begins with, fitted to parts of its labels too."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from fastai.callback.core import Callback
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datasets.files import write_beside
+from learners import distributed
+from learners.settings import TrainSettings
+from learners.training.frozen import FeatureLoader
+from learners.training.probe import background_counts, fit_probe
+
+log = logging.getLogger(__name__)
+
+#: The file in a run's folder.
+ANSWERS = "learning_curve.csv"
+#: Of the training labels. Each part holds those before it.
+PARTS = (1 / 8, 1 / 4, 1 / 2, 1.0)
+#: How often the parts are drawn anew; all of the labels there are once.
+DRAWS = 3
+#: Labels of a class, on average, below which a part shows nothing.
+FEWEST = 2
+
+
+class Seen(NamedTuple):
+    """Features [n, width] of rows, their targets [n], and of which item [n] each is a window."""
+
+    features: Tensor
+    targets: Tensor
+    items: NDArray[np.int64]
+
+
+class Growth(Callback):
+    """Writes what probes answer that learnt a part of the labels, where features of a frozen body are
+    kept: `answers_by_part`, with the items' paths, once a run.
+
+    Parameters
+    ----------
+    file : CSV; one that is there is left.
+    rows : of the loaders, with path, label and split; ``item`` where windows of one have several.
+    classes : without a background, whose targets come after theirs.
+    """
+
+    def __init__(
+        self, file: Path, rows: pd.DataFrame, classes: Sequence[str], settings: TrainSettings
+    ) -> None:
+        self.file, self.rows, self.classes, self.settings = file, rows, classes, settings
+
+    def before_fit(self) -> None:
+        loaders = distributed.plain_loaders(self.learn)[:2]
+        if not all(isinstance(loader, FeatureLoader) for loader in loaders):
+            return
+        if self.file.exists() or not distributed.is_first():
+            return
+        began = time.monotonic()
+        own = self.rows.get("item", pd.Series(np.nan, self.rows.index))
+        items = own.fillna(pd.Series(-1 - np.arange(len(own)), own.index)).to_numpy(np.int64)
+        parts, held = [], pd.DataFrame()
+        for loader, split in zip(loaders, ("train", "valid"), strict=True):
+            here = self.rows["split"].eq(split).to_numpy()
+            features, targets = loader.views[-1]
+            if len(loader.numbers) != len(targets) or len(targets) != here.sum():
+                log.warning("no learning curve: files of the run have gone meanwhile")
+                return
+            held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
+            parts.append(Seen(features, targets, held["item"].to_numpy()))
+        balanced = self.settings.class_weights
+        found = answers_by_part(
+            *parts, self.classes, balanced=balanced, last=background_counts(self.learn, balanced),
+            seed=self.settings.seed,
+        )  # fmt: skip
+        paths = held.drop_duplicates("item").set_index("item")["path"]
+        found.insert(0, "path", found.pop("item").map(paths))
+        write_beside(self.file, found.to_csv(index=False).encode())
+        seconds = time.monotonic() - began
+        log.info(
+            "learning curve: %d probes on parts of the labels, %.1f s",
+            len(found.columns) - 2,
+            seconds,
+        )
+
+
+def answers_by_part(
+    train: Seen,
+    held: Seen,
+    classes: Sequence[str],
+    *,
+    balanced: bool = False,
+    last: float = 1.0,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What linear probes on nested, stratified parts of the training items answer for held-out ones.
+
+    Parameters
+    ----------
+    classes : targets beyond them are of a background: learnt, and not asked about.
+    balanced, last : as in `learners.training.fit_probe`.
+
+    Returns
+    -------
+    One row a held-out item: ``item``, ``truth``, and for each part and draw the class answered, in a
+    column "LABELS-DRAW", the background not counted among the labels.
+    """
+    rng, width = np.random.default_rng(seed), int(train.targets.max()) + 1
+    width = max(width, len(classes))
+    targets = train.targets.numpy()
+    _, first, number = np.unique(train.items, return_index=True, return_inverse=True)
+    labels = targets[first]
+    known = (held.targets < len(classes)).numpy()
+    items, where = np.unique(held.items[known], return_inverse=True)
+    truths = np.empty(len(items), np.int64)
+    truths[where] = held.targets.numpy()[known]
+    found: dict[str, object] = {"item": items, "truth": np.array(classes, object)[truths]}
+    counts = np.bincount(labels, minlength=width)
+    for draw in range(DRAWS):
+        # The place of each item among those of its class.
+        place = np.empty(len(labels), np.int64)
+        for target in range(width):
+            place[labels == target] = rng.permutation(counts[target])
+        for part in PARTS:
+            most = np.ceil(part * counts).astype(np.int64)
+            size = int(most[: len(classes)].sum())
+            if size < FEWEST * len(classes) or (part == 1 and draw):
+                continue
+            rows = torch.from_numpy(np.flatnonzero((place < most[labels])[number]))
+            probe = fit_probe(
+                train.features[rows], train.targets[rows], width,
+                balanced=balanced, last=last, seed=seed,
+            )  # fmt: skip
+            logits = held.features[torch.from_numpy(known)].float().cpu() @ probe.weight.T
+            each = (logits + probe.bias)[:, : len(classes)].softmax(1).numpy()
+            sums = np.zeros((len(items), len(classes)))
+            np.add.at(sums, where, each)  # a recording by all of its windows
+            found[f"{size}-{draw + 1}"] = np.array(classes, object)[sums.argmax(1)]
+    return pd.DataFrame(found)

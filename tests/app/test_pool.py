@@ -1,0 +1,144 @@
+"""Files of a pool on the page: labelled one by one, and found by what they are like."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from app.pool import Alike, Labelling, Pool
+from app.serving import Served
+from datasets.errors import SecondhandError
+from datasets.tables.table import read_rows
+from learners.pool import Embeddings
+from learners.prediction import Predictor
+from tests.app.sites import colours, write_run
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("pools") / "run")
+
+
+@pytest.fixture(scope="module")
+def served(model: Path) -> Iterator[Served]:
+    served = Served("colours", Predictor(model), model)
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "new", per_class=1, unknown=2)
+    (tmp_path / "new/red/broken.jpg").write_bytes(b"no picture")
+    return tmp_path / "new"
+
+
+OPENED: list[Pool] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def ready(pool: Pool) -> None:
+    OPENED.append(pool)
+    pool.begin()
+    assert pool.ready.wait(60)
+
+
+def test_labels_go_into_a_table_that_training_reads_and_labelling_goes_on_from(
+    pool: Path, served: Served
+) -> None:
+    labelling = Labelling(served, pool)
+    assert labelling.waiting == "Looking through the pool: 0 of 6 files."
+    ready(labelling)
+    assert labelling.waiting == ""
+    assert len(labelling.order) == 5, "the broken one is left out"
+    assert labelling.after(-1) == 0
+    for number, label in enumerate(["cyan", "red", "unknown"]):
+        labelling.save(number, label)
+        assert labelling.after(number) == number + 1
+    labelling.save(1, "green")
+    labelling.undo(0)
+    assert labelling.after(4) == 0
+    assert labelling.labelled == 2
+    with pytest.raises(SecondhandError, match="A label begins with"):
+        labelling.save(3, "=cmd")
+    frame = pd.read_csv(pool.parent / "new-labels.csv")
+    assert frame["label"].tolist() == ["unknown", "green"]
+    assert frame["model"].eq("colours").all()
+    assert all(path.startswith("new/") for path in frame["path"])
+    labelling.save(0, "cyan")
+    rows, rejected = read_rows(pool.parent / "new-labels.csv")
+    assert (rows["label"].tolist(), rejected) == (["unknown", "green", "cyan"], [])
+    assert rows["path"].tolist() == [labelling.order[n].source.path for n in (2, 1, 0)]
+
+    again = Labelling(served, pool)
+    ready(again)
+    assert [s.source for s in again.order] == [s.source for s in labelling.order]
+    assert (again.after(-1), again.labelled) == (3, 3)
+    Path(again.order[3].source.path).unlink()
+    assert again.after(-1) == 4, "one that has gone is passed over"
+
+
+def test_what_is_shown_of_a_file_names_no_folder_above_the_pool(pool: Path, served: Served) -> None:
+    labelling, alike = Labelling(served, pool), Alike(served, pool)
+    ready(labelling)
+    ready(alike)
+    example = pool / "red/red_000.jpg"
+    pages = [labelling.html(0, 1), alike.html(str(example), None)]
+    gone = Path(labelling.order[1].source.path)
+    gone.unlink()
+    pages.append(labelling.html(1, 2))
+    assert "It cannot be shown" in pages[-1]
+    assert f"{gone.parent.name}/{gone.name}" in pages[-1]
+    for page in pages:
+        assert "data:image/" in page or "cannot" in page
+        assert str(pool.parent) not in page
+    assert "0 of 5</b> labelled" in pages[0]
+    assert pages[1].count("<figure>") == 4, "all but the example, and the broken one"
+
+
+def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> None:
+    with pytest.raises(SecondhandError, match="no folder"):
+        Labelling(served, pool / "none")
+    (pool.parent / "empty").mkdir()
+    with pytest.raises(SecondhandError, match="no picture of a kind that is read"):
+        Alike(served, pool.parent / "empty")
+    with pytest.raises(SecondhandError, match="a model in a folder"):
+        Labelling(Served("bare", Predictor(colours())), pool)
+    (pool.parent / "new-labels.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SecondhandError, match="not a table of corrections"):
+        Labelling(served, pool)
+    (pool.parent / "new-labels.csv").unlink()
+    kept = pool.parent / "kept.parquet"
+    with pytest.raises(SecondhandError, match="no such file"):
+        Alike(served, kept)
+    example = shutil.copy(pool / "red/red_000.jpg", pool.parent / "a.jpg")
+    Embeddings(kept, model, served.predictor).extend(pool.rglob("*.jpg"))
+    alike = Alike(served, kept)
+    ready(alike)
+    page = alike.html(str(example), None)
+    assert page.index("red_000.jpg") < page.index("unknown_000.jpg")
+    assert "1.000" in page
+
+
+@pytest.mark.parametrize("kind", [Labelling, Alike])
+def test_an_error_meanwhile_is_told_without_the_folder(
+    pool: Path, served: Served, kind: type[Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SecondhandError(f"{pool}/x.jpg: no room")
+
+    monkeypatch.setattr(kind, "prepare", fail)
+    found = kind(served, pool)
+    ready(found)
+    assert found.waiting == "x.jpg: no room"

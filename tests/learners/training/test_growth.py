@@ -1,0 +1,117 @@
+"""Accuracy against labels: parts that hold each other, and what twice the labels bring, foretold."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from datasets.errors import SecondhandError
+from learners.evaluation import curve_of
+from learners.settings import Settings
+from learners.training import growth
+from learners.training.growth import Seen, answers_by_part
+from learners.training.probe import Fitted, fit_probe
+
+CLASSES = ["a", "b", "c", "d", "e"]
+CENTRES = np.random.default_rng(3).normal(0, 1, (5, 10))
+
+
+def seen(rng: np.random.Generator, n: int) -> Seen:
+    """Features of a known law: five Gaussian classes in ten dimensions."""
+    y = rng.integers(0, 5, n)
+    x = (CENTRES[y] + rng.normal(0, 1.3, (n, 10))).astype(np.float32)
+    return Seen(torch.from_numpy(x), torch.from_numpy(y), np.arange(n))
+
+
+def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    train, held, many = seen(rng, 128), seen(rng, 300), seen(rng, 5000)
+    answers = answers_by_part(train, held, CLASSES).rename(columns={"item": "path"})
+    answers.to_csv(tmp_path / "a.csv", index=False)
+    curve = curve_of(tmp_path / "a.csv")
+    assert curve is not None
+    assert curve.ahead is not None
+
+    def truth(learnt: Seen) -> float:
+        probe = fit_probe(learnt.features, learnt.targets, 5)
+        right = (many.features @ probe.weight.T + probe.bias).argmax(1) == many.targets
+        return float(right.float().mean())
+
+    more = seen(rng, 128)
+    twice = train._replace(
+        features=torch.cat([train.features, more.features]),
+        targets=torch.cat([train.targets, more.targets]),
+    )
+    now, gain = truth(train), truth(twice) - truth(train)
+    last = curve.points[-1]
+    assert last["labels"] * 2 == curve.ahead["labels"] == 256
+    assert last["low"] < now < last["high"]
+    assert 0 < curve.ahead["low"] - last["value"] < gain < curve.ahead["high"] - last["value"] < 0.1
+    assert [p["labels"] for p in curve.points][-2:] == [pytest.approx(64, abs=3), 128]
+    assert "twice as many would probably bring" in curve.said
+    assert set(curve.classes) == set(CLASSES)
+
+
+def test_parts_hold_each_other_and_keep_windows_and_classes_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 40 recordings of three windows each; the last target is a background."""
+    items = np.repeat(np.arange(40), 3)
+    targets = torch.from_numpy(np.repeat(np.arange(40) % 3, 3))
+    features = torch.arange(120.0)[:, None].repeat(1, 2)
+    learnt: list[set[int]] = []
+
+    def noted(x: torch.Tensor, y: torch.Tensor, n: int, **_: object) -> Fitted:
+        learnt.append({int(v) for v in x[:, 0]})
+        weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0]])
+        return Fitted(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
+
+    monkeypatch.setattr(growth, "fit_probe", noted)
+    found = answers_by_part(
+        Seen(features, targets, items), Seen(features, targets, items), ["a", "b"]
+    )
+    for small, large in pairwise(learnt[:4]):
+        assert small < large
+    for rows in learnt:
+        assert {row // 3 for row in rows} == {row // 3 for row in rows if row % 3 == 0}
+        assert len(rows) == 3 * len({row // 3 for row in rows})
+    assert learnt[3] == {*range(120)}
+    assert learnt[0] != learnt[4]
+    assert len(found) == 27, "recordings of the two classes"
+    assert found.columns[2:7].tolist() == ["4-1", "8-1", "14-1", "27-1", "4-2"]
+    assert found.iloc[:, 2:].eq("b").all(axis=None), "the background is no answer"
+
+
+def test_where_it_cannot_be_told(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    assert curve_of(file) is None
+    frame = pd.DataFrame({"path": [f"{n}" for n in range(40)], "truth": "a"})
+    rng = np.random.default_rng(0)
+
+    def said(**right: float) -> str:
+        own = {name.strip("_").replace("_", "-"): share for name, share in right.items()}
+        cells = {n: np.where(rng.random(40) < share, "a", "b") for n, share in own.items()}
+        frame.assign(**cells).to_csv(file, index=False)
+        curve = curve_of(file)
+        assert curve is not None
+        assert curve.ahead is None
+        return curve.said
+
+    assert "it errs in 0 of 40" in said(_8_1=0.9, _16_1=1, _32_1=1, _64_1=1)
+    assert "too few labels" in said(_8_1=0.5, _16_1=0.5)
+    assert "by 40 held-out files" in said(_8_1=0, _8_2=0.7, _16_1=0.1, _16_2=0.6, _64_1=0.7)
+
+
+@pytest.mark.parametrize(
+    "other", [{"head": "concat"}, {"freeze_epochs": 2}, {"pretrained": False}, {"from_": "x"}]
+)
+def test_it_wants_a_fitted_head_on_a_published_body(other: dict[str, object]) -> None:
+    values = {name.rstrip("_"): value for name, value in other.items()}
+    Settings().but(learning_curve=True).check()
+    with pytest.raises(SecondhandError, match="--learning-curve without a fitted head"):
+        Settings().but(learning_curve=True, **values).check()
