@@ -3,35 +3,20 @@
 The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejected.csv``,
 ``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
 ``report/index.html``, ``log.txt``.
-
-The data are read before torch is imported, which takes seconds: what is wrong with them is said soon.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import pandas as pd
-
-from datasets.drawings import Recipe
-from datasets.errors import Rejected
 from datasets.files import write_beside
-from datasets.recipes import recipe_from_dict
 from learners import distributed
 from learners.machine import threads_kept
-from learners.model import WEIGHTS, Bundle, load_bundle
-from learners.networks import mel_of
-from learners.prediction import pick_device
-from learners.runs.continuing import as_before
-from learners.runs.folder import write_csv
-from learners.runs.resume import FINISHED, begin
-from learners.settings import DataSettings, Settings, SignalSettings
-from learners.training import Loaded, prepare_items
+from learners.runs.reading import read
+from learners.runs.resume import FINISHED
+from learners.settings import Settings
 
 
 @dataclass
@@ -42,26 +27,6 @@ class Result:
     metrics: dict[str, Any]
     interrupted: bool = False
     basis: str = ""
-
-
-@dataclass
-class Begun:
-    """What a training begins with.
-
-    Attributes
-    ----------
-    settings : what was asked; with ``--from``, the network and the recipe of that model.
-    device : that it computes on.
-    loaded : the items with their splits, the rows to train on, and the recipe.
-    origin : the model of ``--from``.
-    at : the moment, of `time.monotonic`.
-    """
-
-    settings: Settings
-    device: str
-    loaded: Loaded
-    origin: Bundle | None
-    at: float
 
 
 def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
@@ -86,56 +51,3 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
     if not learnt.interrupted:
         write_beside(folder / FINISHED, b"{}")
     return Result(folder, learnt.bundle.metrics, learnt.interrupted, learnt.loaded.table.basis)
-
-
-def read(folder: Path, settings: Settings) -> Begun:
-    """What comes before the stages: the settings checked, the files read, split and drawn;
-    ``items.csv`` and ``rejected.csv``.
-
-    Raises
-    ------
-    SecondhandError : as `run` has it.
-    """
-    settings.check()
-    at = time.monotonic()
-    origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
-    if origin is not None:
-        settings = as_before(settings, origin)
-    distributed.check_batch(settings.train.bs)
-    device = pick_device(distributed.device(settings.speed.device))
-    if settings.speed.precision == "fp16":
-        from learners.training import check_precision
-
-        check_precision("fp16", device)
-    recipe = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
-    trained_on = mel_of(settings.network.backbone) if recipe is None else {}
-    loaded = distributed.from_first(
-        lambda: load_items(
-            settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
-        )
-    )
-    return Begun(settings, device, loaded, origin, at)
-
-
-def load_items(
-    data: DataSettings,
-    signal: SignalSettings,
-    seed: int,
-    folder: Path,
-    trained_on: Mapping[str, Any] = MappingProxyType({}),
-    recipe: Recipe | None = None,
-) -> Loaded:
-    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
-    with a background ``background.csv``.
-
-    Raises
-    ------
-    SecondhandError : also for other data than those that a run which goes on began with.
-    """
-    loaded = prepare_items(data, signal, seed, trained_on, recipe)
-    table = loaded.table
-    items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
-    weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
-    begin(folder, {"items.csv": items, "background.csv": table.background}, weights)
-    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
-    return loaded

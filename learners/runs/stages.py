@@ -35,8 +35,8 @@ from learners.prediction import Predictor, write_network
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import lineage, start
-from learners.runs.finetuning import Begun
 from learners.runs.folder import provenance, write_csv
+from learners.runs.reading import Begun
 from learners.runs.resume import write_config
 from learners.settings import Settings
 from learners.training import ANSWERS, Loaded, Trained, is_replayed, train_members

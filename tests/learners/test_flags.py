@@ -16,7 +16,10 @@ CALLS = {
     ("finetune", "--data x --precision half"): "--precision half: not auto, fp32, fp16, bf16",
     ("finetune", "--data"): "--data: expected one argument",
     ("predict", "model a.jpg --formt csv"): "there is no --formt; did you mean --format?",
-    ("predict", "model a.jpg --format pdf"): "--format pdf: not csv, jsonl",
+    (
+        "predict",
+        "model a.jpg --format pdf",
+    ): "--format pdf: not csv, jsonl, table, raven, audacity, camtrap-dp",
     ("evaluate", "model --dta x"): "there is no --dta; did you mean --data?",
     ("export", "model --troch"): "there is no --troch; did you mean --torch?",
 }

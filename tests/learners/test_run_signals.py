@@ -17,7 +17,7 @@ from datasets.errors import SecondhandError
 from datasets.sound.recipe import AudioRecipe
 from learners.finetune import main
 from learners.prediction.predictor import Predictor
-from learners.runs.finetuning import load_items
+from learners.runs.reading import load_items
 from learners.settings import DataSettings, SignalSettings
 from tests.learners.networks.saved import audiomae, change, save
 from tests.pictures import write_pictures

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from datasets.drawings.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.drawings.pictures import Source
 from datasets.pictures.images import open_picture
-from learners.runs.finetuning import load_items
+from learners.runs.reading import load_items
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import load_grouped, split
 from tests.datasets.pictures.test_taken import photo

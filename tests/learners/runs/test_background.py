@@ -18,7 +18,7 @@ from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.prediction.exporting import Portable, check
 from learners.prediction.predictor import Predictor
-from learners.runs.finetuning import load_items
+from learners.runs.reading import load_items
 from learners.runs.resume import begin
 from learners.settings import DataSettings, SignalSettings
 from tests.pictures import write_pictures

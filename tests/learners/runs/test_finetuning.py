@@ -32,8 +32,8 @@ from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
 from learners.runs import stages
-from learners.runs.finetuning import read
 from learners.runs.folder import go_on, run_folder
+from learners.runs.reading import read
 from learners.settings import Settings
 from tests.forks import Program
 from tests.learners.calls import count_answering

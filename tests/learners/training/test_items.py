@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from datasets.errors import SecondhandError
-from learners.runs.finetuning import load_items
+from learners.runs.reading import load_items
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 

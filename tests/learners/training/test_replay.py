@@ -12,7 +12,7 @@ import pytest
 
 from datasets.errors import SecondhandError
 from datasets.tables import SPLITS
-from learners.runs.finetuning import load_items
+from learners.runs.reading import load_items
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 from learners.training.replay import check_splits, folds_of, split

@@ -1,0 +1,101 @@
+"""What comes before the stages of a run: its settings checked, its files read, split and drawn.
+
+torch is not imported for that, which takes seconds: what is wrong with the data is said soon.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from datasets.drawings import Recipe
+from datasets.errors import Rejected
+from datasets.recipes import recipe_from_dict
+from learners import distributed
+from learners.model import WEIGHTS, Bundle, load_bundle
+from learners.networks import mel_of
+from learners.prediction import pick_device
+from learners.runs.continuing import as_before
+from learners.runs.folder import write_csv
+from learners.runs.resume import begin
+from learners.settings import DataSettings, Settings, SignalSettings
+from learners.training import Loaded, prepare_items
+
+
+@dataclass
+class Begun:
+    """What a training begins with.
+
+    Attributes
+    ----------
+    settings : what was asked; with ``--from``, the network and the recipe of that model.
+    device : that it computes on.
+    loaded : the items with their splits, the rows to train on, and the recipe.
+    origin : the model of ``--from``.
+    at : the moment, of `time.monotonic`.
+    """
+
+    settings: Settings
+    device: str
+    loaded: Loaded
+    origin: Bundle | None
+    at: float
+
+
+def read(folder: Path, settings: Settings) -> Begun:
+    """What comes before the stages: the settings checked, the files read, split and drawn;
+    ``items.csv`` and ``rejected.csv``.
+
+    Raises
+    ------
+    SecondhandError : as `run` has it.
+    """
+    settings.check()
+    at = time.monotonic()
+    origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
+    if origin is not None:
+        settings = as_before(settings, origin)
+    distributed.check_batch(settings.train.bs)
+    device = pick_device(distributed.device(settings.speed.device))
+    if settings.speed.precision == "fp16":
+        from learners.training import check_precision
+
+        check_precision("fp16", device)
+    recipe = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
+    trained_on = mel_of(settings.network.backbone) if recipe is None else {}
+    loaded = distributed.from_first(
+        lambda: load_items(
+            settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
+        )
+    )
+    return Begun(settings, device, loaded, origin, at)
+
+
+def load_items(
+    data: DataSettings,
+    signal: SignalSettings,
+    seed: int,
+    folder: Path,
+    trained_on: Mapping[str, Any] = MappingProxyType({}),
+    recipe: Recipe | None = None,
+) -> Loaded:
+    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
+    with a background ``background.csv``.
+
+    Raises
+    ------
+    SecondhandError : also for other data than those that a run which goes on began with.
+    """
+    loaded = prepare_items(data, signal, seed, trained_on, recipe)
+    table = loaded.table
+    items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
+    weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
+    begin(folder, {"items.csv": items, "background.csv": table.background}, weights)
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    return loaded
