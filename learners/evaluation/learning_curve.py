@@ -53,7 +53,7 @@ def curve_of(file: Path, *, seed: int = 0) -> LearningCurve | None:
     if not file.is_file():
         return None
     answers = pd.read_csv(file, dtype=str, keep_default_na=False)
-    probes = [name for name in answers if name not in ("path", "truth")]
+    probes = [str(name) for name in answers if name not in ("path", "truth")]
     sizes = sorted({int(name.split("-")[0]) for name in probes})
     if not sizes or not len(answers):
         return None
@@ -102,8 +102,8 @@ def _gains(paths: pd.Series, right: list[NDArray[np.bool_]], sizes: list[int], s
     """What laws of resampled files say of twice the labels, less what they say of all."""
     rng = np.random.default_rng(seed)
     files, file = np.unique(paths, return_inverse=True)
-    weights = rng.multinomial(len(files), np.full(len(files), 1 / len(files)), BOOTSTRAPS)
-    weights = weights[:, file].astype(float)
+    counts = rng.multinomial(len(files), np.full(len(files), 1 / len(files)), BOOTSTRAPS)
+    weights: Floats = counts[:, file].astype(float)
     weights /= weights.sum(1, keepdims=True)
     # What the draw of a part does to its probe. All of the labels are one draw, too.
     spread = [each.mean(1).var(ddof=1) for each in right if len(each) > 1] or [0.0]

@@ -83,7 +83,7 @@ def curves(epochs: pd.DataFrame) -> list[Markup]:
 
 def learning(curve: dict[str, Any]) -> list[Markup]:
     """Accuracy against labels with limits: of all with what is foretold, and of the worst classes."""
-    drawn = []
+    drawn: list[Markup] = []
     worst = sorted(curve["classes"].items(), key=lambda one: one[1][-1]["value"])[:PANELS]
     for name, points in [("all classes", curve["points"]), *worst]:
         small = bool(drawn)
