@@ -62,8 +62,10 @@ def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
 
         log p(c) = mean over windows of log p_w(c) - log of the sum over c
 
-    A maximum of many is too high, the more the longer the event. Neighbours hear the same thing, so
-    that they agree is no more evidence than one of them: they are averaged, not multiplied.
+    Neighbours hear the same thing, noise and mistakes included, so that they agree is no more
+    evidence than one of them: they are averaged, not multiplied. Where that is so it is calibrated
+    as the windows are, and their maximum is too high, the more the longer the event; where each has
+    noise of its own the event is surer than this says.
     """
     names = [name for name, _ in windows[0].top]
     found = dict.fromkeys(names, 0.0)

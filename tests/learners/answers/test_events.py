@@ -91,3 +91,64 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
         mean /= mean.sum()
         found = dict(joined(windows))
         assert [found[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
+
+
+def simulated(
+    rng: np.random.Generator, events: int, n: int, shared: float, own: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """SIMULATED events of known classes, [events], and what their windows say, [events, n, 3]: Gaussian
+    evidence, of which a part is the same in all windows of an event. Each window is calibrated."""
+    truth = rng.integers(0, 3, events)
+    heard = rng.normal(0, shared, (events, 1, 3)) + rng.normal(0, own, (events, n, 3))
+    heard[np.arange(events), :, truth] += 2.0
+    p = np.exp(heard * 2.0 / (shared**2 + own**2))
+    return truth, p / p.sum(axis=2, keepdims=True)
+
+
+def test_the_probability_is_calibrated_where_windows_hear_the_same():
+    """And where they do not it is cautious; that of the surest window, or windows counted as
+    independent, say too much."""
+    rng = np.random.default_rng(0)
+    for shared, own, off in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
+        truth, p = simulated(rng, 4000, 6, shared, own)
+        single = p.argmax(axis=2) == truth[:, None]
+        assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
+        rows = [joined([window(k, k + 1, "a", *row) for k, row in enumerate(one)]) for one in p]
+        right = np.array([row[0][0] == CLASSES[t] for row, t in zip(rows, truth, strict=True)])
+        stated = np.array([row[0][1] for row in rows])
+        assert -off < stated.mean() - right.mean() < 0.015
+        for low in (0.5, 0.7, 0.9):
+            inside = (stated >= low) & (stated < low + 0.2)
+            assert -2 * off < stated[inside].mean() - right[inside].mean() < 0.04
+        if off < 0.05:
+            assert p.max(axis=(1, 2)).mean() - right.mean() > 0.03
+            product = np.exp(np.log(p).sum(axis=1))
+            product /= product.sum(axis=1, keepdims=True)
+            assert product.max(axis=1).mean() - right.mean() > 0.1
+
+
+def test_twenty_events_in_two_hours_are_found_where_they_are():
+    """SIMULATED windows of 2 s each second: the more of an event is in one, the surer it is of its
+    class. `benchmarks/check_events.py` hears sound."""
+    rng = np.random.default_rng(1)
+    known = [
+        (CLASSES[rng.integers(3)], start, start + rng.uniform(1.5, 6))
+        for start in np.arange(20) * 360.0 + rng.uniform(5, 340, 20)
+    ]
+    windows = []
+    for n in range(7199):
+        heard = np.append(rng.normal(0, 0.5, 3), 2.0)  # the last is the background's
+        for label, start, end in known:
+            heard[CLASSES.index(label)] += 6.0 * max(0.0, min(end, n + 2) - max(start, n))
+        p = np.exp(heard - heard.max())
+        p /= p.sum()
+        best = int(p.argmax())
+        sure = best < 3 and p[best] > 0.9
+        windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
+    rows = Events(gap=1.0).of(recording("")._replace(windows=tuple(windows)))
+    assert [row.label for row in rows] == [label for label, _, _ in known]
+    for row, (_, start, end) in zip(rows, known, strict=True):
+        assert abs(row.start - start) <= 1.0
+        assert abs(row.end - end) <= 1.0
+        assert start - 1 <= row.at <= end + 1
+        assert row.probability > 0.9
