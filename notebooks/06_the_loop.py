@@ -34,7 +34,8 @@ from learners.embed import Embeddings, suggest
 from learners.model.bundle import save_bundle
 from learners.pool import labelled_in
 from learners.prediction.predictor import Predictor
-from learners.runs.finetuning import calibrate, train
+from learners.runs.reading import read
+from learners.runs.stages import calibrate, train
 from learners.settings import Settings
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -69,7 +70,7 @@ def fit(name: str, **settings: object) -> Path:
     folder = root / name
     folder.mkdir()
     asked = Settings().but(valid=0.2, calibration=0.2, workers=0, **settings)
-    learnt = train(folder, asked)
+    learnt = train(folder, read(folder, asked))
     calibrate(learnt)
     return save_bundle(learnt.bundle, folder / "model")
 
