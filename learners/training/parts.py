@@ -48,9 +48,11 @@ class Parts(Callback):
 
     def before_batch(self) -> None:
         network, x = self.learn.model, self.xb[0]
+        if parts_of(x) == 1:
+            return
         if self.training and not self.follows and self.draws is None:
             self.draws = _draws(network[0], x[:1])
-            if parts_of(x) > 1 and not self.draws:
+            if not self.draws:
                 log.info("each of %d threads computes its part of a batch", parts_of(x))
         if not (self.training and (self.follows or self.draws)):
             self.network = network
