@@ -43,6 +43,7 @@ class EvaluateSettings(AskSettings):
 
     model: str
     data: str = option(MISSING, "labelled files, named as for learners.finetune")
+    label_column: str | None = option(None, "column of the labels, if not the usual one")
     labels: bool = option(
         True,
         "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.errors import SecondhandError
-from learners.options import Span, option
+from learners.options import Span, flag, option
 
 #: What tells known files from strangers; `learners.confidence` has them.
 ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
-
-
 #: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
 CANDIDATES = (
     "embedded",
@@ -36,9 +34,11 @@ class DataSettings:
 
     data: str | list[str] = option(
         "",
-        "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
-        "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
+        "folder of class folders, .csv/.tsv/.parquet with path,label, tables of Raven or Audacity, "
+        "Camtrap DP, demo:digits, or a public set's name (python -m datasets.catalog); or several: of "
+        "two labels of one file the last counts",
     )
+    label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
     from_: Path | None = option(
         None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
     )
@@ -443,8 +443,3 @@ class Settings:
             wrong.append(f"{other} with --backbone auto (name the backbone)")
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")
-
-
-def flag(name: str) -> str:
-    """A setting as it is written on a command line."""
-    return "--" + name.rstrip("_").replace("_", "-")

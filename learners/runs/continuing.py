@@ -10,7 +10,8 @@ from typing import Any
 
 from datasets.errors import SecondhandError
 from learners.model import WEIGHTS, Bundle, load_bundle, sha256
-from learners.settings import DataSettings, Settings, flag
+from learners.options import flag
+from learners.settings import DataSettings, Settings
 from learners.training import Start, background_of, earlier_items
 
 log = logging.getLogger(__name__)
