@@ -10,6 +10,8 @@ from typing import Literal
 from learners.options import option
 from learners.settings import ScoreName
 
+STRAIN = "of a table of triggers: the folder, pattern or LAL cache of their strain files"
+
 
 @dataclass(kw_only=True)
 class ComputeSettings:
@@ -34,6 +36,16 @@ class AskSettings(ComputeSettings):
 
 
 @dataclass(kw_only=True)
+class TriggerSettings:
+    """strain by its triggers"""
+
+    triggers: Path | None = option(
+        None, "table of GPS times and detectors, of which each row is answered; with --strain"
+    )
+    strain: str | None = option(None, STRAIN)
+
+
+@dataclass(kw_only=True)
 class EvaluateSettings(AskSettings):
     """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
 
@@ -44,6 +56,7 @@ class EvaluateSettings(AskSettings):
     model: str
     data: str = option(MISSING, "labelled files, named as for learners.finetune")
     label_column: str | None = option(None, "column of the labels, if not the usual one")
+    strain: str | None = option(None, STRAIN)
     labels: bool = option(
         True,
         "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
-from learners.asking import AskSettings
+from learners.asking import AskSettings, TriggerSettings
 from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 
@@ -32,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
+    said = {word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)}
+    # With "*" argparse takes no path that stands behind a flag.
+    some = "*" if "--triggers" in said else "+"
+    parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
     answers = parser.add_argument_group("answers")
     answers.add_argument(
         "--format", type=Literal["csv", "jsonl"], default="csv", help="of the rows"
@@ -60,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
+    add_flags(answers, TriggerSettings)
+    answers.add_argument(
+        "--out", type=Path | None, default=None, help="of --triggers: .csv, .hdf5 or .ecsv file"
+    )
+    answers.add_argument("--overwrite", action="store_true", help="replace what is at --out")
     add_flags(parser, AskSettings)
     parser.add_argument(
         "--engine",
@@ -89,6 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
+    if settings.triggers is not None:
+        return _triggers(predictor, settings)
+    if settings.strain is not None:
+        raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)
     check_moment(predictor.kind, settings.at)
@@ -111,6 +123,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if outside:
         print(f"{outside} of {count} files do not hold --at {settings.at}", file=sys.stderr)
     return 3 if bad or outside else 0
+
+
+def _triggers(predictor: Predictor, settings: Any) -> int:
+    """The table of --triggers with an answer a row, to --out or standard output."""
+    from datasets.triggers import check_table, read_frames, read_triggers, write_table
+    from learners.prediction import answer_triggers
+
+    other = ("at", "windows", "sets", "cluster")
+    wrong = [*settings.paths[:1], *(f"--{name}" for name in other if getattr(settings, name))]
+    if wrong or settings.strain is None or predictor.kind != "strain":
+        said = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
+        raise SecondhandError(f"--triggers {settings.triggers}: {said}")
+    if settings.out is not None:
+        check_table(settings.out, overwrite=settings.overwrite)
+    triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
+    for file in frames.rejected:
+        print(f"{file.path}: {file.reason}", file=sys.stderr)
+    table, bad = answer_triggers(
+        predictor, triggers, frames, bs=settings.bs, workers=settings.workers
+    )
+    write_table(table, settings.out or sys.stdout)
+    for row in bad:
+        print(f"{row.path}: {row.reason}", file=sys.stderr)
+    if bad:
+        print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
+    return 3 if bad else 0
 
 
 def _predictions(

@@ -39,6 +39,9 @@ class DataSettings:
         "two labels of one file the last counts",
     )
     label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
+    strain: str | None = option(
+        None, "of a --data of triggers: the folder, pattern or LAL cache of their strain files"
+    )
     from_: Path | None = option(
         None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
     )

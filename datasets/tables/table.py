@@ -93,6 +93,7 @@ def load_table(
     workers: int = 2,
     learned: bool = True,
     label_column: str | None = None,
+    strain: str | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -114,21 +115,31 @@ def load_table(
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: copies stay, and one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
+    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
 
     Raises
     ------
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
         of one file, labels that differ only in case or spaces, or times that are none.
     """
+    from datasets.triggers import has_triggers, items_of_triggers
+
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)
     if noise is not None and "demo:glitches" not in sources:
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
+    of_triggers = [strain and has_triggers(Path(one)) for one in sources]
+    if strain and not any(of_triggers):
+        raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
     rows, rejected, notes = [], [], []
-    for one in sources:
-        frame, bad, note = _read_source(
-            one, noise if one == "demo:glitches" else None, label_column
-        )
+    for one, triggers in zip(sources, of_triggers, strict=True):
+        if triggers and strain:
+            frame, bad = items_of_triggers(Path(one), strain, label_column)
+            frame, note = _with_parts(frame, Path(one)), ""
+        else:
+            frame, bad, note = _read_source(
+                one, noise if one == "demo:glitches" else None, label_column
+            )
         if learned:
             frame, own = by_hand(frame, one)
             bad += own
@@ -276,7 +287,7 @@ def read_rows(
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
             f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
-            "[,group][,split][,fold][,start][,end][,gps]"
+            "[,group][,split][,fold][,start][,end][,gps]; a table of triggers needs --strain"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
@@ -292,6 +303,11 @@ def read_rows(
         raise SecondhandError(f"{path}: no row has both a path and a label")
     files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
     frame = frame.assign(path=frame["path"].map(files))
+    return _with_parts(frame, path), rejected
+
+
+def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """With the split of each row as it is called here; SecondhandError for what is no split."""
     if "split" in frame:
         # A run's own tables call the strangers' parts so.
         frame["split"] = frame["split"].str.lower().replace([UNKNOWN, "background"], "")
@@ -301,7 +317,7 @@ def read_rows(
                 f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
-    return frame, rejected
+    return frame
 
 
 def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from learners.prediction.gradcam import heatmap, overlay
     from learners.prediction.opening import Asked
     from learners.prediction.predictor import Predictor
+    from learners.prediction.triggers import answer_triggers
 
 __all__ = [
     "Answer",
@@ -28,6 +29,7 @@ __all__ = [
     "Floats",
     "Prediction",
     "Predictor",
+    "answer_triggers",
     "cell",
     "check_moment",
     "embed",

@@ -120,6 +120,11 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
             f"--unknown {asked.unknown} beside --no-labels: strangers are measured beside labelled "
             "files; leave one of the two out"
         )
+    if asked.strain:
+        raise SecondhandError(
+            f"--strain {asked.strain} beside --no-labels: triggers without labels are answered by "
+            "learners.predict --triggers"
+        )
     bundle, confidence = _opened(asked)
     own = _kind(bundle, asked.kind)
     frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
@@ -182,7 +187,12 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
     own, unknown = _kind(bundle, asked.kind), asked.unknown
     # Bad files are answered as such, not left out beforehand.
     table = load_table(
-        asked.data, kind=own, check=_no_check, learned=False, label_column=asked.label_column
+        asked.data,
+        kind=own,
+        check=_no_check,
+        learned=False,
+        label_column=asked.label_column,
+        strain=asked.strain,
     )
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)

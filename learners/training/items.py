@@ -189,7 +189,13 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         )
     earlier = earlier_items(data)
     sources = [*([str(earlier)] if earlier else []), *data.sources]
-    table = load_table(sources, kind=data.kind, noise=signal.noise, label_column=data.label_column)
+    table = load_table(
+        sources,
+        kind=data.kind,
+        noise=signal.noise,
+        label_column=data.label_column,
+        strain=data.strain,
+    )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
         log.warning(
