@@ -39,9 +39,9 @@ def read_annotations(
     key = ["path", "start", "end"]
     frame = frame.drop_duplicates([*key, "label"])
     several = frame.duplicated(key, keep=False)
-    for (file, start, end), rows in frame.loc[several].groupby(key, dropna=False):
+    for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
         span = "" if start != start else f"{start:g} to {end:g} s: "
-        labels = " and ".join(sorted(rows["label"]))
+        labels = " and ".join(sorted(same["label"]))
         rejected.append(Rejected(str(file), f"{span}it has the labels {labels}, and one is learnt"))
     frame = frame.loc[~several].reset_index(drop=True)
     if frame.empty:

@@ -96,7 +96,9 @@ def _raven(
         lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
         remedy = "" if label_column or missing else ": name it by --label-column"
         raise BadFile(path, f"{lack}{remedy}; it has {', '.join(names)}")
-    spans, rejected, seen = [], [], set()
+    spans: list[Span] = []
+    rejected: list[Rejected] = []
+    seen: set[tuple[str, ...]] = set()
     for n, cells in lines[1:]:
         row = dict(zip(names, cells, strict=False))
         selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *wanted))

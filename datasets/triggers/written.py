@@ -54,7 +54,9 @@ def write_table(table: pd.DataFrame, out: Path | TextIO) -> None:
                 name: np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
                 for name, values in columns.items()
             }
-            rows = np.rec.fromarrays([*columns.values()], names=[*columns])
+            rows = np.empty(len(table), dtype=[(name, v.dtype) for name, v in columns.items()])
+            for name, values in columns.items():
+                rows[name] = values
             with h5py.File(beside, "w") as file:
                 file.create_dataset("triggers", data=rows)
 
