@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path, PureWindowsPath
 
 from datasets.annotations.tracks import Span, is_track, read_track
+from datasets.cells import file_named
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import kind_of
 from datasets.scanning import files_below, visible
@@ -95,7 +97,9 @@ def _placed(
     rejected: list[Rejected] = []
     for span in spans:
         said = PureWindowsPath(span.file).name  # which splits at / as well
-        found = (said and recordings.named(table.parent, said)) or (own if single else [])
+        there = file_named(table.parent, span.file) if said else ""
+        found = [there] if os.path.isfile(there) else recordings.named(table.parent, said)
+        found = found or (own if single else [])
         if len(found) == 1:
             rows.append(
                 {"path": found[0], "label": span.label, "start": span.start, "end": span.end}

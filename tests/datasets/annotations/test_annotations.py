@@ -126,6 +126,17 @@ def test_a_selection_in_two_views_and_a_table_of_two_recordings(tmp_path: Path) 
     assert listed(table) == {"all.txt, line 7": "no recording: none 'gone.wav'"}
 
 
+def test_a_recording_elsewhere_is_found_by_its_path(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    for folder in (tables, tmp_path / "sounds"):
+        folder.mkdir()
+    file = sound(tmp_path / "sounds" / "a.wav")
+    head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\tAnnotation\n"
+    rows = [f"{n}\t{n / 50}\t{n / 50 + 0.02}\t{file}\t{n / 50}\t{'AB'[n % 2]}\n" for n in range(4)]
+    write(tables / "a.selections.txt", head + "".join(rows))
+    assert {*load_table(tables).frame["path"]} == {str(file)}
+
+
 def test_a_table_of_neither_program_is_said(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     with pytest.raises(SecondhandError, match="neither a Raven selection table"):
