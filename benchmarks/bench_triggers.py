@@ -23,8 +23,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._record import parse, record, spread
-from datasets.strain import StrainRecipe
-from datasets.triggers import places, read_frames, read_triggers
+from datasets.strain import StrainRecipe, read_frames
+from datasets.triggers import places, read_triggers
 
 START, SECONDS, EDGE = 1_000_000_000, 64, 4
 

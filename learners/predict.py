@@ -127,7 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _triggers(predictor: Predictor, settings: Any) -> int:
     """The table of --triggers with an answer a row, to --out or standard output."""
-    from datasets.triggers import check_table, read_frames, read_triggers, write_table
+    from datasets.strain import read_frames
+    from datasets.triggers import check_table, read_triggers, write_table
     from learners.prediction import answer_triggers
 
     other = ("at", "windows", "sets", "cluster")

@@ -94,6 +94,7 @@ def load_table(
     learned: bool = True,
     label_column: str | None = None,
     strain: str | None = None,
+    together: Sequence[str] | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -116,6 +117,7 @@ def load_table(
         they are: copies stay, and one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
     strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
+    together : of triggers, as `datasets.triggers.items_of_triggers` has it.
 
     Raises
     ------
@@ -134,7 +136,7 @@ def load_table(
     rows, rejected, notes = [], [], []
     for one, triggers in zip(sources, of_triggers, strict=True):
         if triggers and strain:
-            frame, bad = items_of_triggers(Path(one), strain, label_column)
+            frame, bad = items_of_triggers(Path(one), strain, label_column, together)
             frame, note = _with_parts(frame, Path(one)), ""
         else:
             frame, bad, note = _read_source(

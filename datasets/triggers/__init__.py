@@ -5,19 +5,16 @@ from typing import TYPE_CHECKING
 from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
-    from datasets.triggers.frames import Frames, read_frames
     from datasets.triggers.items import has_triggers, items_of_triggers, places
     from datasets.triggers.tables import Triggers, read_triggers
     from datasets.triggers.written import check_table, write_table
 
 __all__ = [
-    "Frames",
     "Triggers",
     "check_table",
     "has_triggers",
     "items_of_triggers",
     "places",
-    "read_frames",
     "read_triggers",
     "write_table",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 
 from datasets.cells import read_cells
 from datasets.errors import Rejected, SecondhandError
-from datasets.triggers.frames import Frames, read_frames
+from datasets.strain import Frames, read_frames, write_cache
 from datasets.triggers.tables import LABELS, Triggers, column_of, is_binary, read_triggers
 
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
@@ -25,10 +26,16 @@ def has_triggers(path: Path) -> bool:
 
 
 def items_of_triggers(
-    path: Path, strain: str, label_column: str | None = None
+    path: Path,
+    strain: str,
+    label_column: str | None = None,
+    together: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows with path, label, gps, and group, split and fold as the table has them, in the order of
     files and times; and the triggers that have no label, no GPS time or no strain.
+
+    ``together`` : of which detectors the strain is wanted at each time, all that there are if none is
+    named; None for the trigger's own alone.
 
     Raises
     ------
@@ -42,7 +49,12 @@ def items_of_triggers(
             f"{path}: no column {' or '.join(wanted)}; it has "
             f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the labels' by --label-column"
         )
-    found = places(triggers, frames)
+    if together is not None:
+        together = together or sorted(frames.files)
+        if not 2 <= len(together) <= 3 or min(map(len, together)) < 2:
+            there = ", ".join(sorted(frames.files))
+            raise SecondhandError(f"--detectors together: two or three are drawn, not {there}")
+    found = places(triggers, frames, together or ())
     files = [file if isinstance(file, str) else "" for file in found]
     rejected = frames.rejected + [
         Rejected(triggers.name(row), why.reason)
@@ -67,10 +79,29 @@ def items_of_triggers(
     return frame.sort_values(["path", "gps"], ignore_index=True), rejected
 
 
-def places(triggers: Triggers, frames: Frames) -> list[str | Rejected]:
-    """The strain file of each trigger, or what is lacking."""
+def places(
+    triggers: Triggers, frames: Frames, together: Sequence[str] = ()
+) -> list[str | Rejected]:
+    """The strain file of each trigger, or what is lacking.
+
+    ``together`` : detectors whose files are wanted at each time; a LAL cache stands for them.
+    """
+    caches: dict[tuple[str, ...], str] = {}
+
+    def place(detector: str, gps: float) -> str | Rejected:
+        if not together:
+            return frames.find(detector, gps)
+        found = [frames.find(name, gps) for name in together]
+        if lacking := [one for one in found if isinstance(one, Rejected)]:
+            return lacking[0]
+        files = tuple(map(str, found))
+        if files not in caches:
+            of_each = dict(zip(together, files, strict=True))
+            caches[files] = write_cache(of_each)
+        return caches[files]
+
     return [
-        Rejected("", triggers.no_time(row)) if gps != gps else frames.find(detector, gps)
+        Rejected("", triggers.no_time(row)) if gps != gps else place(detector, gps)
         for row, (gps, detector) in enumerate(
             zip(triggers.gps.tolist(), triggers.detector, strict=True)
         )

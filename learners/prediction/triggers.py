@@ -9,8 +9,9 @@ import pandas as pd
 
 from datasets.drawings import Source
 from datasets.errors import Rejected
+from datasets.strain import Frames, StrainRecipe
 from datasets.tables import UNKNOWN
-from datasets.triggers import Frames, Triggers, places
+from datasets.triggers import Triggers, places
 from learners.prediction.predictor import Predictor
 
 #: The answers' columns: the best class and its probability, whatever it is worth, as Gravity Spy calls
@@ -40,7 +41,9 @@ def answer_triggers(
     count = len(triggers.cells)
     best, label, reason = (np.full(count, word, dtype=object) for word in ("", UNKNOWN, ""))
     confidence, answered = np.full(count, np.nan), np.zeros(count, dtype=bool)
-    for row, found in enumerate(places(triggers, frames)):
+    recipe = predictor.recipe
+    together = recipe.together if isinstance(recipe, StrainRecipe) else ()
+    for row, found in enumerate(places(triggers, frames, together)):
         if isinstance(found, Rejected):
             reason[row] = found.reason
         else:

@@ -63,6 +63,8 @@ def as_before(
     }
     network |= {"budget": None, "weights": None, "pretrained": True}
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
+    if data["kind"] == "strain":
+        data["detectors"] = "together" if recipe.get("together") else "separate"
     drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
     drawn = {name: value for name, value in drawn.items() if name in vars(settings.signal)}
     usual = {"kind": "auto", "head": "auto"}

@@ -193,6 +193,7 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
         learned=False,
         label_column=asked.label_column,
         strain=asked.strain,
+        together=(bundle.recipe or {}).get("together"),
     )
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)

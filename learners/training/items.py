@@ -195,6 +195,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         noise=signal.noise,
         label_column=data.label_column,
         strain=data.strain,
+        together=() if signal.detectors == "together" else None,
     )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import h5py
 import pytest
@@ -21,15 +22,19 @@ from tests.datasets.triggers.strain import CSV, RATE, START, frame
 from tests.learners.confidences import settings
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def saved(folder: Path, **drawn: Any) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
-    recipe = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0).to_dict()
+    recipe = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0, **drawn).to_dict()
     bundle = Bundle(
         network, spec, ["Blip", "Tomte"], preprocessing, recipe=recipe, confidence=settings(2)
     )
-    return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
+    return str(save_bundle(bundle, folder / "model"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,25 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
     # As each alone is answered.
     (alone,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
     assert float(rows[1]["ml_confidence"]) == pytest.approx(alone.probability, abs=1e-6)
+
+
+def test_a_model_of_detectors_together_is_asked_with_all_of_them(tmp_path, table, capsys):
+    folder = tmp_path / "frames"
+    frame(folder)
+    frame(folder, start=START + 64)
+    frame(folder, "L1")
+    call = [
+        saved(tmp_path, together=("H1", "L1")),
+        "--triggers",
+        str(table),
+        "--strain",
+        str(folder),
+    ]
+    assert main(call) == 3
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[1]["ml_label"] in ("Blip", "Tomte")
+    assert rows[1] == {**rows[6], "gravityspy_id": "id1"}
+    assert rows[0]["reason"] == f"no strain of L1 at GPS {START + 90}.000"
 
 
 def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, capsys):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import glob
+import hashlib
+import os
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from datasets.cells import text_of
-from datasets.errors import Rejected, SecondhandError, shown
+from datasets.drawings import cache_root
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.files import write_beside
 from datasets.kinds import kind_of
 from datasets.scanning import files_below
 
@@ -88,7 +92,8 @@ def read_frames(source: str) -> Frames:
         files = [file for file in files if kind_of(file) == "strain"]
     elif path.is_file():
         files = [source]
-        if not _NAME.fullmatch(path.name) and kind_of(path.name.removesuffix(".txt")) != "strain":
+        known = kind_of(path.name.removesuffix(".txt")) == "strain"
+        if path.suffix == CACHE or not (known or _NAME.fullmatch(path.name)):
             files, rejected = _cached(path)
     else:
         files = sorted(glob.glob(source, recursive=True))
@@ -110,6 +115,52 @@ def read_frames(source: str) -> Frames:
             f"H-H1_GWOSC-1126259447-32.hdf5 does, in a folder, a pattern or a LAL cache{first}"
         )
     return Frames(found, rejected)
+
+
+#: What a LAL cache of ours ends in, which stands for the files of several detectors.
+CACHE = ".together"
+
+
+def write_cache(frames: dict[str, str]) -> str:
+    """A LAL cache of one file for each detector, which stands for all of them; its path.
+
+    It lies in the cache folder, for none from elsewhere is read: it could name any file. It tells the files' sizes and times as well: with another file it is another cache.
+    """
+    lines = []
+    for detector, file in frames.items():
+        name, found = _NAME.fullmatch(Path(file).name), os.stat(file)
+        if name is not None:
+            lines += [
+                f"# {detector} {found.st_size} {found.st_mtime_ns}",
+                f"{detector[0]} {name['what']} {name['start']} {name['length']} "
+                f"file://localhost{quote(os.path.abspath(file))}",
+            ]
+    text = "\n".join(lines).encode() + b"\n"
+    path = (
+        cache_root()
+        / "together"
+        / f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
+    )
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_beside(path, text)
+    return str(path)
+
+
+def read_cache(path: Path) -> dict[str, str]:
+    """The files of a cache that `write_cache` wrote, by detector.
+
+    Raises
+    ------
+    BadFile : it is none, or gone.
+    """
+    own = path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
+    if not own or not path.is_file():
+        raise BadFile(
+            path, "strain of one detector, or not in this cache: name --triggers, --strain"
+        )
+    files = read_frames(str(path)).files
+    return {detector: frames[0].path for detector, frames in sorted(files.items())}
 
 
 def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
