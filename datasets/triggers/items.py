@@ -66,7 +66,9 @@ def items_of_triggers(
     label = triggers.cells[column].astype(str).str.strip()
     frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **told})
     nameless = frame["path"].ne("") & frame["label"].eq("")
-    rejected += [Rejected(triggers.name(row), "no label") for row in np.flatnonzero(nameless)]
+    rejected += [
+        Rejected(triggers.name(row), "no label") for row in np.flatnonzero(nameless).tolist()
+    ]
     frame = frame.loc[frame["path"].ne("") & ~nameless]
     twice = frame.duplicated(["path", "gps", "label"])
     rejected += [

@@ -27,6 +27,7 @@ _HDF5 = (".h5", ".hdf5", ".hdf")
 _OTHER = (".xml", ".xml.gz", ".ecsv")
 _LAYOUT = "a table of triggers"
 _MOST_COLUMNS = 1000
+_LARGEST = 1 << 28  # bytes
 
 
 @dataclass
@@ -142,6 +143,8 @@ def _values(path: Path, file: Any, name: str) -> Any:
     dataset = numbers(path, file, name)
     if dataset.ndim != 1 or len(dataset.dtype.names or ()) > _MOST_COLUMNS:
         raise BadFile(path, f"{name} has the shape {dataset.shape}: not {_LAYOUT}")
+    if dataset.size * dataset.dtype.itemsize > _LARGEST:
+        raise BadFile(path, f"{name} claims {dataset.size} rows: more than {_LARGEST >> 20} MiB")
     check_chunks(path, dataset, 0, len(dataset))
     return dataset[:]
 
