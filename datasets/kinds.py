@@ -12,7 +12,7 @@ SUFFIXES = {
     "sound": (
         ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
     ),
-    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz"),
+    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
 }  # fmt: skip
 SIGNALS = ("sound", "strain")
 

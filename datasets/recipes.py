@@ -29,7 +29,7 @@ def recipe_from_dict(data: object) -> Recipe:
         )
     cls = RECIPES[kind]
     known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
-    known -= {"scale"} - settings.keys()  # said where it is not librosa's
+    known -= {"scale", "together"} - settings.keys()  # said where they are not the usual
     if settings.keys() != known:
         unknown = sorted(str(key) for key in settings.keys() - known)
         missing = sorted(known - settings.keys())

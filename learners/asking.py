@@ -10,6 +10,8 @@ from typing import Literal
 from learners.options import option
 from learners.settings import ScoreName
 
+STRAIN = "of a table of triggers: the folder, pattern or LAL cache of their strain files"
+
 
 @dataclass(kw_only=True)
 class ComputeSettings:
@@ -55,7 +57,7 @@ class AnswerSettings:
     out: Path | None = option(
         None,
         "file or folder of the answers, instead of standard output; a job that was stopped goes on by the "
-        "same command",
+        "same command; of --triggers a .csv, .hdf5 or .ecsv file",
     )
     overwrite: bool = option(False, "begin anew, and replace what is at --out")
     events: bool = option(
@@ -63,6 +65,16 @@ class AnswerSettings:
     )
     gap: float = option(0.0, "seconds without the class that do not end an event")
     min_length: float = option(0.0, "seconds below which an event is left out")
+
+
+@dataclass(kw_only=True)
+class TriggerSettings:
+    """strain by its triggers"""
+
+    triggers: Path | None = option(
+        None, "table of GPS times and detectors, of which each row is answered; with --strain"
+    )
+    strain: str | None = option(None, STRAIN)
 
 
 @dataclass(kw_only=True)
@@ -75,6 +87,8 @@ class EvaluateSettings(AskSettings):
 
     model: str
     data: str = option(MISSING, "labelled files, named as for learners.finetune")
+    label_column: str | None = option(None, "column of the labels, if not the usual one")
+    strain: str | None = option(None, STRAIN)
     labels: bool = option(
         True,
         "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "

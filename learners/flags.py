@@ -20,7 +20,8 @@ import yaml
 
 from datasets.config_file import config_action
 from datasets.errors import SecondhandError
-from learners.settings import Settings, flag
+from learners.options import flag
+from learners.settings import Settings
 
 PRESETS = Path(__file__).parent / "presets"
 #: Settings that are no more, but stand in the files of earlier runs: read, and without effect.

@@ -50,3 +50,8 @@ def option(
     if that is not the field's, and ``span`` what `Settings.check` holds it to.
     """
     return field(default=default, metadata={"help": help, "bare": bare, "read": read, "span": span})
+
+
+def flag(name: str) -> str:
+    """A setting as it is written on a command line."""
+    return "--" + name.rstrip("_").replace("_", "-")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.errors import SecondhandError, one_line
 from learners import console
-from learners.asking import AnswerSettings, AskSettings
+from learners.asking import AnswerSettings, AskSettings, TriggerSettings
 from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
-from learners.settings import flag
+from learners.options import flag
 
 if TYPE_CHECKING:
     from learners.answers import Events, Journal
@@ -35,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
+    said = {word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)}
+    # With "*" argparse takes no path that stands behind a flag.
+    some = "*" if "--triggers" in said else "+"
+    parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
     answers = parser.add_argument_group("answers")
     add_flags(answers, AnswerSettings)
     answers.add_argument("--top", type=int, default=3, help="best classes listed")
@@ -61,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="look at each file once, where the model was calibrated to look at it several times",
     )
+    add_flags(answers, TriggerSettings)
     add_flags(parser, AskSettings)
     parser.add_argument(
         "--engine",
@@ -101,6 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
+    if settings.triggers is not None:
+        return _triggers(predictor, settings)
+    if settings.strain is not None:
+        raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
@@ -227,6 +235,33 @@ def _answered(journal: Journal, answers: Iterator[Prediction], settings: Any) ->
 
 def _count(names: Sequence[str], kind: str) -> int:
     return sum(1 for _ in find_files(names, kind))
+
+
+def _triggers(predictor: Predictor, settings: Any) -> int:
+    """The table of --triggers with an answer a row, to --out or standard output."""
+    from datasets.strain import read_frames
+    from datasets.triggers import check_table, read_triggers, write_table
+    from learners.prediction import answer_triggers
+
+    other = ("at", "windows", "sets", "cluster", "events", "format")
+    wrong = [*settings.paths[:1], *(f"--{name}" for name in other if getattr(settings, name))]
+    if wrong or settings.strain is None or predictor.kind != "strain":
+        said = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
+        raise SecondhandError(f"--triggers {settings.triggers}: {said}")
+    if settings.out is not None:
+        check_table(settings.out, overwrite=settings.overwrite)
+    triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
+    for file in frames.rejected:
+        print(f"{file.path}: {file.reason}", file=sys.stderr)
+    table, bad = answer_triggers(
+        predictor, triggers, frames, bs=settings.bs, workers=settings.workers
+    )
+    write_table(table, settings.out or sys.stdout)
+    for row in bad:
+        print(f"{row.path}: {row.reason}", file=sys.stderr)
+    if bad:
+        print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
+    return 3 if bad else 0
 
 
 def _predictions(

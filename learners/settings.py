@@ -11,12 +11,10 @@ from typing import Any, Literal
 
 from datasets.errors import SecondhandError
 from learners.machine import SpeedSettings
-from learners.options import Span, option
+from learners.options import Span, flag, option
 
 #: What tells known files from strangers; `learners.confidence` has them.
 ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
-
-
 #: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
 CANDIDATES = (
     "embedded",
@@ -37,8 +35,12 @@ class DataSettings:
 
     data: str | list[str] = option(
         "",
-        "folder of class folders, .csv/.tsv/.parquet with path,label, demo:digits, or a public set's "
-        "name (python -m datasets.catalog); or several: of two labels of one file the last counts",
+        "folder of class folders, table with path,label, Raven's or Audacity's tables, Camtrap DP, "
+        "demo:digits, public set (python -m datasets.catalog); of several a file's last label counts",
+    )
+    label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
+    strain: str | None = option(
+        None, "of a --data of triggers: folder or LAL cache of strain files"
     )
     from_: Path | None = option(
         None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
@@ -111,6 +113,9 @@ class SignalSettings:
     layout: Literal["channels", "row", "one"] | None = option(
         None, "strain: three views as channels, views side by side, or one view"
     )
+    detectors: Literal["separate", "together"] | None = option(
+        None, "strain: two or three at each time are the channels (together); separate if not given"
+    )
     context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
     fmin: float | None = option(None, "lowest frequency drawn, Hz")
     fmax: float | None = option(None, "highest frequency drawn, Hz")
@@ -134,7 +139,7 @@ class SignalSettings:
         both = ("fmin", "fmax", "colour", "picture")
         own = {
             "sound": ("rate", "window", "level", "n_fft", "hop", "n_mels", "range_db"),
-            "strain": ("views", "layout", "context"),
+            "strain": ("views", "layout", "context", "detectors"),
         }
         names = [name for names in own.values() for name in names] + list(both)
         given = {name: v for name in names if (v := getattr(self, name)) is not None}
@@ -427,8 +432,3 @@ class Settings:
             wrong.append(f"{other} with --backbone auto (name the backbone)")
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")
-
-
-def flag(name: str) -> str:
-    """A setting as it is written on a command line."""
-    return "--" + name.rstrip("_").replace("_", "-")

@@ -2,8 +2,12 @@
 
 from datasets.strain.files import Strain, read_strain
 from datasets.strain.formats import open_strain
-from datasets.strain.hdf5 import linked
+from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
+from datasets.strain.hdf5 import broken, check_chunks, linked, numbers
 from datasets.strain.recipe import StrainRecipe
 from datasets.strain.whitening import spectral_density
 
-__all__ = ["Strain", "StrainRecipe", "linked", "open_strain", "read_strain", "spectral_density"]
+__all__ = [
+    "Frames", "Strain", "StrainRecipe", "broken", "check_chunks", "linked", "numbers", "open_strain",
+    "read_cache", "read_frames", "read_strain", "spectral_density", "write_cache",
+]  # fmt: skip

@@ -34,6 +34,7 @@ class Strain:
     path, detector : where it is from; the detector is "" where the file does not say.
     gaps : GPS spans near the trigger that the file lacks (NaN, or dead).
     quality : fraction of the seconds, 0..1, in which each data-quality bit is set, by its name.
+    others : the same moment of other detectors.
     """
 
     values: Floats
@@ -44,6 +45,7 @@ class Strain:
     detector: str = ""
     gaps: tuple[Span, ...] = ()
     quality: dict[str, float] = field(default_factory=dict)
+    others: tuple[Strain, ...] = ()
 
     @property
     def duration(self) -> float:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import re
 import struct
 import warnings
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -68,6 +71,7 @@ def _checked(path: Path, rate: float, start: float, samples: int) -> float:
 def _held(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
     """A source whose samples are in memory already."""
     rate = _checked(path, rate, start, len(values))
+    values.setflags(write=False)  # it may be asked for again
     return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j], lambda *_: {})
 
 
@@ -98,9 +102,62 @@ def open_strain(
         with _open_hdf5(path) as source:
             yield source
     elif magic.startswith(b"IGWD"):
-        yield _read_gwf(path)
+        yield _kept(("file", _stamp(path)), lambda: _read_gwf(path))
     else:
-        yield _read_text(path, magic.startswith(b"\x1f\x8b"), rate, gps_start)
+        packed = magic.startswith(b"\x1f\x8b")
+        key = ("file", _stamp(path), rate, gps_start)
+        yield _kept(key, lambda: _read_text(path, packed, rate, gps_start))
+
+
+# What was read last, so that many triggers of one file, one after the other, read it once
+
+_MOST_KEPT = 1 << 23  # samples: 64 MiB
+_PIECE = 1 << 16  # samples of an HDF5 file that are kept together
+_last: OrderedDict[Any, Any] = OrderedDict()
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """Equal as long as the file is the same."""
+    found = path.stat()
+    return os.path.abspath(path), found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _kept(key: tuple[Any, ...], read: Callable[[], Any]) -> Any:
+    """What ``read`` gives, or gave: samples, or a whole file in memory, of which one is kept."""
+    found = _last.pop(key, None)
+    if found is None:
+        if key[0] == "piece":
+            while len(_last) >= _MOST_KEPT // _PIECE:
+                _last.popitem(last=False)
+        else:
+            _last.clear()
+        found = read()
+    _last[key] = found
+    return found
+
+
+def _in_pieces(
+    path: Path, samples: int, read: Callable[[int, int], Floats]
+) -> Callable[[int, int], Floats]:
+    """`StrainFile.read` of an open file, through the pieces that are kept."""
+    stamp = _stamp(path)
+
+    def piece(number: int) -> Floats:
+        first = number * _PIECE
+        return read(first, min(first + _PIECE, samples))
+
+    def between(first: int, last: int) -> Floats:
+        numbers = range(first // _PIECE, -(-last // _PIECE))
+        try:
+            values = [_kept(("piece", stamp, n), partial(piece, n)) for n in numbers]
+        except BadFile:  # which is perhaps not in what is asked for
+            return read(first, last)
+        if not values:
+            return np.empty(0)
+        skip = first - numbers[0] * _PIECE
+        return np.concatenate(values)[skip : skip + last - first]
+
+    return between
 
 
 # Text, plain or gzip
@@ -345,8 +402,9 @@ def _gwosc(path: Path, file: Any) -> StrainFile:
         return bits
 
     detector = numbers(path, file, "meta/Detector", optional=True)
+    pieces = _in_pieces(path, samples, read)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    return StrainFile(rate, start, samples, _text(name)[:16], read, quality)
+    return StrainFile(rate, start, samples, _text(name)[:16], pieces, quality)
 
 
 def _text(value: Any) -> str:

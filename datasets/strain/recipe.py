@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.scanning import look_apart
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
+from datasets.strain.frames import CACHE, read_cache
 from datasets.strain.qscan import highest_frequency, qtransform
 from datasets.strain.whitening import settling, whiten
 
@@ -30,6 +33,11 @@ log = logging.getLogger(__name__)
 #: Layouts, and the views of each unless others are given, in seconds.
 LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
 COLOURS = ("grey", *COLOUR_MAPS)
+
+#: Of detectors together, by how many they are.
+TOGETHER = {2: (1.0, 1.0, 4.0), 3: (1.0, 1.0, 1.0)}
+#: Seconds that light needs through the Earth: no two detectors see a wave further apart.
+TRAVEL = 0.0425
 
 #: The plane is the one with the loudest tile within this many seconds of the trigger.
 _SEARCH = 0.25
@@ -59,6 +67,9 @@ class StrainRecipe(Recipe):
         `row`, the views side by side; `one`, a single view.
     clip : normalised energy that is drawn brightest. 25.5 makes one grey level a tenth.
     size : height and width of the whole picture, in pixels; one number makes it square.
+    together : two or three detectors, whose strain at one time is drawn: the first channel is of the
+        first, and so on in turn. What is read is a `write_cache` of a file of each. A wave needs
+        up to `TRAVEL` seconds from one to another, which the search for its plane allows for.
     colour : table for `row` and `one`: viridis, grey, magma, inferno, plasma or cividis.
 
     A SecondhandError names a value out of range.
@@ -76,6 +87,7 @@ class StrainRecipe(Recipe):
     clip: float = 25.5
     size: tuple[int, int] = (224, 224)
     colour: str = "viridis"
+    together: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
@@ -84,7 +96,9 @@ class StrainRecipe(Recipe):
         for name, choices in (("layout", tuple(LAYOUTS)), ("colour", COLOURS)):
             if getattr(self, name) not in choices:
                 raise _wrong(name, getattr(self, name), f"one of {', '.join(choices)}")
-        given = LAYOUTS[self.layout] if self.views in ((), []) else self.views
+        settle(self, "together", _detectors(self.together, self.layout))
+        usual = TOGETHER[len(self.together)] if self.together else LAYOUTS[self.layout]
+        given = usual if self.views in ((), []) else self.views
         settle(self, "views", _views(given, self.context))
         settle(self, "size", _size(self.size))
         if self.qhigh < self.qlow:
@@ -110,6 +124,9 @@ class StrainRecipe(Recipe):
         at least. Of more than 50 files, 50 spread evenly over the list are looked at; those that
         cannot be opened are passed over. SecondhandError, with the first reason, where none can.
         """
+        if given.pop("detectors", "separate") == "together":
+            paths = list(paths)
+            given["together"] = tuple(read_cache(Path(paths[0]))) if paths else ()
         recipe = cls(**given)
         if recipe.fmax and "context" in given:
             return recipe
@@ -134,6 +151,12 @@ class StrainRecipe(Recipe):
         """Seconds of strain that must be there on either side of the trigger."""
         return max(self.views) / 2 + settling(4096)
 
+    def to_dict(self) -> dict[str, Any]:
+        values = super().to_dict()
+        if not self.together:  # as models of before have it
+            del values["together"]
+        return values
+
     def read(
         self,
         path: str | os.PathLike[str],
@@ -147,6 +170,8 @@ class StrainRecipe(Recipe):
         It is centred on ``at``, a GPS time, or on the loudest tile between the seconds ``start`` and
         ``end`` of the file.
         """
+        if self.together:
+            return self._read_together(path, (start, end), at)
         return read_strain(
             path,
             at=at,
@@ -156,6 +181,24 @@ class StrainRecipe(Recipe):
             qrange=(self.qlow, self.qhigh),
             frange=(self.fmin, self.fmax or 2048.0),
         )
+
+    def _read_together(
+        self,
+        path: str | os.PathLike[str],
+        span: tuple[float | None, float | None],
+        at: float | None,
+    ) -> Strain:
+        files, alone = read_cache(Path(path)), replace(self, together=(), views=self.views)
+        found: list[Strain] = []
+        for name in self.together:
+            if name not in files:
+                raise BadFile(path, f"no strain of {name} in it")
+            try:
+                found.append(alone.read(files[name], start=span[0], end=span[1], at=at))
+            except BadFile as error:
+                raise type(error)(path, f"{name}: {error.reason}") from None
+            at, span = found[0].trigger, (None, None)
+        return replace(found[0], path=str(path), others=tuple(found[1:]))
 
     def moment(self, signal: Strain) -> float:
         return signal.trigger
@@ -176,6 +219,13 @@ class StrainRecipe(Recipe):
 
         BadFile where there is no noise to whiten, or the strain does not cover the views.
         """
+        if self.together:
+            alone = replace(self, together=(), views=self.views)
+            drawn = [alone._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
+            return [drawn[n % len(drawn)][n] for n in range(len(self.views))]
+        return self._levels(signal, _SEARCH)
+
+    def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
         height, width = self.size
         bottom, top = self._band(signal.rate)
         qrange = (self.qlow, self.qhigh)
@@ -191,7 +241,7 @@ class StrainRecipe(Recipe):
                 signal.rate,
                 qrange=qrange,
                 frange=(bottom, float(axis[max(rows, 1) - 1])),
-                search=(centre - _SEARCH, centre + _SEARCH),
+                search=(centre - around, centre + around),
             )
             views = gram.images(
                 [(centre - view / 2, centre + view / 2) for view in self.views],
@@ -224,7 +274,9 @@ def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
 
 
 def _probe(path: str) -> tuple[float, float]:
-    """Samples a second and seconds of a file."""
+    """Samples a second and seconds of a file, of a cache those of its first."""
+    if path.endswith(CACHE):
+        path = next(iter(read_cache(Path(path)).values()))
     with open_strain(path) as source:
         return source.rate, source.duration
 
@@ -239,6 +291,21 @@ def _number(name: str, value: object, low: float, high: float) -> float:
     if not low <= value <= high:  # nor is NaN; a whole number may be too large for a float
         raise _wrong(name, value, f"{low:g} to {high:g}")
     return float(value)
+
+
+def _detectors(names: object, layout: str) -> tuple[str, ...]:
+    if names in ((), []):
+        return ()
+    given = [*names] if isinstance(names, list | tuple) else []
+    known = all(isinstance(name, str) and re.fullmatch(r"[A-Z]\d", name) for name in given)
+    if (
+        layout != "channels"
+        or len(given) not in TOGETHER
+        or len({*given}) < len(given)
+        or not known
+    ):
+        raise _wrong("together", names, "two or three detectors, as H1, L1, in the layout channels")
+    return tuple(given)
 
 
 def _views(views: object, context: float) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets.annotations import is_annotated, read_annotations
 from datasets.errors import Rejected, SecondhandError
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import files_below
@@ -78,6 +79,8 @@ def load_unlabelled(
         from datasets.demos import write_demo
 
         frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
+    elif Path(name).exists() and is_annotated(Path(name)):
+        frame, rejected, _ = read_annotations(Path(name))
     elif Path(name).is_dir():
         # Other kinds of file are somebody's notes.
         files, rejected = files_below(name)

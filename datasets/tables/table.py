@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.cells import file_named, read_cells
+from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import files_below, visible
 from datasets.tables.checks import (
@@ -91,6 +91,9 @@ def load_table(
     noise: str | None = None,
     check: Callable[[str], None] | None = None,
     learned: bool = True,
+    label_column: str | None = None,
+    strain: str | None = None,
+    together: Sequence[str] | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -99,8 +102,9 @@ def load_table(
     data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
         ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
         file with the columns path and label, and where it has them group, split, fold, of signals
-        start and end, of strain gps (paths are relative to the file); ``demo:NAME``; or a name of `datasets.catalog`,
-        which is fetched where no folder or file is called so. Or several of these: of two labels of
+        start and end, of strain gps (paths are relative to the file); what `datasets.annotations`
+        reads; ``demo:NAME``; or a name of `datasets.catalog`, which is fetched where no folder or
+        file is called so. Or several of these: of two labels of
         one content the later source's counts (`datasets.tables.corrections.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
@@ -109,19 +113,33 @@ def load_table(
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: copies stay, and one class, or one file of a class, is enough.
+    label_column : of the tables, where it is called otherwise than usual.
+    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
+    together : of triggers, as `datasets.triggers.items_of_triggers` has it.
 
     Raises
     ------
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
         of one file, labels that differ only in case or spaces, or times that are none.
     """
+    from datasets.triggers import has_triggers, items_of_triggers
+
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)
     if noise is not None and "demo:glitches" not in sources:
         raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
+    of_triggers = [strain and has_triggers(Path(one)) for one in sources]
+    if strain and not any(of_triggers):
+        raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
     rows, rejected, notes = [], [], []
-    for one in sources:
-        frame, bad, note = _read_source(one, noise if one == "demo:glitches" else None)
+    for one, triggers in zip(sources, of_triggers, strict=True):
+        if triggers and strain:
+            frame, bad = items_of_triggers(Path(one), strain, label_column, together)
+            frame, note = _with_parts(frame, Path(one)), ""
+        else:
+            frame, bad, note = _read_source(
+                one, noise if one == "demo:glitches" else None, label_column
+            )
         if learned:
             frame, own = by_hand(frame, one)
             bad += own
@@ -181,9 +199,12 @@ def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
     return lines
 
 
-def _read_source(source: str, noise: str | None) -> tuple[pd.DataFrame, list[Rejected], str]:
+def _read_source(
+    source: str, noise: str | None, label_column: str | None
+) -> tuple[pd.DataFrame, list[Rejected], str]:
     """The rows of a demo, folder, file or public set; a folder wins over a set of its name."""
     from datasets import catalog
+    from datasets.annotations import is_annotated, read_annotations
 
     if source.startswith("demo:"):
         from datasets.demos import write_demo
@@ -195,7 +216,11 @@ def _read_source(source: str, noise: str | None) -> tuple[pd.DataFrame, list[Rej
         note = (
             f"the folder {source} that is here, not the public set of that name" if public else ""
         )
-        return *(_scan_folder(path) if path.is_dir() else read_rows(path)), note
+        if is_annotated(path):
+            return read_annotations(path, label_column)
+        if path.is_dir():
+            return *_scan_folder(path), note
+        return *read_rows(path, label_column=label_column), note
     if public:
         frame, note = catalog.load(source)
         return frame, [], note
@@ -238,25 +263,31 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(filter(visible, folder.iterdir()))
 
 
-def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Rejected]]:
+def read_rows(
+    path: Path, *, label: str = "", label_column: str | None = None
+) -> tuple[pd.DataFrame, list[Rejected]]:
     """The rows of a table file, paths relative to it made whole; those without a path or label.
 
     All cells are text, times too. The index is the row's number in the file, less 2.
 
     ``label`` : of every row, whatever the file says or does not say.
+    ``label_column`` : what the labels' column is called, where it is there; else label.
     """
     cells = read_cells(path)
     names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at")
     found = {name: _column(path, cells, name) for name in names}
+    if label_column:
+        found["label"] = _column(path, cells, label_column) or found["label"]
     frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
     if label:
         frame["label"] = label
     missing = [name for name in ("path", "label") if name not in frame]
+    missing = [(label_column or name) if name == "label" else name for name in missing]
     if missing:
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
             f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
-            "[,group][,split][,fold][,start][,end][,gps]"
+            "[,group][,split][,fold][,start][,end][,gps]; a table of triggers needs --strain"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
@@ -270,8 +301,13 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
     frame = frame.loc[~no_path & ~no_label]
     if frame.empty:
         raise SecondhandError(f"{path}: no row has both a path and a label")
-    files = {cell: _named(path.parent, cell) for cell in frame["path"].unique()}
+    files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
     frame = frame.assign(path=frame["path"].map(files))
+    return _with_parts(frame, path), rejected
+
+
+def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """With the split of each row as it is called here; SecondhandError for what is no split."""
     if "split" in frame:
         # A run's own tables call the strangers' parts so.
         frame["split"] = frame["split"].str.lower().replace([UNKNOWN, "background"], "")
@@ -281,34 +317,18 @@ def read_rows(path: Path, *, label: str = "") -> tuple[pd.DataFrame, list[Reject
                 f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
-    return frame, rejected
+    return frame
 
 
 def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
     """The column of this name; else the one that is called so but for case and spaces."""
-    alike = [column for column in cells.columns if str(column).strip().lower() == name]
+    alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
     found = [column for column in alike if column == name] or alike
     if len(found) > 1:
         raise SecondhandError(
             f"{path}: which column is {name!r}, {' or '.join(map(shown, found))}? Rename the other"
         )
     return found[0] if found else None
-
-
-def _named(base: Path, cell: str) -> str:
-    """The file that a cell of a table in the folder ``base`` names.
-
-    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
-    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
-    directory's: from there a run's items.csv names its files.
-    """
-    plain = cell.strip()
-    for name in (cell, plain, plain.replace("\\", "/")):
-        home = os.path.expanduser(name) if name.startswith("~/") else name
-        for path in (base / name, Path(home)):
-            if os.path.exists(path):
-                return str(path)
-    return str(base / plain)
 
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -357,44 +377,3 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
     return counts.most_common(1)[0][0]
-
-
-_MAX_COLUMNS = 1000
-
-
-def read_cells(path: Path) -> pd.DataFrame:
-    """All cells as text, empty ones as "".
-
-    Raises
-    ------
-    BadFile : not a table, or one whose rows are longer than its first line: pandas would take
-        their first cells for an index, and shift the others.
-    """
-    suffix = path.suffix.lower()
-    try:
-        if suffix in (".csv", ".tsv"):
-            return _read_text(path, "," if suffix == ".csv" else "\t")
-        if suffix in (".parquet", ".pq"):
-            # Whole numbers with a gap come as floats: label 3 would read 3.0.
-            frame = pd.read_parquet(path).convert_dtypes()
-            return frame.astype(object).where(frame.notna(), "").astype(str)
-    except BadFile:
-        raise
-    except Exception as error:  # the parsers' own errors have no common root
-        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
-    raise SecondhandError(f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file")
-
-
-def _read_text(path: Path, separator: str) -> pd.DataFrame:
-    with open(path, "rb") as stream:
-        count = stream.readline(1 << 20).count(separator.encode()) + 1
-    if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
-        raise BadFile(path, f"{count} columns are more than {_MAX_COLUMNS}: not an item table")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, index_col=False
-            )
-        except pd.errors.ParserWarning:
-            raise BadFile(path, "rows have more cells than its first line has names") from None

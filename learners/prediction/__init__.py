@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from learners.prediction.opening import Asked
     from learners.prediction.predictor import Predictor
     from learners.prediction.rounds import in_rounds
+    from learners.prediction.triggers import answer_triggers
 
 __all__ = [
     "Answer",
@@ -29,6 +30,7 @@ __all__ = [
     "Floats",
     "Prediction",
     "Predictor",
+    "answer_triggers",
     "cell",
     "check_moment",
     "embed",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.errors import SecondhandError
 from learners.model import WEIGHTS, Bundle, load_bundle, sha256
-from learners.settings import DataSettings, Settings, flag
+from learners.options import flag
+from learners.settings import DataSettings, Settings
 from learners.training import background_of, earlier_items
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def as_before(
     }
     network |= {"budget": None, "weights": None, "pretrained": True}
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
+    if data["kind"] == "strain":
+        data["detectors"] = "together" if recipe.get("together") else "separate"
     drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
     drawn = {name: value for name, value in drawn.items() if name in vars(settings.signal)}
     usual = {"kind": "auto", "head": "auto"}

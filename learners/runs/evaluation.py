@@ -75,7 +75,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         spaces, there is nothing to judge, or ``out`` is there.
     """
     bundle, confidence = _opened(asked)
-    table, lines = _items(bundle, asked.data, asked.unknown, asked.kind)
+    table, lines = _items(bundle, asked)
     predictor = Predictor(bundle, device=asked.device)
     evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions
@@ -119,6 +119,11 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         raise SecondhandError(
             f"--unknown {asked.unknown} beside --no-labels: strangers are measured beside labelled "
             "files; leave one of the two out"
+        )
+    if asked.strain:
+        raise SecondhandError(
+            f"--strain {asked.strain} beside --no-labels: triggers without labels are answered by "
+            "learners.predict --triggers"
         )
     bundle, confidence = _opened(asked)
     own = _kind(bundle, asked.kind)
@@ -177,13 +182,19 @@ def _same(answered: Answered, bundle: Bundle) -> list[str]:
     return [said] if same else []
 
 
-def _items(
-    bundle: Bundle, data: str, unknown: str | None, kind: str
-) -> tuple[ItemTable, list[str]]:
+def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str]]:
     """The items, all in the split `HELD` or strangers; and what to know about the choice."""
-    own = _kind(bundle, kind)
+    own, unknown = _kind(bundle, asked.kind), asked.unknown
     # Bad files are answered as such, not left out beforehand.
-    table = load_table(data, kind=own, check=_no_check, learned=False)
+    table = load_table(
+        asked.data,
+        kind=own,
+        check=_no_check,
+        learned=False,
+        label_column=asked.label_column,
+        strain=asked.strain,
+        together=(bundle.recipe or {}).get("together"),
+    )
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)
     lines = _choose_part(table)
@@ -196,7 +207,7 @@ def _items(
     table.frame = table.frame.assign(split=HELD)
     log.info(
         "%s: %d items of %d classes, %d strangers",
-        data, len(table.frame), table.frame["label"].nunique(), len(table.unknowns),
+        asked.data, len(table.frame), table.frame["label"].nunique(), len(table.unknowns),
     )  # fmt: skip
     return table, lines
 

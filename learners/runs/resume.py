@@ -16,7 +16,8 @@ from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from learners import distributed
 from learners.flags import dump, given, parse
-from learners.settings import FREE, Settings, flag
+from learners.options import flag
+from learners.settings import FREE, Settings
 
 log = logging.getLogger(__name__)
 

@@ -189,7 +189,14 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         )
     earlier = earlier_items(data)
     sources = [*([str(earlier)] if earlier else []), *data.sources]
-    table = load_table(sources, kind=data.kind, noise=signal.noise)
+    table = load_table(
+        sources,
+        kind=data.kind,
+        noise=signal.noise,
+        label_column=data.label_column,
+        strain=data.strain,
+        together=() if signal.detectors == "together" else None,
+    )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
         log.warning(

@@ -48,6 +48,7 @@ FIGURES = {
     "bench_search": r"mean +\d\.\d{3}[\s\S]*20000 rows of 64: searched in \d",
     "bench_strangers": r"far accepted: all +\d\.\d{3}",
     "bench_suggest": r"digits +labels[\s\S]*suggested +\d\.\d{3}[\s\S]*5 of 200 chosen in",
+    "bench_triggers": r"10 triggers in 2 hdf5 files [\s\S]*peak of memory",
     "check_events": r'"rows": \d[\s\S]*"many rows": \d',
     "check_glitch_model": r"left out: it needs a model of glitches",
     "check_gw150914": r"tile energies \d\.\de[-+]\d\d[\s\S]*4 s view: values",

@@ -181,6 +181,7 @@ CHANGES = {
     "clip": 20.0,
     "size": (140, 168),
     "colour": "grey",
+    "together": ("H1", "L1"),
 }
 
 

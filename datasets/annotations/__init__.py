@@ -1,0 +1,12 @@
+"""What annotating programs write (Raven, Audacity, Camtrap DP) -> rows of an item table."""
+
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from datasets.annotations.sources import is_annotated, read_annotations
+
+__all__ = ["is_annotated", "read_annotations"]
+
+__getattr__ = on_demand(__name__)

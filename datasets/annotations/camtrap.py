@@ -1,0 +1,134 @@
+"""A data package of camera traps or recorders (Camtrap DP 1.0, https://camtrap-dp.tdwg.org) -> rows.
+
+``media.csv`` names the files, ``observations.csv`` what is in them; what is of one deployment is one
+group. An observation of an event is one of all media of its deployment within its times, unless
+those have observations of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from datasets.cells import file_named, read_cells, text_of
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.kinds import kind_of
+
+PACKAGE = "datapackage.json"
+_MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
+_OBSERVATIONS = ("deploymentID", "mediaID", "eventStart", "eventEnd", "observationType", "scientificName")  # fmt: skip
+#: Observations that are their own label; an animal's is its name.
+_TYPES = ("human", "vehicle", "blank")
+
+
+def read_package(
+    folder: Path, label_column: str | None
+) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """Rows with path, label, group, start and end; those left out; a word on who labelled them.
+
+    Parameters
+    ----------
+    label_column : of ``observations.csv``; ``scientificName`` if not given, or the type of what is
+        no animal.
+
+    Raises
+    ------
+    SecondhandError : a table or a column is missing.
+    """
+    media = _table(folder, "media", _MEDIA)
+    columns = (*_OBSERVATIONS, *([label_column] if label_column else []))
+    seen = _table(folder, "observations", columns)
+    if label_column:
+        label = seen[label_column]
+    else:
+        own = seen["observationType"].where(seen["observationType"].isin(_TYPES), "")
+        label = seen["scientificName"].where(seen["scientificName"].ne(""), own)
+    seen = seen.assign(label=label, row=seen.index + 2)
+    twice = media["mediaID"].duplicated()
+    rejected = [
+        Rejected(file, f"media.csv has mediaID {shown(name)} twice")
+        for file, name in zip(media["filePath"][twice], media["mediaID"][twice], strict=True)
+    ]
+    media = media.loc[~twice]
+    rows = pd.concat([_of_media(seen, media), _of_events(seen, media)], ignore_index=True)
+    unnamed = seen["mediaID"].ne("") & ~seen["mediaID"].isin(media["mediaID"])
+    rejected += [
+        Rejected(f"{folder / 'observations.csv'}, row {row}", f"no medium {shown(name)}")
+        for row, name in zip(seen["row"][unnamed], seen["mediaID"][unnamed], strict=True)
+    ]
+    rejected += [
+        Rejected(file, "no observation of it")
+        for file in media["filePath"][~media["mediaID"].isin(rows["mediaID"])]
+    ]
+    online = rows["filePath"].str.contains("://", regex=False)
+    nameless = ~online & rows["label"].eq("")
+    reasons = {"at an address, not in the package: fetch it": online, "no label": nameless}
+    for reason, which in reasons.items():
+        rejected += [Rejected(file, reason) for file in rows["filePath"][which].unique()]
+    rows = rows.loc[~online & ~nameless]
+    if rows.empty:
+        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(f"--data {folder}: no labelled medium in the package{first}")
+    paths = {cell: file_named(folder, cell) for cell in rows["filePath"].unique()}
+    rows = rows.assign(path=rows["filePath"].map(paths), group=rows["deploymentID"])
+    sound = rows["path"].map(kind_of).eq("sound")
+    rows = rows.assign(**_spans(rows.where(sound)))
+    machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
+    note = f"{machine} of {len(rows)} labels are a machine's" if machine else ""
+    return rows[["path", "label", "group", "start", "end"]], rejected, note
+
+
+def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
+    """One of the package's tables, whose file the package names; with columns that may be empty."""
+    package = folder / PACKAGE
+    try:
+        resources = json.loads(text_of(package))["resources"]
+        paths = {str(one["name"]): one["path"] for one in resources}
+    except (ValueError, LookupError, TypeError) as error:
+        if isinstance(error, BadFile):
+            raise
+        raise BadFile(package, "no data package: no list of resources, named, with paths") from None
+    file = paths.get(name)
+    if not isinstance(file, str) or "://" in file:
+        raise BadFile(
+            package, f"no resource {name!r} with the path of one file: not Camtrap DP 1.0"
+        )
+    cells = read_cells(folder / file)
+    if missing := [column for column in columns if column not in cells]:
+        has = ", ".join(map(str, cells.columns[:40]))
+        raise BadFile(folder / file, f"no column {', '.join(missing)}; it has {has}")
+    return cells.apply(lambda column: column.str.strip())
+
+
+def _of_media(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
+    return media.merge(seen.drop(columns="deploymentID"), on="mediaID")
+
+
+def _of_events(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
+    """Observations of no single medium, with those taken within their times."""
+    events = seen.loc[seen["mediaID"].eq("")].drop(columns="mediaID")
+    free = media.loc[~media["mediaID"].isin(seen["mediaID"])]
+    rows = free.merge(events, on="deploymentID")
+    taken, begin, end = (_times(rows[name]) for name in ("timestamp", "eventStart", "eventEnd"))
+    return rows.loc[(begin <= taken) & (taken <= end)]
+
+
+def _times(cells: pd.Series) -> pd.Series:
+    return pd.to_datetime(cells, errors="coerce", utc=True, format="ISO8601")
+
+
+def _spans(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """Seconds in a medium that an observation is of: its box's time, else its event's where that lies
+    within; NaN for all of it."""
+    at, length = (
+        pd.to_numeric(rows.get(name, pd.Series(np.nan, rows.index)), errors="coerce")
+        for name in ("bboxTime", "bboxDuration")
+    )
+    taken = _times(rows["timestamp"])
+    begin, end = ((_times(rows[f"event{n}"]) - taken).dt.total_seconds() for n in ("Start", "End"))
+    start, last = at.fillna(begin), (at + length).fillna(end)
+    inside = (start >= 0) & (last > start)
+    return {"start": start.where(inside), "end": last.where(inside)}

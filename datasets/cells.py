@@ -1,0 +1,99 @@
+"""Table files of any program -> their cells as text."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.errors import BadFile, SecondhandError
+
+_MAX_COLUMNS = 1000
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """All cells as text, empty ones as "".
+
+    Raises
+    ------
+    BadFile : not a table, or one whose rows are longer than its first line: pandas would take
+        their first cells for an index, and shift the others.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            return _read_text(path, "," if suffix == ".csv" else "\t")
+        if suffix in (".parquet", ".pq"):
+            # Whole numbers with a gap come as floats: label 3 would read 3.0.
+            frame = pd.read_parquet(path).convert_dtypes()
+            return frame.astype(object).where(frame.notna(), "").astype(str)
+    except BadFile:
+        raise
+    except Exception as error:  # the parsers' own errors have no common root
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    raise SecondhandError(f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file")
+
+
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    with open(path, "rb") as stream:
+        count = stream.readline(1 << 20).count(separator.encode()) + 1
+    if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
+        raise BadFile(path, f"{count} columns are more than {_MAX_COLUMNS}: not an item table")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, index_col=False
+            )
+        except pd.errors.ParserWarning:
+            raise BadFile(path, "rows have more cells than its first line has names") from None
+
+
+def file_named(base: Path, cell: str) -> str:
+    """The file that a cell of a table in the folder ``base`` names.
+
+    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
+    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
+    directory's: from there a run's items.csv names its files.
+    """
+    plain = cell.strip()
+    for name in (cell, plain, plain.replace("\\", "/")):
+        home = os.path.expanduser(name) if name.startswith("~/") else name
+        for path in (base / name, Path(home)):
+            if os.path.exists(path):
+                return str(path)
+    return str(base / plain)
+
+
+_LARGEST = 1 << 26  # bytes of a text that is read whole
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+def text_of(path: Path, *, first: int | None = None) -> str:
+    """A text as programs of all systems write it: UTF-8, UTF-16 (Windows), else Windows-1252, which
+    holds Latin-1.
+
+    ``first`` : only so many bytes of it, of which the last may be half a letter.
+
+    Raises
+    ------
+    BadFile : it cannot be read, or has more than 64 MiB.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1 if first is None else first)
+    except OSError as error:
+        raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
+    if len(data) > _LARGEST:
+        raise BadFile(path, f"more than {_LARGEST >> 20} MiB: no table of labels")
+    named = [name for mark, name in _MARKS.items() if data.startswith(mark)]
+    # Without a mark: every second byte of English in UTF-16 is none.
+    zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []
+    for encoding in (*named, *zeros, "utf-8"):
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return data.decode("cp1252", "replace")

@@ -1,0 +1,181 @@
+"""Strain files found by their names, as ``H-H1_GWOSC_4KHZ_R1-1126259447-32.hdf5`` (LIGO-T010150)."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from datasets.cells import text_of
+from datasets.drawings import cache_root
+from datasets.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.files import write_beside
+from datasets.kinds import kind_of
+from datasets.scanning import files_below
+
+_NAME = re.compile(
+    r"(?P<site>[A-Z]+)-(?P<what>[^-]+)-(?P<start>\d{1,10}(\.\d+)?)-(?P<length>\d{1,6}(\.\d+)?)"
+    r"\.(gwf|hdf5|h5|hdf|txt|txt\.gz)"
+)
+
+
+class Frame(NamedTuple):
+    """A file, and the GPS times that its name tells."""
+
+    start: float
+    end: float
+    path: str
+
+
+@dataclass
+class Frames:
+    """The strain files that there are, by detector ("H1", or "H" where a name tells the site alone)
+    and in the order of their times; and those whose names tell none."""
+
+    files: dict[str, list[Frame]]
+    rejected: list[Rejected] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for frames in self.files.values():
+            frames.sort()
+        self._longest = {
+            name: max(frame.end - frame.start for frame in frames)
+            for name, frames in self.files.items()
+        }
+
+    def find(self, detector: str, gps: float) -> str | Rejected:
+        """The file that holds the moment, of several the one whose ends are farthest from it; or
+        what is lacking. Without a detector that of the only one."""
+        if not detector and len(self.files) == 1:
+            detector = next(iter(self.files))
+        names = {detector, detector[:1]} & self.files.keys()
+        if not names:
+            there = ", ".join(sorted(self.files))
+            why = (
+                f"no strain of the detector {shown(detector)}" if detector else "of which detector?"
+            )
+            return Rejected("", f"{why}; there is some of {there}")
+        found = [frame for name in names for frame in self._around(name, gps)]
+        if not found:
+            return Rejected("", f"no strain of {detector} at GPS {gps:.3f}")
+        return max(found, key=lambda f: (min(gps - f.start, f.end - gps), f.path)).path
+
+    def _around(self, name: str, gps: float) -> list[Frame]:
+        frames, found = self.files[name], []
+        for index in range(bisect_right(frames, Frame(gps, inf, "")) - 1, -1, -1):
+            frame = frames[index]
+            if frame.start < gps - self._longest[name]:
+                break
+            if gps < frame.end:
+                found.append(frame)
+        return found
+
+
+def read_frames(source: str) -> Frames:
+    """The strain files of a folder and those below, of a pattern, of a LAL cache file, or one.
+
+    Raises
+    ------
+    SecondhandError : there is none whose name tells detector, GPS time and duration.
+    """
+    path = Path(source)
+    rejected: list[Rejected] = []
+    if path.is_dir():
+        files, rejected = files_below(path)
+        files = [file for file in files if kind_of(file) == "strain"]
+    elif path.is_file():
+        files = [source]
+        known = kind_of(path.name.removesuffix(".txt")) == "strain"
+        if path.suffix == CACHE or not (known or _NAME.fullmatch(path.name)):
+            files, rejected = _cached(path)
+    else:
+        files = sorted(glob.glob(source, recursive=True))
+    found: dict[str, list[Frame]] = {}
+    for file in files:
+        name = _NAME.fullmatch(Path(file).name)
+        if name is None:
+            said = "its name does not tell when it is of, as H-H1_GWOSC-1126259447-32.hdf5 does"
+            rejected.append(Rejected(file, said))
+            continue
+        start = float(name["start"])
+        detector = re.match(r"[A-Z]\d(?=_)", name["what"])
+        own = found.setdefault(detector[0] if detector else name["site"], [])
+        own.append(Frame(start, start + float(name["length"]), file))
+    if not found:
+        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(
+            f"--strain {source}: no strain file whose name tells detector, GPS time and duration, as "
+            f"H-H1_GWOSC-1126259447-32.hdf5 does, in a folder, a pattern or a LAL cache{first}"
+        )
+    return Frames(found, rejected)
+
+
+#: What a LAL cache of ours ends in, which stands for the files of several detectors.
+CACHE = ".together"
+
+
+def write_cache(frames: dict[str, str]) -> str:
+    """A LAL cache of one file for each detector, which stands for all of them; its path.
+
+    It lies in the cache folder, for none from elsewhere is read: it could name any file. It tells the files' sizes and times as well: with another file it is another cache.
+    """
+    lines = []
+    for detector, file in frames.items():
+        name, found = _NAME.fullmatch(Path(file).name), os.stat(file)
+        if name is not None:
+            lines += [
+                f"# {detector} {found.st_size} {found.st_mtime_ns}",
+                f"{detector[0]} {name['what']} {name['start']} {name['length']} "
+                f"file://localhost{quote(os.path.abspath(file))}",
+            ]
+    text = "\n".join(lines).encode() + b"\n"
+    path = (
+        cache_root()
+        / "together"
+        / f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
+    )
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_beside(path, text)
+    return str(path)
+
+
+def read_cache(path: Path) -> dict[str, str]:
+    """The files of a cache that `write_cache` wrote, by detector.
+
+    Raises
+    ------
+    BadFile : it is none, or gone.
+    """
+    own = path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
+    if not own or not path.is_file():
+        raise BadFile(
+            path, "strain of one detector, or not in this cache: name --triggers, --strain"
+        )
+    files = read_frames(str(path)).files
+    return {detector: frames[0].path for detector, frames in sorted(files.items())}
+
+
+def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
+    """The files that a LAL cache lists, a line each: site, description, GPS time, duration, address.
+    Virgo's lists have the path first."""
+    files: list[str] = []
+    rejected: list[Rejected] = []
+    for n, line in enumerate(text_of(path).splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        named = [word for word in words if _NAME.fullmatch(Path(unquote(word)).name)]
+        parts = urlsplit((named or words[-1:])[0])
+        if parts.scheme in ("", "file"):
+            files.append(str(path.parent / unquote(parts.path)))
+        else:
+            rejected.append(Rejected(f"{path}, line {n}", f"{parts.scheme}: is not on this disk"))
+    return files, rejected

@@ -1,0 +1,22 @@
+"""A table of triggers, and the strain files of their times -> rows of an item table; and back."""
+
+from typing import TYPE_CHECKING
+
+from datasets.fronts import on_demand
+
+if TYPE_CHECKING:
+    from datasets.triggers.items import has_triggers, items_of_triggers, places
+    from datasets.triggers.tables import Triggers, read_triggers
+    from datasets.triggers.written import check_table, write_table
+
+__all__ = [
+    "Triggers",
+    "check_table",
+    "has_triggers",
+    "items_of_triggers",
+    "places",
+    "read_triggers",
+    "write_table",
+]
+
+__getattr__ = on_demand(__name__)

@@ -1,0 +1,235 @@
+"""Tables in the programs' documented formats become rows; what is wrong in them is listed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.errors import SecondhandError
+from datasets.tables.table import ItemTable, load_table
+from tests.datasets.files import picture, sound, write
+
+RAVEN = (
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\t{}\n"
+)
+ROW = "{}\tSpectrogram 1\t1\t{}\t{}\t500.0\t4000.0\t{}\n"
+
+
+def raven(path: Path, *spans: tuple[object, object, str], column: str = "Annotation") -> Path:
+    rows = [ROW.format(n, *span) for n, span in enumerate(spans, 1)]
+    return write(path, RAVEN.format(column) + "".join(rows))
+
+
+def spans(table: ItemTable) -> set[tuple[str, str, float, float]]:
+    columns = (table.frame[name] for name in ("path", "label", "start", "end"))
+    return {(Path(path).name, *rest) for path, *rest in zip(*columns, strict=True)}
+
+
+def listed(table: ItemTable) -> dict[str, str]:
+    return {Path(item.path).name: item.reason for item in table.rejected}
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    """Recordings and tables beside them, as a season leaves them."""
+    folder = tmp_path / "field"
+    folder.mkdir()
+    for name in ("a.wav", "b.wav", "b.Table.wav", "mute.wav", "alone.wav"):
+        sound(folder / name)
+    raven(folder / "a.Table.1.selections.txt", (0.0, 0.02, "wren"), (0.02, 0.05, "robin"))
+    write(folder / "b.txt", "0.000\t0.030\twren\n\\\t500.0\t4000.0\n0,05\t0,07\trobin\n")
+    write(folder / "mute.txt", "")
+    write(folder / "notes.md", "rain")
+    return folder
+
+
+def test_tables_beside_recordings_become_spans(field: Path) -> None:
+    table = load_table(field)
+    assert spans(table) == {
+        ("a.wav", "wren", 0.0, 0.02),
+        ("a.wav", "robin", 0.02, 0.05),
+        ("b.wav", "wren", 0.0, 0.03),
+        ("b.wav", "robin", 0.05, 0.07),
+    }
+    assert table.kind == "sound"
+    assert listed(table) == {
+        "mute.wav": "its table has no label",
+        "alone.wav": "no table of its name",
+        "b.Table.wav": "no table of its name",
+        "notes.md": "neither a recording nor a table of labels",
+    }
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
+def test_a_table_is_read_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    sound(tmp_path / "a.wav")
+    text = "0.00\t0.01\tmésange\n0.01\t0.02\tmésange\n0.02\t0.03\tgrive\n0.03\t0.04\tgrive\n"
+    (tmp_path / "a.txt").write_bytes(text.replace("\n", "\r\n").encode(encoding))
+    assert load_table(tmp_path / "a.txt").classes == ["grive", "mésange"]
+
+
+def test_the_column_of_the_labels_is_chosen(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    rows = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]
+    file = raven(tmp_path / "a.selections.txt", *rows, column="Call type")
+    assert load_table(file, label_column="Call type").classes == ["A", "B"]
+    with pytest.raises(SecondhandError, match=r"--label-column; it has Selection, .*Call type"):
+        load_table(file)
+    with pytest.raises(SecondhandError, match="no column Kind; it has Selection"):
+        load_table(file, label_column="Kind")
+    csv = write(tmp_path / "a.csv", "path,start,end,species\n" + "".join(
+        f"a.wav,{start},{end},{label}\n" for start, end, label in rows
+    ))  # fmt: skip
+    assert load_table(csv, label_column="species").classes == ["A", "B"]
+
+
+def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    good = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]
+    wrong = {
+        ("-1", "0.01", "A"): "begins before the recording, at -1 s",
+        ("0.05", "0.04", "A"): "it ends before it begins",
+        ("0.05", "0.05", "A"): "a point",
+        ("soon", "1.2.3", "A"): "'soon' and '1.2.3' are no two numbers",
+        ("0.06", "0.07", ""): "no label",
+    }
+    file = raven(tmp_path / "a.selections.txt", *good, *wrong, (0, 0.04, "A"), (0, 0.04, "B"))
+    table = load_table(file)
+    assert len(table.frame) == 4
+    reasons = listed(table)
+    for line, reason in enumerate(wrong.values(), start=6):
+        assert reason in reasons[f"a.selections.txt, line {line}"]
+    assert reasons["a.wav"] == "0 to 0.04 s: it has the labels A and B, and one is learnt"
+
+
+def test_a_selection_in_two_views_and_a_table_of_two_recordings(tmp_path: Path) -> None:
+    for name in ("a.wav", "b.wav"):
+        sound(tmp_path / name)
+    head = "Selection\tView\tBegin Time (s)\tEnd Time (s)\tBegin File\tFile Offset (s)\tSpecies\n"
+    rows = [
+        (1, "Waveform 1", 0.00, 0.02, "a.wav", 0.00, "A"),
+        (1, "Spectrogram 1", 0.00, 0.02, "a.wav", 0.00, "A"),
+        (2, "Spectrogram 1", 0.11, 0.13, "b.wav", 0.01, "B"),
+        (3, "Spectrogram 1", 0.14, 0.15, "b.wav", 0.04, "B"),
+        (4, "Spectrogram 1", 0.05, 0.06, "a.wav", 0.05, "A"),
+        (5, "Spectrogram 1", 9.00, 9.01, "gone.wav", 0.05, "A"),
+    ]
+    text = head + "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    table = load_table(write(tmp_path / "all.txt", text))
+    found = sorted((name, label, start) for name, label, start, _ in spans(table))
+    assert found == [
+        ("a.wav", "A", 0.0), ("a.wav", "A", 0.05), ("b.wav", "B", 0.01), ("b.wav", "B", 0.04),
+    ]  # fmt: skip
+    assert listed(table) == {"all.txt, line 7": "no recording: none 'gone.wav'"}
+
+
+def test_a_recording_elsewhere_is_found_by_its_path(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    for folder in (tables, tmp_path / "sounds"):
+        folder.mkdir()
+    file = sound(tmp_path / "sounds" / "a.wav")
+    head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\tAnnotation\n"
+    rows = [f"{n}\t{n / 50}\t{n / 50 + 0.02}\t{file}\t{n / 50}\t{'AB'[n % 2]}\n" for n in range(4)]
+    write(tables / "a.selections.txt", head + "".join(rows))
+    assert {*load_table(tables).frame["path"]} == {str(file)}
+
+
+def test_a_table_of_neither_program_is_said(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    with pytest.raises(SecondhandError, match="neither a Raven selection table"):
+        load_table(write(tmp_path / "a.txt", "some notes\n"))
+    with pytest.raises(SecondhandError, match=r"no column End Time \(s\); it has"):
+        load_table(write(tmp_path / "a.txt", "Begin Time (s)\tSpecies\n1\twren\n"))
+    with pytest.raises(SecondhandError, match="no recording"):
+        load_table(write(tmp_path / "b.txt", "0\t1\twren\n"))
+
+
+MEDIA = "mediaID,deploymentID,timestamp,filePath,fileMediatype\n"
+SEEN = (
+    "observationID,deploymentID,mediaID,eventStart,eventEnd,observationType,scientificName,"
+    "classificationMethod,bboxTime,bboxDuration\n"
+)
+
+
+def package(folder: Path, media: str, seen: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    names = ("deployments", "media", "observations")
+    resources = [{"name": name, "path": f"{name}.csv"} for name in names]
+    write(folder / "datapackage.json", json.dumps({"resources": resources}))
+    write(folder / "media.csv", MEDIA + media)
+    write(folder / "observations.csv", SEEN + seen)
+    return folder
+
+
+def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    for n in range(6):
+        picture(folder / f"{n}.jpg")
+    day = "2024-05-01T06:0{}:00Z"
+    media = "".join(f"m{n},{'north' if n < 3 else 'south'},{day.format(n)},{n}.jpg,image/jpeg\n"
+                    for n in range(6))  # fmt: skip
+    media += f"m8,south,{day.format(8)},https://example.org/8.jpg,image/jpeg\n"
+    media += f"m9,south,{day.format(9)},9.jpg,image/jpeg\n"
+    at = "{0},{0}".format(day.format(0))
+    seen = "".join([
+        f"o0,north,m0,{at},animal,Vulpes vulpes,human,,\n",
+        f"o1,north,m0,{at},animal,Vulpes vulpes,human,,\n",  # a second one of them
+        f"o2,north,m1,{at},blank,,human,,\n",
+        f"o3,north,m2,{at},animal,Vulpes vulpes,human,,\n",
+        f"o4,north,m2,{at},animal,Meles meles,human,,\n",
+        f"o5,south,,{day.format(3)},{day.format(4)},animal,Meles meles,machine,,\n",  # an event
+        f"o6,south,m5,{at},unclassified,,human,,\n",
+        f"o7,south,m7,{at},blank,,human,,\n",
+        f"o8,south,m8,{at},blank,,human,,\n",
+    ])  # fmt: skip
+    table = load_table(package(folder, media, seen), learned=False)
+    rows = {Path(r.path).name: (r.label, r.group) for r in table.frame.itertuples()}
+    assert rows == {
+        "0.jpg": ("Vulpes vulpes", "north"),
+        "1.jpg": ("blank", "north"),
+        "3.jpg": ("Meles meles", "south"),
+        "4.jpg": ("Meles meles", "south"),
+    }
+    assert table.note == "2 of 7 labels are a machine's"
+    assert listed(table) == {
+        "2.jpg": "it has the labels Meles meles and Vulpes vulpes, and one is learnt",
+        "5.jpg": "no label",
+        "8.jpg": "at an address, not in the package: fetch it",
+        "9.jpg": "no observation of it",
+        "observations.csv, row 9": "no medium 'm7'",
+    }
+
+
+def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    sound(folder / "a.wav")
+    sound(folder / "b.wav")
+    at = "2024-05-01T06:00:{}Z"
+    media = "".join(f"{n},here,{at.format('00')},{n}.wav,audio/wav\n" for n in "ab")
+    whole = "{0},{0}".format(at.format("00"))
+    seen = "".join([
+        f"1,here,a,{at.format('00.010')},{at.format('00.030')},animal,Parus major,human,,\n",
+        f"2,here,a,{whole},animal,Turdus merula,human,0.04,0.05\n",
+        f"3,here,b,{whole},animal,Parus major,human,,\n",
+    ])  # fmt: skip
+    table = load_table(package(folder, media, seen), learned=False)
+    times = {(Path(r.path).name, r.label): (r.start, r.end) for r in table.frame.itertuples()}
+    assert times["a.wav", "Parus major"] == pytest.approx((0.01, 0.03))
+    assert times["a.wav", "Turdus merula"] == pytest.approx((0.04, 0.09))
+    assert np.isnan(times["b.wav", "Parus major"]).all()
+
+
+def test_a_package_that_is_none_is_said(tmp_path: Path) -> None:
+    folder = package(tmp_path / "package", "", "")
+    with pytest.raises(SecondhandError, match="no labelled medium"):
+        load_table(folder)
+    write(folder / "media.csv", "media_id,deployment_id\n")
+    with pytest.raises(SecondhandError, match=r"media\.csv: no column mediaID, deploymentID"):
+        load_table(folder)
+    write(folder / "datapackage.json", "{}")
+    with pytest.raises(SecondhandError, match="no list of resources"):
+        load_table(folder)

@@ -1,0 +1,184 @@
+"""Triggers as the field's programs write them find their strain; what is lacking is listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets.errors import Rejected, SecondhandError
+from datasets.strain import read_frames
+from datasets.tables.table import load_table
+from datasets.triggers import check_table, read_triggers, write_table
+from tests.datasets.files import write
+from tests.datasets.triggers.strain import CSV, START, frame
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frames")
+    for start in (START, START + 64):
+        frame(folder / "H1", "H1", start)
+    frame(folder / "L1", "L1")
+    write(folder / "strain.hdf5", "whose?")
+    write(folder / "readme.md", "x")
+    return folder
+
+
+def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
+    found = read_frames(str(frames))
+    assert {name: len(files) for name, files in found.files.items()} == {"H1": 2, "L1": 1}
+    assert [Path(path).name for path, _ in found.rejected] == ["strain.hdf5"]
+    for gps, start in ((START, START), (START + 63.9, START), (START + 64, START + 64)):
+        assert Path(found.find("H1", gps)).name == f"H-H1_SIM-{start}-64.hdf5"
+    lacking = {
+        ("H1", START + 128.0): f"no strain of H1 at GPS {START + 128}.000",
+        ("L1", START - 1.0): f"no strain of L1 at GPS {START - 1}.000",
+        ("V1", START): "no strain of the detector 'V1'; there is some of H1, L1",
+        ("", START): "of which detector?; there is some of H1, L1",
+    }
+    for (detector, gps), why in lacking.items():
+        assert found.find(detector, gps) == Rejected("", why)
+
+
+def test_of_files_that_overlap_the_one_with_most_around_it(tmp_path: Path) -> None:
+    for name in ("H-H1_A-100-64.gwf", "H-H1_B-140-400.gwf", "H-R-150-20.gwf", "H-H1_A-164-64.gwf"):
+        write(tmp_path / name, "")
+    found = read_frames(str(tmp_path))
+    at = {130: "H-H1_A-100-64.gwf", 165: "H-H1_B-140-400.gwf", 161: "H-H1_B-140-400.gwf"}
+    assert {gps: Path(found.find("H1", gps)).name for gps in at} == at
+    assert found.find("H2", 160).endswith("H-R-150-20.gwf")  # the site's
+
+
+def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
+    file = frames / f"H1/H-H1_SIM-{START}-64.hdf5"
+    lines = [
+        f"H H1_SIM {START} 64 file://localhost{file}",
+        f"{frames}/L1/L-L1_SIM-{START}-64.hdf5 {START} 64 0 0",  # Virgo's way
+        f"H H1_SIM {START + 64} 64 gsiftp://far/H-H1_SIM-{START + 64}-64.hdf5",
+    ]
+    found = read_frames(str(write(tmp_path / "frames.lcf", "\n".join(lines))))
+    assert found.find("H1", START + 1) == str(file)
+    assert {*found.files} == {"H1", "L1"}
+    assert found.rejected == [
+        Rejected(f"{tmp_path}/frames.lcf, line 3", "gsiftp: is not on this disk")
+    ]
+    with pytest.raises(SecondhandError, match="no strain file whose name tells"):
+        read_frames(str(tmp_path))
+
+
+def times(path: Path) -> list[tuple[str, float]]:
+    found = read_triggers(path)
+    return list(zip(found.detector, found.gps, strict=True))
+
+
+def test_omicrons_hdf5_is_read_of_one_data_set_or_of_many(tmp_path: Path) -> None:
+    values = {"time": [START + 1.5, START + 2.25], "frequency": [100.0, 50.0], "snr": [8.0, 9.0]}
+    table = np.rec.fromarrays([*values.values()], names=[*values])
+    one, many = (tmp_path / f"H1-SIM_OMICRON-{START}-{n}.h5" for n in (64, 65))
+    with h5py.File(one, "w") as file:
+        file["triggers"] = table
+    with h5py.File(many, "w") as file:
+        for name, column in values.items():
+            file[f"triggers/{name}"] = column
+    assert times(one) == times(many) == [("H1", START + 1.5), ("H1", START + 2.25)]
+    assert [*read_triggers(many).cells] == sorted(values)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["triggers"] = h5py.ExternalLink("other.h5", "a")
+    with pytest.raises(SecondhandError, match="ExternalLink, which is not followed"):
+        read_triggers(tmp_path / "x.h5")
+
+
+LIGO_LW = """<?xml version='1.0' encoding='utf-8'?>
+<!DOCTYPE LIGO_LW SYSTEM "http://ldas-sw.ligo.caltech.edu/doc/ligolwAPI/html/ligolw_dtd.txt">
+<LIGO_LW><Table Name="sngl_burst:table">
+<Column Name="sngl_burst:ifo" Type="lstring"/><Column Name="sngl_burst:peak_time" Type="int_4s"/>
+<Column Name="sngl_burst:peak_time_ns" Type="int_4s"/><Column Name="sngl_burst:snr" Type="real_4"/>
+<Stream Name="sngl_burst:table" Type="Local" Delimiter=",">"L1",{0},250000000,8.5,"H1",{0},5,9.5</Stream>
+</Table></LIGO_LW>"""
+
+
+def test_ligo_lw_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("igwn_ligolw")
+    file = write(tmp_path / "a.xml", LIGO_LW.format(START))
+    assert times(file) == [("L1", START + 0.25), ("H1", START + 5e-9)]
+    with pytest.raises(SecondhandError, match="cannot be read as a table"):
+        read_triggers(write(tmp_path / "b.xml", "<LIGO_LW><Table>"))
+
+
+def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
+    rows = [
+        f"{START + 70}.5,H1,8,a1,Blip,0.9",
+        f"{START + 20},H1,8,a2,Blip,0.8",
+        f"{START + 30},L1,8,a3,Tomte,0.7",
+        f"{START + 30},L1,8,a3,Tomte,0.7",  # again
+        f"{START + 40},L1,8,a4,Tomte,0.7",
+        f"{START + 900},H1,8,a5,Blip,0.9",
+        f'"{START + 20},5",H1,8,a6,Blip,0.9',
+        f"{START + 20},V1,8,a7,Blip,0.9",
+        f"{START + 20},L1,8,a8,,0.9",
+    ]
+    table = load_table(write(tmp_path / "t.csv", CSV + "\n".join(rows)), strain=str(frames))
+    assert table.kind == "strain"
+    found = zip(table.frame["path"], table.frame["label"], table.frame["gps"], strict=True)
+    assert [(Path(path).name[2:4], *rest) for path, *rest in found] == [
+        ("H1", "Blip", START + 20), ("H1", "Blip", START + 70.5),
+        ("L1", "Tomte", START + 30), ("L1", "Tomte", START + 40),
+    ]  # fmt: skip
+    listed = {Path(item.path).name: item.reason for item in table.rejected}
+    assert listed.pop("strain.hdf5").startswith("its name does not tell")
+    assert listed == {
+        "t.csv, row 5": "the trigger of an earlier row",
+        "t.csv, row 7": f"no strain of H1 at GPS {START + 900}.000",
+        "t.csv, row 8": f"event_time '{START + 20},5' is no GPS time",
+        "t.csv, row 9": "no strain of the detector 'V1'; there is some of H1, L1",
+        "t.csv, row 10": "no label",
+    }
+
+
+def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> None:
+    bad = write(tmp_path / "t.csv", "time_of_day;ifo\n1.5;H1\n")
+    with pytest.raises(SecondhandError, match=r"no column of GPS times .*it has time_of_day;ifo"):
+        load_table(bad, strain=str(frames))
+    good = write(tmp_path / "g.csv", f"gps,ifo,kind\n{START + 20},H1,Blip\n")
+    with pytest.raises(
+        SecondhandError, match=r"no column label or ml_label; it has gps, ifo, kind"
+    ):
+        load_table(good, strain=str(frames))
+    with pytest.raises(SecondhandError, match="a table of triggers needs --strain"):
+        load_table(good)
+    with pytest.raises(SecondhandError, match="is no table of triggers"):
+        load_table(frames, strain=str(frames))
+
+
+TABLE = pd.DataFrame({
+    "event_time": ["1126259462.391012345", "1126259463.5"], "ifo": ["H1", "L1"],
+    "snr": ["8.5", ""], "rank": ["1", "-2"], "gravityspy_id": ["007", "12"],
+    "note": ["é", ""], "nothing": ["", ""], "ml_confidence": [0.5, np.nan],
+})  # fmt: skip
+
+
+@pytest.mark.slow  # gwpy's import takes seconds
+@pytest.mark.parametrize("ending", ["csv", "hdf5", "ecsv"])
+def test_a_table_is_read_back_by_gwpy_and_by_us(tmp_path: Path, ending: str) -> None:
+    table = pytest.importorskip("gwpy.table")
+    out = tmp_path / f"a.{ending}"
+    check_table(out)
+    write_table(TABLE, out)
+    how = {"csv": "ascii.csv", "hdf5": "hdf5", "ecsv": "ascii.ecsv"}[ending]
+    read = table.EventTable.read(out, format=how)
+    assert read.colnames == [*TABLE]
+    np.testing.assert_array_equal(read["event_time"], [1126259462.391012345, 1126259463.5])
+    assert [*read["rank"]] == [1, -2]
+    ours = read_triggers(out)
+    assert ours.detector == ["H1", "L1"]
+    np.testing.assert_array_equal(ours.gps, [1126259462.391012345, 1126259463.5])
+    assert [*ours.cells["gravityspy_id"]] == ["007", "12"]
+    assert [*ours.cells["note"]] == ["é", ""]
+    with pytest.raises(SecondhandError, match="is there already"):
+        check_table(out)
+    with pytest.raises(SecondhandError, match="triggers are written as"):
+        check_table(out.with_suffix(".xlsx"))
