@@ -79,7 +79,6 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
-    label, pool = (Path(name) if name else None for name in (asked.label, asked.pool))
     models = load(folders, limits=limit, device=asked.device)
     ended = _ended_by_kill()  # before anybody can see that the page is there
     with serve(
@@ -90,7 +89,10 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         auth=auth,
         feedback=Path(asked.feedback) if asked.feedback else None,
         limits=limit,
-        pools=(label, pool),
+        pools=(
+            Path(asked.label) if asked.label else None,
+            Path(asked.pool) if asked.pool else None,
+        ),
     ) as url:
         loading.close()
         print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)

@@ -64,5 +64,5 @@ def answer_triggers(
         taken[name] = free
     added = dict(zip(ADDED, (best, confidence, label, reason), strict=True))
     table = triggers.cells.rename(columns=taken).assign(**added)
-    bad = [Rejected(triggers.name(row), reason[row]) for row in np.flatnonzero(~answered)]
+    bad = [Rejected(triggers.name(row), reason[row]) for row in np.flatnonzero(~answered).tolist()]
     return table, bad

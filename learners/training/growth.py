@@ -76,8 +76,9 @@ class Growth(Callback):
             held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
             parts.append(Seen(features, targets, held["item"].to_numpy()))
         balanced = self.settings.class_weights
+        seen, unseen = parts
         found = answers_by_part(
-            *parts, self.classes, balanced=balanced, last=background_counts(self.learn, balanced),
+            seen, unseen, self.classes, balanced=balanced, last=background_counts(self.learn, balanced),
             seed=self.settings.seed,
         )  # fmt: skip
         paths = held.drop_duplicates("item").set_index("item")["path"]
