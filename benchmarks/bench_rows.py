@@ -75,7 +75,7 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
     from unittest.mock import patch  # which refuses names that are no more
 
     from learners.finetune import main
-    from learners.runs import finetuning as run
+    from learners.runs import reading
     from learners.training import members
 
     def first_batch(learn: object, *_: object) -> None:
@@ -92,7 +92,7 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
         seconds = time.time() - began
         print(f"{what:16}{seconds:7.1f} s, {spent:.1f} s of a core {peak:6.2f} GB", flush=True)
 
-    load_items = run.load_items
+    load_items = reading.load_items
 
     def loaded(*given: object, **named: object) -> object:
         told("commands read")
@@ -101,7 +101,7 @@ def start_training(table: Path, out: Path, began: float, workers: int) -> None:
         return found
 
     words = ["--data", str(table), "--out", str(out), "--overwrite", "--size", "64"]
-    with patch.object(run, "load_items", loaded), patch.object(members, "_train", first_batch):
+    with patch.object(reading, "load_items", loaded), patch.object(members, "_train", first_batch):
         main([*words, "--workers", str(workers)])
     raise SystemExit("it ended without a first batch")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from datasets.errors import BadFile, SecondhandError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MAX_COLUMNS = 1000
 
@@ -21,6 +23,8 @@ def read_cells(path: Path) -> pd.DataFrame:
     BadFile : not a table, or one whose rows are longer than its first line: pandas would take
         their first cells for an index, and shift the others.
     """
+    import pandas as pd  # here, for an answer about strain needs `text_of` alone
+
     suffix = path.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
@@ -37,6 +41,8 @@ def read_cells(path: Path) -> pd.DataFrame:
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    import pandas as pd
+
     with open(path, "rb") as stream:
         count = stream.readline(1 << 20).count(separator.encode()) + 1
     if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
