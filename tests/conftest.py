@@ -72,6 +72,24 @@ def unreported() -> Iterator[None]:
         yield
 
 
+#: Whose tests are mostly of trainings.
+IN_ONE = [Path(__file__).parent / name for name in ("learners", "benchmarks")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """There files are opened in this process, as where processes are not forked: to fork one that holds
+    all libraries is half of a small run. Modules about workers that die are marked ``forks``."""
+    from datasets import processes
+
+    with pytest.MonkeyPatch.context() as patch:
+        one = any(request.path.is_relative_to(folder) for folder in IN_ONE)
+        if one and not request.node.get_closest_marker("forks"):
+            patch.setattr(processes, "FORKS", False)
+            patch.setenv("PYTHON_CPU_COUNT", "1")
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_onnx() -> Iterator[None]:
     """Runs leave ``model.onnx`` out, which takes longer to write than most of them train; those that

@@ -408,14 +408,15 @@ def test_by_keyboard_alone(opened, pictures):
                 return
         raise AssertionError(f"Tab never reaches {description}")
 
-    for attempt in range(4):  # the page is drawn anew while it loads, and forgets the focus
+    for attempt in range(8):  # the page is drawn anew while it loads, and forgets the focus
+        page.wait_for_timeout(300)
         tab_to("the upload", "!!e.closest('#file-0') && !e.closest('.source-selection')")
         try:
             with page.expect_file_chooser(timeout=5000) as chooser:
                 page.keyboard.press("Enter")
             break
         except Error:
-            assert attempt < 3, "Enter on the upload opens no file dialogue"
+            assert attempt < 7, "Enter on the upload opens no file dialogue"
     chooser.value.set_files(pictures["blue"][0])
     said(page, "blue")
     tab_to("the slider", "e.type === 'range'")
