@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from app.backend import Asked, Site
     from app.pool import Alike, Labelling
 
-#: Classes that have a key.
-KEYS = 9
 #: What no program calls, and what the waiting for is not shown.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -34,6 +32,12 @@ class Turn:
         return Turn(number, done, self.count + 1)
 
 
+def keys_of(classes: Sequence[str]) -> dict[str, str]:
+    """The class of each key: the first nine have 1 to 9; classes that are called as keys, their own."""
+    own = {name: name for name in classes if name in tuple("0123456789")}
+    return own or {str(key): name for key, name in enumerate(classes[:9], start=1)}
+
+
 def label_tab(tab: Any, labelling: Labelling, site: Site) -> None:
     """Fill the tab, and have it begin where the table of labels ends."""
     turn = gr.State(Turn(), time_to_live=3600)
@@ -45,11 +49,14 @@ def label_tab(tab: Any, labelling: Labelling, site: Site) -> None:
                 keys = [
                     (
                         gr.Button(
-                            f"{key}  {name}", elem_id=f"label-{key}", min_width=130, size="sm"
+                            name if name == key else f"{key}  {name}",
+                            elem_id=f"label-{key}",
+                            min_width=130,
+                            size="sm",
                         ),
                         name,
                     )
-                    for key, name in enumerate(labelling.classes[:KEYS], start=1)
+                    for key, name in keys_of(labelling.classes).items()
                 ]
                 keys.append(
                     (

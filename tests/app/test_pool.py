@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from app.label_tab import keys_of
 from app.pool import Alike, Labelling, Pool
 from app.serving import Served
 from datasets.errors import SecondhandError
@@ -142,3 +143,9 @@ def test_an_error_meanwhile_is_told_without_the_folder(
     found = kind(served, pool)
     ready(found)
     assert found.waiting == "x.jpg: no room"
+
+
+def test_a_key_labels_the_class_of_its_name() -> None:
+    assert keys_of(["red", "blue"]) == {"1": "red", "2": "blue"}
+    assert len(keys_of([f"class {n}" for n in range(20)])) == 9
+    assert keys_of([*"0123456789"]) == {key: key for key in "0123456789"}
