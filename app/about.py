@@ -39,7 +39,10 @@ _TILES = {
     "calibration_accuracy_of_accepted": "accuracy of what is answered",
     "unknown_accepted": "strangers that got an answer",
 }
-_FACTS = ("data", "note", "items", "trained", "seconds", "machine")
+_FACTS = {
+    "data": "data", "basis": "figures rest on", "note": "note", "items": "items", "trained": "trained",
+    "seconds": "seconds", "machine": "machine",
+}  # fmt: skip
 COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
 
 
@@ -216,7 +219,11 @@ def about_html(served: Served, evidence: Evidence) -> Markup:
             "backbone": bundle.spec.backbone,
             "input": f"{height} x {width} pixels",
             "kind": served.kind,
-            **{key: value for key in _FACTS if (value := trained.get(key)) not in (None, "")},
+            **{
+                name: value
+                for key, name in _FACTS.items()
+                if (value := trained.get(key)) not in (None, "")
+            },
         },
         notes=predictor.confidence.notes,
         classes=[

@@ -126,7 +126,11 @@ def _trained(
         preprocessing=replace(own, squish=recipe is not None),
         recipe=None if recipe is None else recipe.to_dict(),
         confidence=settings(len(classes), threshold=0.8),
-        provenance={"data": "made by a test", "kind": "picture"},
+        provenance={
+            "data": "made by a test",
+            "basis": "a random split of tests",
+            "kind": "picture",
+        },
         metrics={"valid_accuracy": 0.9},
     )
 

@@ -111,6 +111,7 @@ def test_the_tab_on_the_model(tmp_path):
     assert "calibration: ECE" in seen.said
     alone = about_html(served, Evidence(None, served.predictor.classes))
     assert "No run with held-out answers" in alone
+    assert "<dt>figures rest on</dt><dd>a random split of tests</dd>" in html
 
 
 def test_the_diagrams_are_the_reports(tmp_path):
