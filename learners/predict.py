@@ -243,8 +243,8 @@ def _triggers(predictor: Predictor, settings: Any) -> int:
     from datasets.triggers import check_table, read_triggers, write_table
     from learners.prediction import answer_triggers
 
-    other = ("at", "windows", "sets", "cluster", "events", "format")
-    wrong = [*settings.paths[:1], *(f"--{name}" for name in other if getattr(settings, name))]
+    other = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
+    wrong = [*settings.paths[:1], *(flag(name) for name in other if getattr(settings, name))]
     if wrong or settings.strain is None or predictor.kind != "strain":
         said = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
         raise SecondhandError(f"--triggers {settings.triggers}: {said}")

@@ -16,7 +16,10 @@ def read_names(classes: str) -> tuple[str, ...]:
         _text(classes, "--classes").splitlines() if os.path.isfile(classes) else classes.split(",")
     )
     if not (names := tuple(name for line in named if (name := line.strip()))):
-        raise SecondhandError(f"--classes {classes}: names no class")
+        raise SecondhandError(
+            f"--classes {classes}: names no class; give some with commas between them, or a file with a "
+            "name a line"
+        )
     return names
 
 
