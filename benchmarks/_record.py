@@ -4,8 +4,8 @@
     settings = parse(parser, items=8)           # --small: 8 where --items is not given
     record("predict", {"ratio": 0.93, "ours s": 1.21})
 
-The last figures of each name stay, those of `--small` by themselves; `python -m benchmarks.plot`
-draws the ratios. Git ignores the file. `$SECONDHAND_RESULTS` names another one.
+The last figures of each name stay, those of `--small` by themselves; `python -m benchmarks.table`
+prints and draws the ratios. Git ignores the file. `$SECONDHAND_RESULTS` names another one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def record(name: str, figures: Mapping[str, Any]) -> None:
     entry = {
         "figures": dict(figures),
         "when": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "machine": f"{platform.node()}, {os.cpu_count()} cores",
+        "machine": f"{processor()}, {os.cpu_count()} cores",
         "load": round(os.getloadavg()[0], 2),
     }
     with open(path.with_suffix(".lock"), "w") as lock:  # benchmarks may end at once
@@ -65,6 +65,21 @@ def record(name: str, figures: Mapping[str, Any]) -> None:
         beside = path.with_suffix(".part")
         beside.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
         os.replace(beside, path)
+
+
+def processor() -> str:
+    """Its kind, and what of it changes ratios: "AMD EPYC (avx2)"; a ratio is of one kind alone."""
+    try:
+        told = dict(
+            map(str.strip, line.split(":", 1))
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if ":" in line
+        )
+    except OSError:
+        return platform.processor() or platform.machine()
+    flags = told.get("flags", "").split()
+    units = [unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in flags]
+    return f"{told.get('model name', platform.machine())} ({', '.join(units) or 'no wide units'})"
 
 
 def spread(ours: Sequence[float], peer: Sequence[float]) -> list[float]:

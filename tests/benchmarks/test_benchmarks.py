@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import _record, _sides
+from benchmarks import _record, _sides, table
 from tests.forks import Program
 
 FOLDER = Path(_record.__file__).parent
@@ -165,3 +165,7 @@ def test_small_figures_stand_beside_the_others(
         "it": 1.0,
         "it, small": 2.0,
     }
+    (small, _) = table.ratios(_record.read())[::-1]
+    assert small[:4] == ("it, small: ", 2.0, 2.0, 2.0)
+    assert table.table([small]).startswith(f"{_record.processor()}, {os.cpu_count()} cores:")
+    assert "| it, small:  | 2.00 | 2.00 to 2.00 |" in table.table([small])
