@@ -35,7 +35,7 @@ from datasets.pictures import Preprocessing
 from learners import distributed
 from learners.networks import ConcatPool, parameter_groups
 from learners.settings import TrainSettings
-from learners.training.callbacks import FixedNorms, PlainLoss
+from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
 from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
 from learners.training.probe import fit_head, last_layer
@@ -78,6 +78,7 @@ def make_learner(
         "cbs": [
             FixedNorms(body=fits, head_kept=goes_on),
             PlainLoss(),
+            LossNumbers(),
             *_training_callbacks(settings),
             *cbs,
         ],
