@@ -37,9 +37,15 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of `datasets` first: they fork, which takes longer the more a process has in memory."""
+    """Those of `datasets` first: they fork, which takes longer the more a process has in memory. What
+    is marked ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
     first = Path(__file__).parent / "datasets"
     items.sort(key=lambda item: not item.path.is_relative_to(first))
+    if not os.environ.get("SECONDHAND_LONG"):
+        for item in items:
+            for mark in item.iter_markers("long"):
+                reason = f"long, {mark.args[0]}; SECONDHAND_LONG=1 runs it"
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ def test_nothing_else_of_this_machine_is_served(up):
 
 
 def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
-    """Uploads: bad names around good and bad content, each content three times."""
+    """Uploads: bad names around good and bad content."""
     rng = np.random.default_rng(0)
     jpeg = Path(pictures[0]).read_bytes()
     buffer = io.BytesIO()
@@ -210,7 +210,7 @@ def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
         "%2e%2e%2fx", "a b\tc.hdf5", "\u202egpj.exe", "....", "x.wav", "x.hdf5", "x.txt", "x.gwf",
     ]  # fmt: skip
     return [
-        (names[(i * 7) % len(names)], contents[i % len(contents)]) for i in range(3 * len(contents))
+        (names[(i * 7) % len(names)], contents[i % len(contents)]) for i in range(len(contents))
     ]
 
 
@@ -228,7 +228,7 @@ def test_hostile_uploads(up, client, pictures):
         else:
             path = response.json()[0]
             assert Path(path).resolve().is_relative_to(os.environ["GRADIO_TEMP_DIR"])
-            model = models[(i // len(models)) % len(models)]
+            model = models[i % len(models)]
             kind, said = ask(up, [file_data(path), model, None, None])
             assert kind == "complete", (name, said)
             (answer,) = json.loads(said)[0]
@@ -239,7 +239,7 @@ def test_hostile_uploads(up, client, pictures):
                 assert len(said) < 400
         assert time.monotonic() - began < 20
         assert not any(folder in said for folder in folders), said
-    assert len(words) > 10
+    assert len(words) > 8
     (answer,) = client.predict(handle_file(pictures[0]), api_name="/ask")
     assert answer["label"] == "blue"
 

@@ -113,8 +113,34 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
     return (_Apart if name == "trainer" else Here)(script, name, *words, **environment)
 
 
+#: Those that take over four seconds of a core. `make bench` runs them all, at these sizes.
+LONG = {
+    "bench_app", "bench_cluster", "bench_epoch", "bench_export", "bench_kills", "bench_peers",
+    "bench_qscan", "bench_render", "bench_scratch", "bench_speakers", "check_events",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_it_says_what_it_takes(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert not end.value.code
+    assert "--small" in capsys.readouterr().out
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FIGURES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long("its command line is tried"))
+        if name in LONG
+        else name
+        for name in sorted(FIGURES)
+    ],
+)
 def test_it_runs_to_its_figures(
     name: str,
     unreported: None,

@@ -46,8 +46,7 @@ def lengths(words: list[str]) -> list[int]:
     return [length(word) for word in words]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("deadly", ["segfault", "abort", "exit"])
+@pytest.mark.parametrize(("workers", "deadly"), [(1, "segfault"), (2, "abort"), (2, "exit")])
 def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     chunks = [["a", "bb"], ["ccc", deadly, "dddd"], ["eeeee"], ["ffffff"]]
     answers = dict(in_parallel(lengths, chunks, workers, -1))

@@ -47,6 +47,7 @@ from tests.learners.exports import (
     softmax,
 )
 
+LONG = pytest.mark.long("the embedded backbone and a transformer are tried")
 README = (Path(__file__).parents[2] / "docs/results.md").read_text(encoding="utf-8")
 
 
@@ -85,7 +86,13 @@ def shallow(size: int, n_classes: None) -> vit.ViT:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("embedded", "transformer") else LONG)
+        for name in NETWORKS
+    ],
+)
 def test_both_files_answer_as_the_predictor(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,7 +172,9 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param("0", marks=pytest.mark.long("a worker is tried")), "1"]
+)
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
 ):

@@ -43,10 +43,7 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--
           "--main_process_port", "0", "-m", "learners.finetune"]  # fmt: skip
 
 #: Several processes that each import torch, on two cores: minutes, and more where others are at work.
-LONG = pytest.mark.skipif(
-    not os.environ.get("SECONDHAND_LONG"),
-    reason="takes minutes: set SECONDHAND_LONG=1; the same without a launcher is tried",
-)
+LONG = pytest.mark.long("minutes: the same without a launcher is tried")
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_backbones_give_a_map(backbone):
     [
         ("torchvision/vit_b_32", 96),
         ("swin_tiny_patch4_window7_224", 224),
-        ("torchvision/swin_t", 224),
+        pytest.param("torchvision/swin_t", 224, marks=pytest.mark.long("timm's is tried")),
         ("vit_tiny_patch16_224", 96),
         ("deit_tiny_distilled_patch16_224", 96),
         ("mixer_s32_224", 224),

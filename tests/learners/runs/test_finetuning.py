@@ -277,7 +277,10 @@ def test_no_strangers_where_they_were_promised(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backbone", ["test_resnet", "test_vit"])
+@pytest.mark.parametrize(
+    "backbone",
+    ["test_resnet", pytest.param("test_vit", marks=pytest.mark.long("test_resnet is tried"))],
+)
 def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path, backbone):
     size, rate = ("160", "1e-3") if backbone == "test_vit" else ("32", "auto")
     out = tmp_path / "all"

@@ -56,7 +56,10 @@ VARIANTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    ["all", *(pytest.param(v, marks=pytest.mark.long("`all` is tried")) for v in ("sgd", "lion"))],
+)
 def test_within_an_epoch_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch, variant):
     """Saved after every batch, and stopped twice."""
     words = ["--data", str(pictures), *QUICK, "--epochs", "1", *VARIANTS[variant]]

@@ -131,7 +131,7 @@ def shallow(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [64, 224])
+@pytest.mark.parametrize("size", [64, pytest.param(224, marks=pytest.mark.long("64 px are tried"))])
 def test_vit_b_16_says_what_torchvisions_says(tmp_path, shallow, size):
     model = randomise(torchvision.models.vit_b_16())
     # The file that torchvision publishes calls the two linear layers by older names.

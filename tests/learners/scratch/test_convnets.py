@@ -35,7 +35,7 @@ def test_resnet18(library, training):
     assert torch.allclose(ours.stage3[0].norm2.running_mean, mean, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [64, 224])
+@pytest.mark.parametrize("size", [64, pytest.param(224, marks=pytest.mark.long("64 px are tried"))])
 def test_alexnet(size):
     x = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
     theirs = torchvision.models.alexnet()

@@ -29,7 +29,10 @@ def test_number_of_parameters():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["torchvision", "timm"])
+@pytest.mark.parametrize(
+    "library",
+    ["torchvision", pytest.param("timm", marks=pytest.mark.long("a small one is tried"))],
+)
 def test_vit_b_16(library):
     theirs = (
         torchvision.models.vit_b_16()

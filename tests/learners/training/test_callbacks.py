@@ -152,7 +152,9 @@ def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [CNN, VIT])
+@pytest.mark.parametrize(
+    "name", [CNN, pytest.param(VIT, marks=pytest.mark.long("a convolutional network is tried"))]
+)
 def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, tmp_path, name):
     from torch._dynamo.utils import counters
 
@@ -227,7 +229,9 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
     assert rows.accuracy.between(0, 1).all()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "precision", [pytest.param("fp32", marks=pytest.mark.long("bf16 is tried")), "bf16"]
+)
 def test_all_of_them_together(folder, tmp_path, precision):
     """Precision, EMA, compile, channels-last, accumulation and clipping in one run."""
     best = callbacks.KeepBest(tmp_path / "checkpoint", "valid_loss")
