@@ -53,6 +53,8 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
     """
     if words := re.match(r"unrecognized arguments: (.*)", message, re.S):
         name = words[1].split()[0].partition("=")[0]
+        if name.casefold() in ("true", "false"):
+            return f"{name} belongs to no flag: a switch takes no value, as in --ema or --no-ema"
         if not name.startswith("-"):
             example = f", as in --data {name}" if "--data" in known else ""
             return f"{name} belongs to no flag: name what it is{example}"

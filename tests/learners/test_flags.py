@@ -10,6 +10,9 @@ CALLS = {
     ("finetune", "--data x --epohcs 3"): "there is no --epohcs; did you mean --epochs?",
     ("finetune", "--data x --qqqqq"): "there is no --qqqqq",
     ("finetune", "photos"): "photos belongs to no flag: name what it is, as in --data photos",
+    ("finetune", "--data x --ema false"): (
+        "false belongs to no flag: a switch takes no value, as in --ema or --no-ema"
+    ),
     ("finetune", "--data x --size abc"): "--size abc: not a whole number",
     ("finetune", "--data x --bs x"): "--bs x: not a whole number",
     ("finetune", "--data x --lr fast"): "--lr fast: not a number or auto",
