@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+from datasets.installed import as_called
 from learners import console
 from learners.flags import bare_parser
 from learners.machine import keep_memory_on_cpu
@@ -131,7 +132,8 @@ def train_demo() -> Path:
         file=sys.stderr,
     )
     ran = subprocess.run(
-        [sys.executable, "-m", "learners.finetune", *DEMO.split()], stdout=sys.stderr
+        [sys.executable, *as_called("-m learners.finetune").split(), *DEMO.split()],
+        stdout=sys.stderr,
     )
     model = newest_model()
     if ran.returncode or model is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from datasets.errors import SecondhandError
 from learners import console
 from learners.asking import SearchSettings
-from learners.flags import add_flags
+from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
@@ -21,11 +21,9 @@ COLUMNS = ("path", "similarity", "start", "end", "at")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, embed, search, print. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.search",
-        description="List the files, or windows of long recordings, that are most like an example to "
+    parser = bare_parser(
+        "learners.search",
+        "List the files, or windows of long recordings, that are most like an example to "
         "the model: by the cosine of their features. Exit status 0, 3 if some files were bad (they are "
         "listed), 2 for a wrong call.",
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datasets.errors import SecondhandError
 from learners import console
 from learners.asking import SuggestSettings
-from learners.flags import add_flags
+from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
@@ -19,11 +19,9 @@ TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.suggest",
-        description="Choose the files whose labels would teach the model most: unsure, unlike what it "
+    parser = bare_parser(
+        "learners.suggest",
+        "Choose the files whose labels would teach the model most: unsure, unlike what it "
         "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
         "the table, and give it to learners.finetune --data. Files that the model's run was given are "
         "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",

@@ -216,7 +216,7 @@ Backbone: {chosen}.'''
 {numbers}
 
 ```
-python -m learners.predict FOLDER FILE...
+secondhand predict FOLDER FILE...
 ```
 
 The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
