@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 
 from secondhand import __version__
 
 ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "tests/learners/model/kept/format-2-onnx.tar.xz"
 UV = Path(sys.executable).with_name("uv")
 SOURCES = ("app", "datasets", "learners", "secondhand", "setup.py", "pyproject.toml", "README.md")
 pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv, with which the Makefile installs")
@@ -96,6 +98,14 @@ def test_the_command_does_what_the_modules_do(bin: Path, tmp_path: Path) -> None
     how = ("--out", "drawn", "--cache-dir", "cache", "--workers", "2")
     run(bin / "secondhand", "render", "a.wav", "a.wav", *how, cwd=tmp_path)
     assert list((tmp_path / "drawn").rglob("*.png"))
+
+
+def test_it_answers(bin: Path, tmp_path: Path) -> None:
+    shutil.unpack_archive(KEPT, tmp_path, filter="data")
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
+    said = run(bin / "secondhand", "predict", "model", "a.png", "b.png", cwd=tmp_path, status=3)
+    assert "\na.png,plum,plum," in said
+    assert "b.png: bad file: there is no such file" in said
 
 
 @pytest.mark.skipif(

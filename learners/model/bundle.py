@@ -343,8 +343,12 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
     confidence = None
-    if config["confidence"]:
-        confidence = Confidence.from_dict(config["confidence"], read_arrays(folder / REFERENCE))
+    held = config["confidence"]
+    if held.keys() == {"temperature", "threshold"} and isinstance(held["threshold"], float):
+        # From before there was calibration.
+        confidence = Confidence.uncalibrated(len(classes)).with_threshold(held["threshold"])
+    elif held:
+        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE))
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"
