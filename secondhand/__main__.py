@@ -18,6 +18,7 @@ COMMANDS = {
     "suggest": ("learners.suggest", "which files to label next"),
     "search": ("learners.search", "more files like an example; embeddings of a pool"),
     "export": ("learners.export", "a model as one file for other programs"),
+    "share": ("learners.share", "a model and a program that asks it, in one archive"),
     "render": ("datasets.render", "spectrograms and Q-scans as pictures"),
     "catalog": ("datasets.catalog", "public data sets by name"),
     "cache": ("datasets.cache", "look at the cache, check or empty it"),

@@ -174,13 +174,13 @@ def save_bundle(
             }
             text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
             (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
-            (beside / CARD).write_text(_card(bundle), encoding="utf-8")
+            (beside / CARD).write_text(card(bundle), encoding="utf-8")
     except SafetensorError as error:
         raise disk_error(folder, error) from None
     return folder
 
 
-def _card(bundle: Bundle) -> str:
+def card(bundle: Bundle) -> str:
     """README.md with the metadata block of the Hugging Face hub."""
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]

@@ -191,7 +191,7 @@ def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
     "command",
     [
         "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-        "learners.suggest", "learners.search",
+        "learners.suggest", "learners.search", "learners.share",
     ],
 )  # fmt: skip
 def test_help_loads_nothing_heavy(
