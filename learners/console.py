@@ -127,7 +127,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     root = logging.getLogger()
     root.setLevel(logging.INFO)
-    for name in ("httpx", "huggingface_hub", "timm", "matplotlib", "fontTools"):
+    for name in ("httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.WARNING)
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setFormatter(logging.Formatter("%(message)s"))

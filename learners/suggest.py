@@ -26,18 +26,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         "the table, and give it to learners.finetune --data. Files that the model's run was given are "
         "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
     add_flags(parser, SuggestSettings)
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.model import model_folder
     from learners.pool import as_text, check_out, labelled_in, sheet_of, suggest, write_list
     from learners.prediction import Predictor
     from learners.report import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
+    settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
     found = suggest(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datasets.errors import SecondhandError
     from learners.finetune import finetune
-    from learners.model import load_bundle as load_model
+    from learners.model import load_model
     from learners.predictor import Prediction, Predictor
 
 __version__ = "0.1.0"

@@ -185,25 +185,32 @@ def card(bundle: Bundle) -> str:
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
     more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
-    numbers = "\n".join(
-        f"| {key.replace('_', ' ')} | {value:.4f} |"
-        for key, value in bundle.metrics.items()
-        if isinstance(value, float)
-    )
     note = _one_line(str(provenance.get("note") or ""))
     basis = _one_line(str(provenance.get("basis") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
+    data = _one_line(str(provenance.get("data", "")))
+    task = "audio" if (bundle.recipe or {}).get("kind") == "sound" else "image"
+    figures = [
+        {"type": key.rpartition("_")[2], "name": key.replace("_", " "), "value": value}
+        for key, value in bundle.metrics.items()
+        if isinstance(value, float)
+    ]
+    found = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
+    result = {"task": {"type": f"{task}-classification"}, **found}
+    index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
+    numbers = "\n".join(f"| {one['name']} | {one['value']:.4f} |" for one in figures)
     return f"""---
 library_name: secondhand
-pipeline_tag: image-classification
+pipeline_tag: {task}-classification
 tags: [secondhand, transfer-learning, safetensors]
+model-index: {json.dumps(index, ensure_ascii=False)}
 ---
 
 # {bundle.spec.backbone}, fine-tuned
 
 Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
-Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
+Trained on: `{data}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
         chosen
         and f'''

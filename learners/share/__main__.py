@@ -1,4 +1,4 @@
-"""``python -m learners.share MODEL --zip model.zip``: a model for somebody who has nothing of this."""
+"""``python -m learners.share MODEL USER/NAME``, or ``--zip model.zip``: a model for others."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, write, print the archive's name. Returns 0, or 1 where it was not to be replaced."""
     parser = bare_parser(
         "learners.share",
-        "One archive with a model of pictures as ONNX, its card, and a program of one screen that asks "
-        "it with numpy, pillow and onnxruntime alone. No data are in it.",
+        "Upload a model folder to the hub (MODEL USER/NAME), for others to name as hf:USER/NAME; or write "
+        "one archive (--zip) with a model of pictures as ONNX, its card, and a program of one screen that "
+        "asks it with numpy, pillow and onnxruntime alone. No data are in either.",
     )
     parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("--zip", type=Path, required=True, help="the archive, as model.zip")
+    parser.add_argument("to", nargs="?", type=str | None, help="USER/NAME on the hub")
+    parser.add_argument("--private", action="store_true", help="there for you alone, if it is new")
+    parser.add_argument("--zip", type=Path | None, default=None, help="an archive, as model.zip")
     parser.add_argument(
         "--report",
         type=Path | None,
@@ -45,22 +48,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     console.log_to_terminal()
     file = asked.zip
+    if (asked.to is None) == (file is None):
+        raise SecondhandError("name where to: USER/NAME on the hub, or --zip model.zip")
+    if asked.to is not None:
+        from learners.model import publish
+
+        how = {"private": asked.private}
+        address = publish(Path(asked.model), asked.to, **how, overwrite=asked.overwrite)
+        if address is None:
+            if not replaced(f"{asked.to} on the hub"):
+                return 1
+            address = publish(Path(asked.model), asked.to, **how, overwrite=True)
+        print(address)
+        return 0
     if asked.report is not None and not asked.report.is_file():
         raise SecondhandError(f"--report {asked.report}: no such file; as RUN/report/index.html")
     if file.suffix != ".zip":
         raise SecondhandError(f"--zip {file}: name an archive, as model.zip")
-    if file.exists() and not (asked.overwrite or replaced(file)):
+    if file.exists() and not (asked.overwrite or replaced(str(file))):
         return 1
     share(Path(asked.model), file, asked.report)
     print(file)
     return 0
 
 
-def replaced(file: Path) -> bool:
-    """Ask whether to replace a file; where nobody is there to be asked it is a SecondhandError."""
+def replaced(what: str) -> bool:
+    """Ask whether to replace what is there; where nobody is there to be asked it is a SecondhandError."""
     if not sys.stdin.isatty():
-        raise SecondhandError(f"{file}: there already; give --overwrite, or another --zip")
-    print(f"{file} is there already. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise SecondhandError(f"{what}: there already; give --overwrite, or another name")
+    print(f"{what} is there already. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
