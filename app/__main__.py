@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from datasets.errors import SecondhandError
+from datasets.installed import as_called
 from learners import console
 from learners.flags import bare_parser
 from learners.machine import keep_memory_on_cpu
@@ -39,7 +40,10 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         "A web page over one or several models. Bound to 127.0.0.1, with no share link.",
     )
     parser.add_argument(
-        "models", nargs="*", default=[], help="model folders; the newest of runs/ if none is given"
+        "models",
+        nargs="*",
+        default=[],
+        help="model folders, hf:USER/NAME; the newest of runs/ if none is given",
     )
     add = parser.add_argument_group("where").add_argument
     add("--port", type=int, default=7860, help="port")
@@ -69,10 +73,11 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     keep_memory_on_cpu(asked.device)
     from app.server import serve
     from app.serving import Limits, load
+    from learners.model import model_folder
 
     limit = Limits(asked.max_mb, asked.max_files, asked.queue, asked.bs, keep=60 * asked.keep)
     auth = [_name_and_password(pair) for pair in asked.auth]
-    folders = [Path(name) for name in asked.models] or [newest_model() or train_demo()]
+    folders = [model_folder(name) for name in asked.models] or [newest_model() or train_demo()]
     if asked.host not in ("127.0.0.1", "localhost", "::1") and not auth:
         print(
             f"warning: on {asked.host} everybody who reaches this machine can use the page; "
@@ -131,7 +136,8 @@ def train_demo() -> Path:
         file=sys.stderr,
     )
     ran = subprocess.run(
-        [sys.executable, "-m", "learners.finetune", *DEMO.split()], stdout=sys.stderr
+        [sys.executable, *as_called("-m learners.finetune").split(), *DEMO.split()],
+        stdout=sys.stderr,
     )
     model = newest_model()
     if ran.returncode or model is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from datasets.installed import as_called
+
 
 def readable(size: int) -> str:
     """Bytes for people, as "1.5 GiB"; 1024 of a unit make the next."""
@@ -25,7 +27,9 @@ def main(argv: list[str] | None = None) -> int:
 
     from datasets.drawings import PictureCache, decoded, features
 
-    parser = argparse.ArgumentParser(prog="python -m datasets.cache", description=__doc__)
+    parser = argparse.ArgumentParser(
+        as_called("python -m datasets.cache"), description=as_called(str(__doc__))
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("action", choices=("info", "verify", "clear"))
     parser.add_argument("--cache-dir", help="default: $SECONDHAND_CACHE, or the user's cache")

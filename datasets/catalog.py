@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import folder_beside
+from datasets.installed import as_called
 from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     import argparse
 
-    parser = argparse.ArgumentParser(prog="python -m datasets.catalog", description=__doc__)
+    parser = argparse.ArgumentParser(
+        as_called("python -m datasets.catalog"), description=as_called(str(__doc__))
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", metavar="NAME", help="sets to fetch; none: list them")
     options = parser.parse_args(argv)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from datasets.config_file import config_action
 from datasets.errors import Rejected, SecondhandError
 from datasets.files import write_beside
+from datasets.installed import as_called
 from datasets.kinds import signal_kind
 from datasets.scanning import look_apart
 
@@ -175,7 +176,9 @@ def main(argv: list[str] | None = None) -> int:
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(
-        prog="python -m datasets.render", description=__doc__, allow_abbrev=False
+        prog=as_called("python -m datasets.render"),
+        description=as_called(str(__doc__)),
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("files", nargs="+", help="sound or strain files, or folders of them")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.errors import SecondhandError
+from datasets.installed import WHEEL, as_called
 from learners import distributed
 from learners.machine import let_waiting_threads_sleep
 
@@ -32,7 +33,7 @@ def run(main: Callable[[], int]) -> None:
         status = main()
         sys.stdout.flush()
     except SecondhandError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {as_called(str(error))}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -41,9 +42,10 @@ def run(main: Callable[[], int]) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "app", "learners", "datasets"):
             raise
+        remedy = "pip install secondhand" if WHEEL else "pip install -c constraints.txt -e ."
         print(
             f"error: {missing} is not installed, which this needs and a machine that only answers does "
-            "not: pip install -c constraints.txt -e .",
+            f"not: {remedy}",
             file=sys.stderr,
         )
         status = 2
@@ -76,12 +78,14 @@ def command_line(module: str, *words: object) -> str:
     python = sys.executable or "python"
     near = os.path.relpath(python)
     near = near if os.sep in near else os.path.join(os.curdir, near)
-    return shlex.join([min(near, python, key=len), "-m", module, *map(str, words)])
+    called = as_called(f"-m {module}").split()
+    return shlex.join([min(near, python, key=len), *called, *map(str, words)])
 
 
 def as_typed(module: str, argv: Sequence[str] | None) -> str:
     """The command that is running, as a report and a model's provenance tell it."""
-    return shlex.join(["python", "-m", module, *(sys.argv[1:] if argv is None else argv)])
+    words = sys.argv[1:] if argv is None else argv
+    return shlex.join([*as_called(f"python -m {module}").split(), *words])
 
 
 def print_figures(metrics: Mapping[str, Any]) -> None:
@@ -123,7 +127,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     root = logging.getLogger()
     root.setLevel(logging.INFO)
-    for name in ("httpx", "huggingface_hub", "timm", "matplotlib", "fontTools"):
+    for name in ("httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.WARNING)
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setFormatter(logging.Formatter("%(message)s"))

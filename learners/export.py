@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "out. It is checked against the predictor before it gets its name. Exit status 0, 2 for a "
         "wrong call or a model that cannot be exported.",
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     parser.add_argument(
         "--onnx", action="store_true", help="for ONNX Runtime and its like; so if neither is named"
     )
@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
-    model = Path(settings.model)
+    from learners.model import load_bundle, model_folder
+
+    model = model_folder(settings.model)
     stem = settings.out or model.resolve()
     endings = [".onnx"] if settings.onnx or not settings.torch else []
     endings += [".pt2"] if settings.torch else []
@@ -47,7 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"{', '.join(there)}: there already; give --overwrite, or another --out"
         )
-    from learners.model import load_bundle
     from learners.prediction import export_onnx, export_torch, notes
 
     bundle = load_bundle(model)

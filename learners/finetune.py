@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from datasets.errors import SecondhandError
+from datasets.installed import as_called
 from learners import console, distributed
-from learners.flags import given, make_parser, parse
+from learners.flags import given, in_a_line, make_parser, parse
 from learners.machine import keep_memory_on_cpu
+from learners.options import flag
 from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
@@ -31,7 +36,7 @@ FIRST = """error: nothing to learn from. For instance
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print. Returns 0, or 130 where Ctrl-C ended the training early."""
     if not (sys.argv[1:] if argv is None else argv):
-        print(FIRST, file=sys.stderr)
+        print(as_called(FIRST), file=sys.stderr)
         return 2
     parser = make_parser(
         "learners.finetune",
@@ -77,6 +82,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     if result.interrupted:
         print(f"go on   {go_on(folder)}")
     return 130 if result.interrupted else 0
+
+
+def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
+    """Fine-tune a pretrained backbone on labelled files; returns the model folder, ``RUN/model``.
+
+    Parameters
+    ----------
+    data : what ``--data`` takes: a folder with a folder for each class, a table, ``demo:NAME``; or
+        several of them.
+    flags : those of ``python -m learners.finetune``, without dashes in front and with "_" for "-":
+        ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``.
+
+    Raises
+    ------
+    SecondhandError : a wrong flag or value, or what the command would say.
+    """
+    sources = [data] if isinstance(data, Path | str) else data
+    words = [word for source in sources for word in ("--data", str(source))]
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            words.append(flag(name if value else f"no_{name}"))
+        else:
+            plain = isinstance(value, Path | str)
+            words.append(f"{flag(name)}={value if plain else json.dumps(value)}")
+    parser = make_parser("learners.finetune", "")
+    parser.exit_on_error = False
+    try:
+        settings, said = parse(parser, words), given(parser, words)
+    except argparse.ArgumentError as error:
+        raise SecondhandError(in_a_line(str(error), parser.format_help().split())) from None
+    if settings.run.resume is not None or (
+        settings.data.cv is not None and settings.data.fold is None
+    ):
+        raise SecondhandError("resume, and cv without a fold, are for the command")
+    from learners.runs import continued, run, shared_folder, write_config
+
+    if settings.data.from_ is not None:
+        settings = continued(settings, said)
+    command = console.as_typed("learners.finetune", words)
+    with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
+        write_config(folder, settings, command)
+        return run(folder, settings, command=command).folder / "model"
 
 
 def _where(folder: Path) -> str:

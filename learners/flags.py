@@ -20,6 +20,7 @@ import yaml
 
 from datasets.config_file import config_action
 from datasets.errors import SecondhandError
+from datasets.installed import as_called
 from learners.options import flag
 from learners.settings import Settings
 
@@ -40,7 +41,10 @@ def bare_parser(prog: str, description: str) -> Any:
             print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
             sys.exit(2)
 
-    return Parser(prog=f"python -m {prog}", description=description)
+        def format_help(self) -> str:
+            return as_called(str(super().format_help()))
+
+    return Parser(prog=as_called(f"python -m {prog}"), description=description)
 
 
 def in_a_line(message: str, known: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
         "are listed), 2 for a wrong call.",
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     said = {word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)}
     # With "*" argparse takes no path that stands behind a flag.
     some = "*" if "--triggers" in said else "+"
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.answers import Journal, Shape, check_names, check_out, read_names, write
-    from learners.model import load_bundle
+    from learners.model import load_bundle, model_folder
     from learners.prediction import Predictor, check_moment
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
@@ -92,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
     device = "cpu" if settings.cluster else settings.device
+    settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
     if settings.classes is not None:
         options["only"] = read_names(settings.classes)

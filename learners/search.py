@@ -12,7 +12,7 @@ from pathlib import Path
 from datasets.errors import SecondhandError
 from learners import console
 from learners.asking import SearchSettings
-from learners.flags import add_flags
+from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
@@ -21,15 +21,13 @@ COLUMNS = ("path", "similarity", "start", "end", "at")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, embed, search, print. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.search",
-        description="List the files, or windows of long recordings, that are most like an example to "
+    parser = bare_parser(
+        "learners.search",
+        "List the files, or windows of long recordings, that are most like an example to "
         "the model: by the cosine of their features. Exit status 0, 3 if some files were bad (they are "
         "listed), 2 for a wrong call.",
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     parser.add_argument("example", help="a file of which more are wanted")
     parser.add_argument(
         "paths",
@@ -44,12 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.model import model_folder
     from learners.pool import Embeddings, as_text, check_out, sheet_of, write_list
     from learners.prediction import Predictor, check_moment
     from learners.report import Shot
 
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)
+    settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     check_moment(predictor.kind, settings.at)
     skipped: Counter[str] = Counter()

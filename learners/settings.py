@@ -43,7 +43,8 @@ class DataSettings:
         None, "of a --data of triggers: folder or LAL cache of strain files"
     )
     from_: Path | None = option(
-        None, "model folder to go on from, with its items; --epochs 2 trains its body as well"
+        None,
+        "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
     )
     replay: float = option(
         1.0,

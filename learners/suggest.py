@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datasets.errors import SecondhandError
 from learners import console
 from learners.asking import SuggestSettings
-from learners.flags import add_flags
+from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
@@ -19,27 +19,27 @@ TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
-    import jsonargparse
-
-    parser = jsonargparse.ArgumentParser(
-        prog="python -m learners.suggest",
-        description="Choose the files whose labels would teach the model most: unsure, unlike what it "
+    parser = bare_parser(
+        "learners.suggest",
+        "Choose the files whose labels would teach the model most: unsure, unlike what it "
         "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
         "the table, and give it to learners.finetune --data. Files that the model's run was given are "
         "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
     add_flags(parser, SuggestSettings)
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.model import model_folder
     from learners.pool import as_text, check_out, labelled_in, sheet_of, suggest, write_list
     from learners.prediction import Predictor
     from learners.report import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
+    settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
     found = suggest(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("app", "learners", "datasets")
+PRODUCT = ("secondhand", "app", "learners", "datasets")
 REST = ("tests", "notebooks", "benchmarks")
 #: Declared without an import of ours: another package, or a command, takes it up.
 UNSEEN = {

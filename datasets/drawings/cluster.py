@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION
 from datasets.errors import SecondhandError
+from datasets.installed import extra
 from datasets.processes import cores
 
 log = logging.getLogger(__name__)
@@ -302,9 +303,7 @@ def connect(
     try:
         from distributed import Client
     except ImportError:
-        raise SecondhandError(
-            f"--cluster {address}: needs Dask; pip install 'secondhand[cluster]'"
-        ) from None
+        raise SecondhandError(f"--cluster {address}: needs Dask: {extra('cluster')}") from None
     with contextlib.ExitStack() as stack:
         where: Any = address
         for name in ("distributed", "distributed.client"):

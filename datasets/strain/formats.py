@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.installed import extra
 from datasets.strain.hdf5 import MAX_SAMPLES, broken, check_chunks, number, numbers
 
 log = logging.getLogger(__name__)
@@ -267,7 +268,7 @@ _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 def _read_gwf(path: Path) -> StrainFile:
     """The strain channel of a frame file, all of it, through gwpy and the frame library it finds."""
     check_frame(path)
-    remedy = "pip install secondhand[gw]"
+    remedy = extra("gw")
     try:
         from gwpy.io.gwf import get_channel_names
         from gwpy.timeseries import TimeSeries

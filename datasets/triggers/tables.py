@@ -17,6 +17,7 @@ import pandas as pd
 
 from datasets.cells import read_cells
 from datasets.errors import BadFile, SecondhandError
+from datasets.installed import extra
 from datasets.strain import broken, check_chunks, linked, numbers
 
 #: What a column of GPS times is called, of several the first; a peak_time has its nanoseconds beside it.
@@ -178,6 +179,6 @@ def _foreign(path: Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
     try:
         return read(path)
     except ImportError as error:
-        raise SecondhandError(f"{path}: {error}: pip install secondhand[gw]") from error
+        raise SecondhandError(f"{path}: {error}: {extra('gw')}") from error
     except Exception as error:  # the libraries' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None

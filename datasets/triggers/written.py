@@ -13,6 +13,7 @@ import pandas as pd
 
 from datasets.errors import SecondhandError
 from datasets.files import file_beside
+from datasets.installed import extra
 
 _HDF5 = (".hdf5", ".h5", ".hdf")
 ENDINGS = (".csv", *_HDF5, ".ecsv")
@@ -23,7 +24,7 @@ def check_table(out: Path, *, overwrite: bool = False) -> None:
     if out.suffix.lower() not in ENDINGS:
         raise SecondhandError(f"--out {out}: triggers are written as {', '.join(ENDINGS)}")
     if out.suffix.lower() == ".ecsv" and importlib.util.find_spec("astropy") is None:
-        raise SecondhandError(f"--out {out}: ECSV needs astropy: pip install secondhand[gw]")
+        raise SecondhandError(f"--out {out}: ECSV needs astropy: {extra('gw')}")
     if out.is_dir() or (out.exists() and not overwrite):
         raise SecondhandError(
             f"--out {out}: is there already; choose another"

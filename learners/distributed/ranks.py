@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from datasets.errors import SecondhandError
+from datasets.installed import extra
 from datasets.upstream import alone
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def joined(wanted: str) -> Iterator[None]:
         from accelerate import PartialState
     except ImportError:
         raise SecondhandError(
-            f"{count()} processes were launched, and need accelerate: pip install accelerate"
+            f"{count()} processes were launched, and need accelerate: {extra('cluster')}"
         ) from None
     with together_or_not_at_all(lambda: "see what it said"):
         PartialState(cpu=device(wanted) == "cpu")

@@ -12,6 +12,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
+from datasets.installed import as_called
 from learners.confidence import (
     SCORES,
     Confidence,
@@ -131,7 +132,7 @@ def better_score(found: Sequence[ScoreFigures], confidence: Confidence) -> str:
     return (
         f"The score {best.name} tells these strangers from known files better than {own.name}, which "
         f"is in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {own.auroc:.3f} "
-        f"[{own.low:.3f}, {own.high:.3f}]. To use it: {command}"
+        f"[{own.low:.3f}, {own.high:.3f}]. To use it: {as_called(command)}"
     )
 
 

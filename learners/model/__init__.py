@@ -4,10 +4,12 @@ from learners.model.bundle import (
     CONFIG,
     WEIGHTS,
     Bundle,
+    card,
     hash_of_features,
     load_bundle,
     save_bundle,
 )
+from learners.model.hub import load_model, model_folder, publish
 from learners.model.tensors import read_tensors, save_weights, sha256, storable
 from learners.model.views import PLAIN, View, look_and_average, views_for
 
@@ -17,9 +19,13 @@ __all__ = [
     "WEIGHTS",
     "Bundle",
     "View",
+    "card",
     "hash_of_features",
     "load_bundle",
+    "load_model",
     "look_and_average",
+    "model_folder",
+    "publish",
     "read_tensors",
     "save_bundle",
     "save_weights",

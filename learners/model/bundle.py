@@ -174,36 +174,43 @@ def save_bundle(
             }
             text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
             (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
-            (beside / CARD).write_text(_card(bundle), encoding="utf-8")
+            (beside / CARD).write_text(card(bundle), encoding="utf-8")
     except SafetensorError as error:
         raise disk_error(folder, error) from None
     return folder
 
 
-def _card(bundle: Bundle) -> str:
+def card(bundle: Bundle) -> str:
     """README.md with the metadata block of the Hugging Face hub."""
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
     more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
-    numbers = "\n".join(
-        f"| {key.replace('_', ' ')} | {value:.4f} |"
-        for key, value in bundle.metrics.items()
-        if isinstance(value, float)
-    )
     note = _one_line(str(provenance.get("note") or ""))
     basis = _one_line(str(provenance.get("basis") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
+    data = _one_line(str(provenance.get("data", "")))
+    task = "audio" if (bundle.recipe or {}).get("kind") == "sound" else "image"
+    figures = [
+        {"type": key.rpartition("_")[2], "name": key.replace("_", " "), "value": value}
+        for key, value in bundle.metrics.items()
+        if isinstance(value, float)
+    ]
+    found = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
+    result = {"task": {"type": f"{task}-classification"}, **found}
+    index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
+    numbers = "\n".join(f"| {one['name']} | {one['value']:.4f} |" for one in figures)
     return f"""---
 library_name: secondhand
-pipeline_tag: image-classification
+pipeline_tag: {task}-classification
 tags: [secondhand, transfer-learning, safetensors]
+model-index: {json.dumps(index, ensure_ascii=False)}
 ---
 
 # {bundle.spec.backbone}, fine-tuned
 
 Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
-Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
+Trained on: `{data}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
         chosen
         and f'''
@@ -216,7 +223,7 @@ Backbone: {chosen}.'''
 {numbers}
 
 ```
-python -m learners.predict FOLDER FILE...
+secondhand predict FOLDER FILE...
 ```
 
 The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
@@ -343,8 +350,12 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
     confidence = None
-    if config["confidence"]:
-        confidence = Confidence.from_dict(config["confidence"], read_arrays(folder / REFERENCE))
+    held = config["confidence"]
+    if held.keys() == {"temperature", "threshold"} and isinstance(held["threshold"], float):
+        # From before there was calibration.
+        confidence = Confidence.uncalibrated(len(classes)).with_threshold(held["threshold"])
+    elif held:
+        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE))
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

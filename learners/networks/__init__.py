@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         native_size,
         parameter_groups,
     )
-    from learners.networks.hub import mel_of
+    from learners.networks.hub import mel_of, no_waiting_for_a_hub_out_of_reach
     from learners.networks.spec import NetworkSpec
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "logits_and_features",
     "mel_of",
     "native_size",
+    "no_waiting_for_a_hub_out_of_reach",
     "parameter_groups",
 ]
 

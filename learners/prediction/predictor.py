@@ -25,7 +25,7 @@ from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN
 from learners.machine import threads
-from learners.model import PLAIN, Bundle, load_bundle
+from learners.model import PLAIN, Bundle, load_model
 from learners.prediction.answers import (
     Answer,
     Floats,
@@ -60,7 +60,7 @@ class Predictor:
 
     Parameters
     ----------
-    model : a model folder, or a bundle already loaded.
+    model : a model folder, ``hf:USER/NAME[@REVISION]``, or a bundle already loaded.
     threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
     score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
@@ -84,7 +84,7 @@ class Predictor:
         only: Collection[str] | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
-        self.bundle = model if isinstance(model, Bundle) else load_bundle(model, network=False)
+        self.bundle = model if isinstance(model, Bundle) else load_model(model, network=False)
         self.classes = self.bundle.classes
         preprocessing = self.bundle.preprocessing
         recipe = self.bundle.recipe

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.errors import SecondhandError
-from learners.model import WEIGHTS, Bundle, load_bundle, sha256
+from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 from learners.options import flag
 from learners.settings import DataSettings, Settings
 from learners.training import background_of, earlier_items
@@ -35,6 +35,8 @@ def start(origin: Bundle) -> Start:
 
 def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
     """The settings of a command with ``--from``, of which ``said`` are those that were typed."""
+    assert settings.data.from_ is not None
+    settings = settings.but(**{"from": model_folder(settings.data.from_)})
     assert settings.data.from_ is not None
     settings = as_before(settings, load_bundle(settings.data.from_, network=False), said)
     if "epochs" in said:

@@ -45,7 +45,7 @@ from learners.evaluation import (
     score_tables,
 )
 from learners.files import check_replaceable, jsonable
-from learners.model import Bundle, load_bundle
+from learners.model import Bundle, load_model
 from learners.prediction import Predictor
 from learners.report import write_estimate, write_report
 from learners.runs.folder import write_csv
@@ -157,7 +157,7 @@ def _opened(asked: EvaluateSettings) -> tuple[Bundle, Confidence]:
     if not asked.data:
         raise SecondhandError("--data is missing: name labelled files, a folder or a table")
     check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
-    bundle = load_bundle(asked.model)
+    bundle = load_model(asked.model)
     # For all to use: the predictor and the figures.
     bundle.confidence = bundle.decider.asked(asked.threshold, asked.score)
     return bundle, bundle.confidence

@@ -19,6 +19,7 @@ import pandas as pd
 
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
+from datasets.installed import as_called
 from datasets.tables import ItemTable
 from learners import distributed
 from learners.console import command_line
@@ -99,7 +100,8 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
 def go_on(folder: Path) -> str:
     """The command that goes on with a run."""
     if distributed.count() > 1:
-        return f"accelerate launch … -m learners.finetune --resume {shlex.quote(str(folder))}"
+        called = as_called("-m learners.finetune")
+        return f"accelerate launch … {called} --resume {shlex.quote(str(folder))}"
     return command_line("learners.finetune", "--resume", folder)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Each may import itself and what stands after it.
-LAYERS = ("app", "learners", "datasets")
+LAYERS = ("secondhand", "app", "learners", "datasets")
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
@@ -191,7 +191,7 @@ def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
     "command",
     [
         "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-        "learners.suggest", "learners.search",
+        "learners.suggest", "learners.search", "learners.share",
     ],
 )  # fmt: skip
 def test_help_loads_nothing_heavy(

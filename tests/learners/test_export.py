@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -35,6 +36,7 @@ from learners.model.bundle import Bundle, save_bundle
 from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
 from learners.prediction.predictor import Predictor
 from learners.scratch import vit
+from learners.share.__main__ import main as share
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -345,3 +347,90 @@ def test_a_missing_package_is_named(
         ):
             work()
     assert not list(tmp_path.iterdir())
+
+
+# --- an archive -----------------------------------------------------------------------------------
+
+#: As where none of this project is installed.
+ALONE = """
+import runpy, sys
+for name in ("secondhand", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
+    sys.modules[name] = None
+sys.path.insert(0, sys.argv[1])
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def turned_and_clear(folder: Path) -> list[str]:
+    """Upright and turned, large and small, with and without transparency."""
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    picture = Image.fromarray(pixels).resize((211, 130), Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(folder / "a.png")
+    picture.convert("RGB").save(folder / "b.jpg", exif=exif)
+    picture.convert("L").resize((20, 31)).save(folder / "c.png")
+    return [str(folder / name) for name in ("a.png", "b.jpg", "c.png")]
+
+
+def test_an_archive_answers_as_its_model_does(
+    onnx_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By NumPy, Pillow and ONNX Runtime alone; and there is nothing in it but what is said."""
+    monkeypatch.setattr(
+        learners.prediction, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
+    )
+    model = onnx_file.with_suffix("")
+    (tmp_path / "report.html").write_text("<p>report</p>")
+    there = tmp_path / "shared.zip"
+    there.write_text("older")
+    words = [str(model), "--zip", str(there), "--report", str(tmp_path / "report.html")]
+    with pytest.raises(SecondhandError, match="there already; give --overwrite"):
+        share(words)
+    for said, status in ("n\n", 1), ("y\n", 0):
+        monkeypatch.setattr(sys, "stdin", terminal := io.StringIO(said))
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        assert there.read_text() == "older"
+        assert share(words) == status
+    assert "Replace it?" in capsys.readouterr().err
+    with zipfile.ZipFile(there) as archive:
+        archive.extractall(tmp_path)
+    inside = {path.name for path in (tmp_path / "shared").iterdir()}
+    assert inside == {"README.md", "ask.py", "model.onnx", "picture.py", "report.html"}
+    assert "python ask.py" in (tmp_path / "shared/README.md").read_text()
+    assert len((tmp_path / "shared/ask.py").read_text().splitlines()) <= 60
+
+    files = turned_and_clear(tmp_path)
+    (tmp_path / "d.png").write_text("no picture")
+    words = [
+        str(tmp_path / "shared"),
+        str(tmp_path / "shared/ask.py"),
+        *files,
+        str(tmp_path / "d.png"),
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 3, ran.stderr
+    assert f"{tmp_path / 'd.png'}: bad file: " in ran.stderr
+    rows = list(csv.DictReader(io.StringIO(ran.stdout)))
+    answers = list(Predictor(model, device="cpu").predict(files))
+    assert [row["path"] for row in rows] == files
+    assert [(r["label"], r["best"]) for r in rows] == [(a.label, a.best) for a in answers]
+    for row, answer in zip(rows, answers, strict=True):
+        assert float(row["probability"]) == pytest.approx(answer.probability, abs=1e-4)
+    assert len({row["probability"] for row in rows}) == 3
+
+
+def test_sound_is_refused_at_once_with_the_way_that_works(small: Bundle, tmp_path: Path) -> None:
+    heard = replace(small, recipe=AudioRecipe(rate=8000, window=1.0).to_dict())
+    model = save_bundle(heard, tmp_path / "model")
+    with pytest.raises(SecondhandError, match=r"draws sound .* share the folder itself"):
+        share([str(model), "--zip", str(tmp_path / "a.zip")])
+    with pytest.raises(SecondhandError, match=r"name an archive, as model\.zip"):
+        share([str(model), "--zip", str(tmp_path / "a")])
+    assert not list(tmp_path.glob("*.zip"))

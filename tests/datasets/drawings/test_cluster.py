@@ -143,7 +143,7 @@ def test_a_wrong_address_is_a_wrong_call(address, tmp_path, capsys):
 
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(SecondhandError, match=r"secondhand\[cluster\]"), connect("local"):
+    with pytest.raises(SecondhandError, match=r"pip install -e .\.\[cluster\]"), connect("local"):
         pass
 
 

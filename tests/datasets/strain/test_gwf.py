@@ -139,7 +139,7 @@ def test_a_structure_of_no_length_ends_the_walk(tmp_path):
 def test_the_remedy_is_named_where_gwpy_is_missing(tmp_path, monkeypatch):
     (tmp_path / "a.gwf").write_bytes(smallest())
     monkeypatch.setitem(sys.modules, "gwpy.io.gwf", None)  # as if it were not installed
-    with pytest.raises(SecondhandError, match=r"pip install secondhand\[gw\]"):
+    with pytest.raises(SecondhandError, match=r"pip install -e '\.\[gw\]'"):
         read_strain(tmp_path / "a.gwf", at=START)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from datasets.errors import SecondhandError
@@ -386,3 +387,6 @@ def test_the_card_has_no_markup_of_the_user(original, tmp_path):
     assert "](" not in card
     assert "\n# heading" not in card
     assert card.count("\n---\n") == 1, "nothing but the metadata block is set off"
+    told = ModelCard(card).data  # as the hub reads it
+    assert (told.library_name, told.pipeline_tag) == ("secondhand", "image-classification")
+    assert [(f.metric_type, f.metric_value) for f in told.eval_results] == [("accuracy", 0.75)]

@@ -1,0 +1,106 @@
+"""Model folders on the hub: ``hf:USER/NAME[@REVISION]`` -> a folder here; a folder here -> the hub.
+
+By the hub's own client, with its tokens, its offline mode (HF_HUB_OFFLINE) and downloads that go on
+where they broke off. What comes is a stranger's folder, and is opened as one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from datasets.errors import SecondhandError
+from learners.model.bundle import CARD, CONFIG, ONNX, REFERENCE, WEIGHTS, Bundle, load_bundle
+from learners.model.tensors import check_file
+
+PREFIX = "hf:"
+#: All that is fetched or given; never what else lies in a folder.
+FILES = [CONFIG, WEIGHTS, REFERENCE, ONNX, CARD]
+
+
+def model_folder(name: str | os.PathLike[str]) -> Path:
+    """A model folder as it is named; for one on the hub its copy in the cache folder, made or brought
+    up to date.
+
+    Raises
+    ------
+    SecondhandError : it is not there, is private, or cannot be reached and was never fetched.
+    """
+    name = os.fspath(name)
+    if not name.startswith(PREFIX):
+        return Path(name)
+    from datasets.drawings import cache_root
+    from learners.networks import no_waiting_for_a_hub_out_of_reach
+
+    repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
+    folder = cache_root() / "models" / quote(f"{repository}@{revision or 'main'}", safe="@")
+    from huggingface_hub import snapshot_download
+
+    with _told(name), no_waiting_for_a_hub_out_of_reach():
+        snapshot_download(
+            repository, revision=revision or None, local_dir=folder, allow_patterns=FILES
+        )
+    return folder
+
+
+def load_model(name: str | os.PathLike[str], *, network: bool = True) -> Bundle:
+    """`load_bundle` of a folder or of a name on the hub."""
+    return load_bundle(model_folder(name), network=network)
+
+
+def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | None:
+    """Upload a model folder that opens to ``USER/NAME``; returns its address, or None where there is
+    one already and it is not to be overwritten."""
+    from huggingface_hub import HfApi
+
+    load_bundle(model, network=False)
+    found = [file for file in FILES if (model / file).exists()]
+    for file in found:
+        check_file(model / file)
+    hub = HfApi()
+    with _told(name):
+        if hub.repo_exists(checked(name)) and not overwrite:
+            return None
+        address = hub.create_repo(name, private=private, exist_ok=True)
+        hub.upload_folder(
+            repo_id=name, folder_path=model, allow_patterns=found, commit_message="Share a model"
+        )
+    return str(address)
+
+
+def checked(name: str) -> str:
+    """USER/NAME, with @REVISION or without."""
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", name):
+        raise SecondhandError(f"{name}: a model on the hub is USER/NAME, or USER/NAME@REVISION")
+    return name
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What the hub's client says, in a line."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.RevisionNotFoundError:
+        raise SecondhandError(f"{name}: the hub's model has no such revision") from None
+    except (errors.RepositoryNotFoundError, errors.GatedRepoError):
+        raise SecondhandError(
+            f"{name}: not on the hub, or private: mend the name, or log in (hf auth login, or HF_TOKEN)"
+        ) from None
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        refused = "; log in (hf auth login, or HF_TOKEN)" if status in (401, 403) else ""
+        raise SecondhandError(f"{name}: the hub answers {status}{refused}") from None
+    except SecondhandError:
+        raise
+    except Exception as error:  # the client's, and those of its own client's several versions
+        first = (str(error).splitlines() or [""])[0][:110]
+        raise SecondhandError(
+            f"{name}: the hub is not reached ({type(error).__name__}: {first}); a model folder is also "
+            "taken by its path"
+        ) from None

@@ -1,0 +1,124 @@
+"""``python -m learners.share MODEL USER/NAME``, or ``--zip model.zip``: a model for others."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets.errors import SecondhandError
+from datasets.files import file_beside
+from datasets.installed import as_called
+from learners import console
+from learners.flags import bare_parser
+
+log = logging.getLogger(__name__)
+
+CARD = """
+## This archive
+
+`python ask.py FILE...` answers for pictures with `model.onnx`; it needs `pip install numpy pillow
+onnxruntime` and nothing else. `picture.py` brings a picture to what the model was trained with.
+Against the model folder: {notes}.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, write, print the archive's name. Returns 0, or 1 where it was not to be replaced."""
+    parser = bare_parser(
+        "learners.share",
+        "Upload a model folder to the hub (MODEL USER/NAME), for others to name as hf:USER/NAME; or write "
+        "one archive (--zip) with a model of pictures as ONNX, its card, and a program of one screen that "
+        "asks it with numpy, pillow and onnxruntime alone. No data are in either.",
+    )
+    parser.add_argument("model", help="model folder, as RUN/model")
+    parser.add_argument("to", nargs="?", type=str | None, help="USER/NAME on the hub")
+    parser.add_argument("--private", action="store_true", help="there for you alone, if it is new")
+    parser.add_argument("--zip", type=Path | None, default=None, help="an archive, as model.zip")
+    parser.add_argument(
+        "--report",
+        type=Path | None,
+        default=None,
+        help="also this report, as RUN/report/index.html: it shows some of the pictures learnt from",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace it, without asking")
+    asked = parser.parse_args(argv)
+    console.log_to_terminal()
+    file = asked.zip
+    if (asked.to is None) == (file is None):
+        raise SecondhandError("name where to: USER/NAME on the hub, or --zip model.zip")
+    if asked.to is not None:
+        from learners.model import publish
+
+        how = {"private": asked.private}
+        address = publish(Path(asked.model), asked.to, **how, overwrite=asked.overwrite)
+        if address is None:
+            if not replaced(f"{asked.to} on the hub"):
+                return 1
+            address = publish(Path(asked.model), asked.to, **how, overwrite=True)
+        print(address)
+        return 0
+    if asked.report is not None and not asked.report.is_file():
+        raise SecondhandError(f"--report {asked.report}: no such file; as RUN/report/index.html")
+    if file.suffix != ".zip":
+        raise SecondhandError(f"--zip {file}: name an archive, as model.zip")
+    if file.exists() and not (asked.overwrite or replaced(str(file))):
+        return 1
+    share(Path(asked.model), file, asked.report)
+    print(file)
+    return 0
+
+
+def replaced(what: str) -> bool:
+    """Ask whether to replace what is there; where nobody is there to be asked it is a SecondhandError."""
+    if not sys.stdin.isatty():
+        raise SecondhandError(f"{what}: there already; give --overwrite, or another name")
+    print(f"{what} is there already. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def share(model: Path, file: Path, report: Path | None = None) -> None:
+    """Write the archive of a model folder, whole or not at all.
+
+    Raises
+    ------
+    SecondhandError : no model folder, one of sound or strain, or one that ONNX has no words for.
+    """
+    from learners.model import card, load_bundle
+
+    if (recipe := load_bundle(model, network=False).recipe) is not None:
+        raise SecondhandError(
+            f"{model}: draws {recipe['kind']} before it answers, which takes more than a screen of "
+            "text: share the folder itself, which is safe to open, and ask it by "
+            + as_called(
+                "python -m learners.predict MODEL FILE... (docs/machines.md: without torch)"
+            )
+        )
+    from datasets.pictures import standalone
+    from learners.prediction import export_onnx, notes
+    from learners.share import ask
+
+    bundle = load_bundle(model)
+    differs = notes(bundle)
+    for note in differs:
+        log.info("%s", note)
+    readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
+    ours, theirs = "from datasets.pictures import", "from picture import"
+    with file_beside(file) as beside:
+        network = beside.with_name("model.onnx")
+        export_onnx(bundle, network)
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+            name = file.stem
+            archive.write(network, f"{name}/model.onnx")
+            archive.writestr(f"{name}/README.md", readme)
+            archive.writestr(f"{name}/ask.py", inspect.getsource(ask).replace(ours, theirs))
+            archive.writestr(f"{name}/picture.py", inspect.getsource(standalone))
+            if report is not None:
+                archive.write(report, f"{name}/report.html")
+
+
+if __name__ == "__main__":
+    console.run(main)

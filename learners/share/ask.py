@@ -1,0 +1,48 @@
+"""python ask.py FILE...: a row for each picture, as CSV. Needs numpy, pillow and onnxruntime alone.
+
+`model_input` cuts a picture as in training; the model's file has the rest of the arithmetic inside. An
+answer that is not sure enough is "unknown".
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import onnxruntime
+
+from datasets.pictures import model_input
+
+
+def main(files: list[str]) -> int:
+    """Returns 0, or 3 where some files were bad."""
+    model = Path(__file__).with_name("model.onnx")
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    told = session.get_modelmeta().custom_metadata_map
+    classes = json.loads(told["secondhand.classes"])
+    preprocessing = json.loads(told["secondhand.preprocessing"])
+    # A threshold on another score than the probability needs what is not in the file.
+    on_probability = told["secondhand.threshold_on"] == "probability"
+    threshold = json.loads(told["secondhand.threshold"]) if on_probability else 0.0
+    rows, bad = csv.writer(sys.stdout, lineterminator="\n"), 0
+    rows.writerow(["path", "label", "best", "probability"])
+    for file in files:
+        try:
+            pixels = model_input(file, preprocessing)
+        except Exception as error:  # of any kind: a decoder's are its own
+            print(f"{file}: bad file: {error}", file=sys.stderr)
+            bad += 1
+            continue
+        probabilities = session.run(["probabilities"], {"pixels": pixels})[0][0]
+        best = int(probabilities.argmax())
+        # What is left of 1 is the background's, of a model that has learned one.
+        sure = probabilities[best] >= max(threshold, 1 - probabilities.sum() - 1e-6)
+        label = classes[best] if sure else "unknown"
+        rows.writerow([file, label, classes[best], f"{probabilities[best]:.6f}"])
+    return 3 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

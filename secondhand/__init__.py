@@ -1,0 +1,47 @@
+"""Transfer learning for pictures, sound and gravitational-wave strain.
+
+``secondhand --help`` lists the commands; `finetune`, `Predictor` and `load_model` are for programs::
+
+    import secondhand
+
+    model = secondhand.finetune("photos", size=160, epochs=3)
+    for answer in secondhand.Predictor(model).predict(["a.jpg"]):
+        print(answer.label, answer.probability, answer.reason)
+
+What does the work are three packages, imported as ``app``, ``learners`` and ``datasets``. They lie
+beside this one in a checkout; a wheel has them in this folder, where they hide no package of the same
+name. To import this one puts them first on the path of the process.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datasets.errors import SecondhandError
+    from learners.finetune import finetune
+    from learners.model import load_model
+    from learners.predictor import Prediction, Predictor
+
+__version__ = "0.1.0"
+__all__ = ["Prediction", "Predictor", "SecondhandError", "finetune", "load_model"]
+
+_HERE = Path(__file__).resolve().parent
+#: The folder that holds the three packages.
+HOME = next(folder for folder in (_HERE, _HERE.parent) if (folder / "learners").is_dir())
+
+for _name in ("datasets", "learners", "app"):
+    _there = getattr(sys.modules.get(_name), "__file__", None)
+    if _name in sys.modules and (_there is None or HOME not in Path(_there).resolve().parents):
+        raise ImportError(
+            f"another package called {_name} is already imported in this process ({_there}), and "
+            f"secondhand has one of that name (as Hugging Face's datasets has): use it in a process of "
+            "its own, as by the command `secondhand predict MODEL FILE...`",
+            name=_name,
+        )
+if sys.path[:1] != [str(HOME)]:
+    sys.path.insert(0, str(HOME))
+
+from datasets.fronts import on_demand  # noqa: E402
+
+__getattr__ = on_demand(__name__)

@@ -1,0 +1,181 @@
+"""Model folders to the hub and from it, by the real client, against a server on loopback."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+from PIL import Image
+
+from datasets.errors import BadFile, SecondhandError
+from learners.model.hub import FILES, load_model, model_folder
+from learners.predict import main as predict
+from learners.runs import continued
+from learners.settings import Settings
+from learners.share.__main__ import main as share
+
+KEPT = Path(__file__).parent / "kept" / "format-2-onnx.tar.xz"
+COMMIT = "0123456789" * 4
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The part of the protocol that is used, for repositories kept in memory."""
+
+    protocol_version = "HTTP/1.1"
+    repositories: dict[str, dict[str, bytes]]
+    private: set[str]
+
+    def answer(self, content: bytes, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def tell(self, content: Any) -> None:
+        self.answer(json.dumps(content).encode(), Content_Type="application/json")
+
+    def do_GET(self) -> None:
+        words = self.path.partition("?")[0].strip("/").split("/")
+        api = words[:2] == ["api", "models"]
+        name = "/".join(words[2:4] if api else words[:2])
+        if name not in self.repositories or name in self.private:
+            self.answer(b"", 404, X_Error_Code="RepoNotFound")
+        elif api and words[4:5] == ["tree"]:
+            self.tell([{"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
+                       for path, content in self.repositories[name].items()])  # fmt: skip
+        elif api and words[4:] and words[5] not in ("main", COMMIT):
+            self.answer(b"", 404, X_Error_Code="RevisionNotFound")
+        elif api:
+            self.tell({"id": name, "sha": COMMIT, "siblings": [], "private": False})
+        else:
+            content = self.repositories[name][words[4]]
+            tag = f'"{hashlib.sha256(content).hexdigest()}"'
+            self.answer(content, ETag=tag, X_Repo_Commit=COMMIT)
+
+    do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        words = self.path.partition("?")[0].strip("/").split("/")
+        if words[1:] == ["repos", "create"]:
+            asked = json.loads(text)
+            name = f"{asked['organization']}/{asked['name']}"
+            self.repositories.setdefault(name, {"asked": text.encode()})
+            self.tell({"url": f"http://{self.headers['Host']}/{name}", "name": name, "id": name})
+        elif words[1] == "validate-yaml":
+            assert json.loads(text)["content"].startswith("---\nlibrary_name: secondhand\n")
+            self.tell({"errors": [], "warnings": []})
+        elif words[4] == "preupload":
+            files = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                     for file in json.loads(text)["files"]]  # fmt: skip
+            self.tell({"files": files})
+        else:
+            for line in map(json.loads, text.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.repositories["/".join(words[2:4])][line["value"]["path"]] = content
+            self.tell(
+                {
+                    "commitUrl": f"http://{self.headers['Host']}/{'/'.join(words[2:4])}/commit/{COMMIT}",
+                    "commitOid": COMMIT,
+                    "success": True,
+                }
+            )
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    class Own(Hub):
+        repositories: dict[str, dict[str, bytes]] = {}  # noqa: RUF012
+        private: set[str] = set()  # noqa: RUF012
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    files = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    yield Own
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    shutil.unpack_archive(KEPT, tmp_path, filter="data")
+    (tmp_path / "model" / "notes.csv").write_text("the user's own")
+    return tmp_path / "model"
+
+
+def test_there_and_back(
+    hub: type[Hub], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert share([str(model), "somebody/fruit", "--private"]) == 0
+    there = hub.repositories["somebody/fruit"]
+    assert "private" in str(there.pop("asked"))
+    assert there == {name: (model / name).read_bytes() for name in FILES}, "and nothing else"
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(SecondhandError, match="fruit on the hub: there already; give --overwrite"):
+        share([str(model), "somebody/fruit"])
+    assert share([str(model), "somebody/fruit", "--overwrite"]) == 0
+
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
+    said = []
+    for name in (str(model), "hf:somebody/fruit", f"hf:somebody/fruit@{COMMIT}"):
+        with redirect_stdout(io.StringIO()) as out:
+            assert predict([name, str(tmp_path / "a.png"), "--format", "csv"]) == 0
+        said.append(out.getvalue())
+    assert said[0] == said[1] == said[2]
+
+    on = continued(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
+    assert on.data.from_ == model_folder("hf:somebody/fruit")
+    there["config.json"] = there["config.json"].replace(b"apple", b"melon")
+    del there["model.onnx"]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_model("hf:somebody/fruit", network=False).classes[0] == "apple", (
+        "the copy that is here"
+    )
+    with pytest.raises(
+        SecondhandError, match=r"hub is not reached .*; a model folder is also taken by its path"
+    ):
+        model_folder("hf:somebody/other")
+
+
+def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:
+    share([str(model), "somebody/fruit"])
+    hub.repositories["somebody/fruit"]["model.safetensors"] += b"x"
+    with pytest.raises(BadFile, match="damaged or changed"):
+        load_model("hf:somebody/fruit")
+    with pytest.raises(SecondhandError, match="no such revision"):
+        model_folder("hf:somebody/fruit@none")
+    hub.private.add("somebody/fruit")
+    with pytest.raises(SecondhandError, match="not on the hub, or private"):
+        model_folder("hf:somebody/fruit@v2")
+    for name in ("fruit", "a/b/c", "../fruit", "a/b@"):
+        with pytest.raises(SecondhandError, match="a model on the hub is USER/NAME"):
+            model_folder(f"hf:{name}")
+    with pytest.raises(SecondhandError, match="name where to"):
+        share([str(model)])
