@@ -99,6 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.threshold_per_class is not None:
         options["threshold"] = _thresholds(settings, bundle)
     predictor = Predictor(bundle, device=device, **options)
+    if predictor.confidence.tree is not None and (settings.events or settings.threshold_per_class):
+        raise SecondhandError(
+            f"--events, --threshold-per-class: not of {settings.model}, whose classes have a tree"
+        )
     if settings.sets and settings.classes is not None:
         raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.sets and predictor.confidence.sets is None:
@@ -112,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    shown = {"set": settings.sets, "known": settings.score is not None}
+    tree = predictor.confidence.tree
+    shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
         windows=settings.windows or format in ("raven", "audacity"),
         events=_events(settings, predictor.kind),
@@ -120,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hidden=[name for name, asked in shown.items() if not asked],
         names=settings.paths,
         band=(getattr(predictor.recipe, "fmin", 0.0), getattr(predictor.recipe, "fmax", 0.0)),
-        classes=predictor.classes,
+        classes=predictor.classes if tree is None else tree.names,
     )
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)

@@ -29,12 +29,12 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     path : the file, as it was named.
-    label : one of the classes, or "unknown".
+    label : one of the classes, or "unknown"; of a model with a tree also a node above the classes.
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
         learned a background the classes' sum to less than 1: the rest is the background's. Of a
         question about some classes alone, those of the others are 0.
-    reason : why it is unknown, also as text: "", "ambiguous", "unusual", "unlike training data",
+    reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "unlike training data",
         "background", "other class",
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first.
@@ -48,6 +48,8 @@ class Prediction(NamedTuple):
         of a sound the seconds in the file that were asked about. NaN for all others.
     known : the score that tells known files from strangers, higher for known ones; only the order
         of files means something. NaN for a bad file.
+    branch : the way down the tree to a class, with the probability of each node; `label` is on it.
+        Empty without a tree, and for a bad file.
     """
 
     path: str
@@ -63,6 +65,7 @@ class Prediction(NamedTuple):
     set: tuple[str, ...] = ()
     at: float = NAN
     known: float = NAN
+    branch: Sequence[tuple[str, float]] = ()
 
 
 class Answer(NamedTuple):

@@ -34,7 +34,7 @@ from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, write_network
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
-from learners.runs.continuing import lineage, start
+from learners.runs.continuing import lineage, start, tree_of
 from learners.runs.folder import provenance, write_csv
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
@@ -128,7 +128,9 @@ def calibrate(learnt: Learnt) -> Items:
     Returns the training items that the distance is to, their logits divided by the temperature.
     """
     settings, (table, rows, _) = learnt.settings, learnt.loaded
-    return fit_confidence(learnt.predictor, table.frame, rows, settings.confidence, settings.train)
+    tree = tree_of(settings.data, learnt.bundle.classes, learnt.origin)
+    fitted = settings.confidence, settings.train, tree
+    return fit_confidence(learnt.predictor, table.frame, rows, *fitted)
 
 
 def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
