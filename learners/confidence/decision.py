@@ -58,7 +58,8 @@ class Decisions:
     ``probability`` is the calibrated one of ``best``; ``reason`` is "" where that is accepted, and
     where ``label`` is a node above the classes it says why it is no class;
     ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
-    known by the chosen score; ``probabilities`` is ``[n, classes]``.
+    known by the chosen score; ``probabilities`` is ``[n, classes]``. ``named`` is what was judged,
+    ``best`` or a node of the tree, and ``sure`` its probability.
     """
 
     label: Ints
@@ -68,6 +69,8 @@ class Decisions:
     distance_p: Floats
     known: Floats
     probabilities: Floats
+    named: Ints
+    sure: Floats
 
 
 @dataclass
@@ -176,7 +179,7 @@ class Confidence:
         if tree is not None:
             naming = Naming(tree, target_accuracy or threshold)
             named, top, msp = naming.name(z, probabilities)
-            known, right = raised(chosen, known, z, msp), tree.holds(named, y)
+            right = tree.holds(named, y)
         on, floors = "probability", {}
         if target_accuracy is None and target_coverage is None:
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
@@ -185,6 +188,7 @@ class Confidence:
                 floors = {
                     n: threshold_for_coverage(s, asked.keep_known).value for n, s in each.items()
                 }
+            known = known if naming is None else raised(chosen, known, z, msp)
             accepted = passed & (top >= threshold) & (known >= floors.get(score, -np.inf))
             cut = Threshold(
                 float(threshold),
@@ -192,10 +196,8 @@ class Confidence:
                 float(right[accepted].mean()) if accepted.any() else float("nan"),
             )
         else:
-            if score == "msp":
-                known = top
-            else:
-                on = score
+            known = known if naming is None else raised(chosen, known, z, msp)
+            on, known = ("probability", top) if score == "msp" else (score, known)
             if naming is None or target_accuracy is None:
                 cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
             else:
@@ -327,7 +329,7 @@ class Confidence:
         ]  # fmt: skip
         accepted = enough & ~unlike & ~unusual & ~behind & ~elsewhere
         label = np.where(accepted, named, NO_CLASS)
-        return Decisions(label, best, probability, reason, p, known, probabilities)
+        return Decisions(label, best, probability, reason, p, known, probabilities, named, sure)
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""

@@ -97,10 +97,10 @@ class Tree:
         return chains[rows, last], each[rows, last]
 
     def branches(self, probabilities: Floats) -> list[list[tuple[str, float]]]:
-        """Of each item its chain, from the very top, with the probabilities."""
+        """Of each item its chain with the probabilities."""
         masses = self.masses(probabilities)
         return [
-            [(self.names[node], float(mass[node])) for node in self.path(int(chain[-1]))]
+            [(self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist())]
             for chain, mass in zip(self.chains(masses), masses, strict=True)
         ]
 

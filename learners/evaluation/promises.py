@@ -57,11 +57,13 @@ def recheck(confidence: Confidence, items: Items) -> Recheck:
 
 
 def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found:
-    cut, accepted = confidence.threshold, decided.label >= 0
-    n, right = int(accepted.sum()), (decided.best == items.labels)[accepted]
+    cut, accepted, labels = confidence.threshold, decided.label >= 0, known_labels(items)
+    tree = confidence.tree
+    hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
+    n, right = int(accepted.sum()), hits[accepted]
     limits = fraction(int(right.sum()), n)
     has_promise = bool(np.isfinite(cut.target)) and not cut.message
-    claimed = float(decided.probability[accepted].mean()) if n else float("nan")
+    claimed = float(decided.sure[accepted].mean()) if n else float("nan")
     promised = cut.target if has_promise else claimed
     here = f"{with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
     first = f"the threshold promised {percent(promised)}, here it gives {here}"

@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
     known : the score that tells known files from strangers, higher for known ones; only the order
         of files means something. NaN for a bad file.
     branch : the way down the tree to a class, with the probability of each node; `label` is on it.
-        Empty without a tree, and for a bad file.
+        Nodes that all classes are below are left out. Empty without a tree, and for a bad file.
     """
 
     path: str
@@ -74,6 +74,15 @@ class Answer(NamedTuple):
     prediction: Prediction
     logits: Floats | None
     features: Floats | None
+
+
+def deepest(
+    best: str, probability: float, branch: Sequence[tuple[str, float]], reach: float
+) -> str:
+    """What reaches a probability: ``best``, with a tree the last node of the branch that does; "" for
+    nothing."""
+    named = [name for name, p in branch or [(best, probability)] if p >= reach]
+    return named[-1] if named else ""
 
 
 def cell(value: object) -> object:

@@ -91,7 +91,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     lines += checked.lines
     ranked = score_tables(evaluation, bundle.classes, confidence)
     bundle.metrics = {
-        **measure(evaluation.predictions),
+        **measure(evaluation.predictions, confidence.tree),
         "bad_files": len(bad),
         "scores": jsonable({t: rows.to_dict("records") for t, rows in ranked.items()}),
         "recheck": jsonable(checked.table.to_dict("records")),

@@ -139,7 +139,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
-    bundle.metrics = measure(evaluation.predictions)
+    bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
