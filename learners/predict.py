@@ -93,16 +93,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
     device = "cpu" if settings.cluster else settings.device
     bundle = load_bundle(settings.model, network=False)
+    apart = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
+    if apart and bundle.decider.tree is not None:
+        raise SecondhandError(f"{flag(apart[0])}: not with the tree of {settings.model}'s classes")
     if settings.classes is not None:
         options["only"] = read_names(settings.classes)
         check_names(options["only"], settings.model, bundle.classes, "--classes")
     if settings.threshold_per_class is not None:
         options["threshold"] = _thresholds(settings, bundle)
     predictor = Predictor(bundle, device=device, **options)
-    if predictor.confidence.tree is not None and (settings.events or settings.threshold_per_class):
-        raise SecondhandError(
-            f"--events, --threshold-per-class: not of {settings.model}, whose classes have a tree"
-        )
     if settings.sets and settings.classes is not None:
         raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.sets and predictor.confidence.sets is None:

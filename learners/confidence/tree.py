@@ -122,13 +122,15 @@ class Tree:
         )
         return self.holds(nodes, labels)
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Each name with its parent's, "" at the top."""
+        above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
+        return list(zip(self.names, above, strict=True))
+
     def write(self, file: Path) -> None:
         """As `read_tree` takes it."""
         with open(file, "w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for name, parent in zip(self.names, self.parents, strict=True):
-                writer.writerow([name, "" if parent == TOP else self.names[parent]])
+            csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *self.rows()])
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:

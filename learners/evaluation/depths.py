@@ -14,6 +14,14 @@ from learners.evaluation.calibration_metrics import calibration_figures, fractio
 POINTS = 60  # of a curve
 
 
+def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
+    """Whether what each row names is its true class, or with a tree stands above it; without a tree
+    the best class, whether it was accepted or not."""
+    if tree is None:
+        return rows["best"].eq(rows["truth"])
+    return pd.Series(tree.right(rows["label"], rows["truth"]), rows.index)
+
+
 def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[str, Any] | None:
     """Figures of known items that could be judged; None without any.
 

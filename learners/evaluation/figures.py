@@ -32,7 +32,7 @@ from learners.evaluation.calibration_metrics import (
     fraction,
     reliability,
 )
-from learners.evaluation.depths import tree_figures
+from learners.evaluation.depths import rightly, tree_figures
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
 from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
@@ -149,10 +149,8 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
 def _outcomes(rows: pd.DataFrame, tree: Tree | None) -> dict[str, pd.Series]:
     """Whether each best class is right, whether it is accepted, and which answers then are right."""
     best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
-    right = best
-    if tree is not None:
-        right = pd.Series(tree.right(rows["label"], rows["truth"]), rows.index)
-    return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right[accepted]}
+    right = rightly(rows, tree)[accepted]
+    return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
 
 
 def all_figures(

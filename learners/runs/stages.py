@@ -154,7 +154,8 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
         before = answer_held_out(earlier, table, learnt.settings.train.bs).predictions
         after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
         of_both = (learnt.origin.classes, bundle.classes)
-        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
+        trees = (learnt.origin.decider.tree, bundle.decider.tree)
+        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
         log.info("%s", changes.said)
     curve = curve_of(folder / ANSWERS)
     if curve is not None:
