@@ -202,8 +202,8 @@ class Confidence:
                 cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
             else:
                 taken = (items[passed] for items in (named, known, right))
-                cut, naming, said = promised(naming, *taken, target_accuracy)
-                cut, notes = replace(cut, coverage=cut.coverage * passed.mean()), notes + said
+                cut, naming, said = promised(naming, *taken, target_accuracy, len(passed))
+                notes += said
             if cut.message:
                 notes.append(cut.message)
         sets = None

@@ -300,10 +300,15 @@ def raised(score: Score, known: Floats, z: Floats, msp: Floats) -> Floats:
 
 
 def promised(
-    naming: Naming, named: Ints, score: Floats, right: NDArray[np.bool_], target: float
+    naming: Naming,
+    named: Ints,
+    score: Floats,
+    right: NDArray[np.bool_],
+    target: float,
+    of: int | None = None,
 ) -> tuple[Threshold, Naming, list[str]]:
     """Thresholds a depth, each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
-    are ``named`` so.
+    are ``named`` so; the coverage is of ``of`` items, those and others that are refused anyway.
 
     Which depth an item is named at follows from its probabilities alone, never from its label, so
     that the items of a depth are a sample by themselves: of those accepted there ``target`` are right.
@@ -340,13 +345,12 @@ def promised(
         if len(pool) > 1:
             notes.append(f"{said}: one threshold and one promise, for few items are named there")
     kept = [one for one in found if not one[0].message] or found
-    n = max(len(named), 1)
     taken = np.array([round(cut.coverage * count) for cut, count in kept])
     hits = np.array([cut.accuracy for cut, _ in kept])
     whole = replace(
         kept[0][0],
-        coverage=float(taken.sum() / n),
+        coverage=float(taken.sum()) / max(1, len(named) if of is None else of),
         accuracy=float(np.average(hits, weights=taken)) if taken.sum() else float("nan"),
         accuracy_low=min(cut.accuracy_low for cut, _ in kept),
     )
-    return whole, replace(naming, cuts=tuple(cuts)), notes
+    return whole, replace(naming, cuts=tuple(cuts.tolist())), notes

@@ -67,6 +67,11 @@ class Prediction(NamedTuple):
     known: float = NAN
     branch: Sequence[tuple[str, float]] = ()
 
+    @property
+    def sure(self) -> float:
+        """The probability of `label`; that of `best` where it is unknown."""
+        return dict(self.branch).get(self.label, self.probability)
+
 
 class Answer(NamedTuple):
     """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
