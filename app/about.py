@@ -112,7 +112,7 @@ class Evidence:
             taken = label.ne("") & ~held["distance_p"].lt(alpha)
         right = taken & label.eq(held["truth"])
         if self.tree is not None:
-            right = taken & self.tree.right(label, held["truth"])
+            right = taken & pd.Series(self.tree.right(label, held["truth"]).tolist(), held.index)
         return Bought(len(held), int(taken.sum()), int(right.sum()))
 
     def as_strict(self) -> float:

@@ -201,8 +201,7 @@ class Confidence:
             if naming is None or target_accuracy is None:
                 cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
             else:
-                taken = (items[passed] for items in (named, known, right))
-                cut, naming, said = promised(naming, *taken, target_accuracy, len(passed))
+                cut, naming, said = promised(naming, named, known, right, passed, target_accuracy)
                 notes += said
             if cut.message:
                 notes.append(cut.message)
@@ -228,7 +227,7 @@ class Confidence:
     @property
     def tree(self) -> Tree | None:
         """What stands above the classes, where they have a tree."""
-        return self.naming and self.naming.tree
+        return None if self.naming is None else self.naming.tree
 
     def asked(self, threshold: float | Sequence[float] | None, score: str | None) -> Confidence:
         """With another threshold or score, or both, where they are given."""
@@ -242,8 +241,9 @@ class Confidence:
         )
         cut = Threshold(check_threshold(value if each is None else each.min()), np.nan, np.nan)
         naming = self.naming and Naming(self.naming.tree, cut.value)
-        cuts = {"threshold": cut, "each": each, "floors": {}, "naming": naming}
-        return replace(self, threshold_on="probability", **cuts)
+        return replace(
+            self, threshold=cut, each=each, threshold_on="probability", floors={}, naming=naming
+        )
 
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.

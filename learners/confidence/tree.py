@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +78,7 @@ class Tree:
         while len(self._children[begin]) == 1:
             begin = int(self._children[begin][0])
         at = np.full(len(masses), begin)
-        steps = []
+        steps: list[Ints] = []
         while not steps or (at >= self.classes).any():
             for node in np.unique(at[(at >= self.classes) | (at == TOP)]):
                 rows, below = np.flatnonzero(at == node), self._children[int(node)]
@@ -96,11 +96,11 @@ class Tree:
         rows = np.arange(len(chains))
         return chains[rows, last], each[rows, last]
 
-    def branches(self, probabilities: Floats) -> list[list[tuple[str, float]]]:
+    def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
         """Of each item its chain with the probabilities."""
         masses = self.masses(probabilities)
         return [
-            [(self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist())]
+            tuple((self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist()))
             for chain, mass in zip(self.chains(masses), masses, strict=True)
         ]
 
@@ -113,11 +113,11 @@ class Tree:
             at = np.where(at == TOP, TOP, self.parents[at])
         return found
 
-    def right(self, answers: Sequence[str], truths: Sequence[str]) -> NDArray[np.bool_]:
+    def right(self, answers: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
         """`holds`, of names; what is no name of the tree is wrong."""
         numbers = {name: number for number, name in enumerate(self.names)}
         nodes, labels = (
-            np.array([numbers.get(name, TOP) for name in names], np.int64)
+            np.array([numbers.get(str(name), TOP) for name in names], np.int64)
             for names in (answers, truths)
         )
         return self.holds(nodes, labels)
@@ -304,11 +304,11 @@ def promised(
     named: Ints,
     score: Floats,
     right: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
     target: float,
-    of: int | None = None,
 ) -> tuple[Threshold, Naming, list[str]]:
     """Thresholds a depth, each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
-    are ``named`` so; the coverage is of ``of`` items, those and others that are refused anyway.
+    are ``named`` so, of which those that have not ``passed`` are refused anyway.
 
     Which depth an item is named at follows from its probabilities alone, never from its label, so
     that the items of a depth are a sample by themselves: of those accepted there ``target`` are right.
@@ -325,14 +325,14 @@ def promised(
     pools: list[list[int]] = [[]]
     for level in order:
         pools[-1].append(level)
-        if np.isin(at, pools[-1]).sum() >= wanted:
+        if (np.isin(at, pools[-1]) & passed).sum() >= wanted:
             pools.append([])
     if (left := pools.pop()) and pools:
         pools[-1] += left
     pools = pools or [left]
     cuts, found, notes = np.full(deepest + 1, np.inf), [], []
     for pool in pools:
-        inside = np.isin(at, pool)
+        inside = np.isin(at, pool) & passed
         cut = threshold_for_accuracy(score[inside], right[inside], target, RISK / len(pools))
         found.append((cut, int(inside.sum())))
         said = ", ".join(
@@ -349,7 +349,7 @@ def promised(
     hits = np.array([cut.accuracy for cut, _ in kept])
     whole = replace(
         kept[0][0],
-        coverage=float(taken.sum()) / max(1, len(named) if of is None else of),
+        coverage=float(taken.sum()) / max(1, len(named)),
         accuracy=float(np.average(hits, weights=taken)) if taken.sum() else float("nan"),
         accuracy_low=min(cut.accuracy_low for cut, _ in kept),
     )

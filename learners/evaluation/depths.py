@@ -19,7 +19,7 @@ def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
     the best class, whether it was accepted or not."""
     if tree is None:
         return rows["best"].eq(rows["truth"])
-    return pd.Series(tree.right(rows["label"], rows["truth"]), rows.index)
+    return pd.Series(tree.right(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
 
 
 def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[str, Any] | None:

@@ -65,7 +65,7 @@ class Prediction(NamedTuple):
     set: tuple[str, ...] = ()
     at: float = NAN
     known: float = NAN
-    branch: Sequence[tuple[str, float]] = ()
+    branch: tuple[tuple[str, float], ...] = ()
 
     @property
     def sure(self) -> float:
@@ -94,6 +94,8 @@ def cell(value: object) -> object:
     """A value as every table of answers has it: six decimals, nothing for NaN, JSON for a list."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, tuple) and isinstance(next(iter(value), None), tuple):
+        value = list(value)
     if isinstance(value, list):
         return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
     if isinstance(value, tuple):

@@ -75,7 +75,7 @@ def test_the_threshold_moves_the_answer():
 
 
 def test_a_tree_is_gone_down_as_far_as_the_threshold_lets():
-    way = [("pet", 0.99), ("cat", 0.6)]
+    way = (("pet", 0.99), ("cat", 0.6))
     pet = DOUBT._replace(label="pet", branch=way)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
         assert judge(pet, Rule(cut, 0.05, own=False)).label == label

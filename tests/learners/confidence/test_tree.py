@@ -21,6 +21,7 @@ from learners.settings import ConfidenceSettings, Settings
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ["apple", "pear", "leek", "milk"]
+ALL = np.ones(3000, bool)
 FRUIT = ["label,parent", "food,", "fruit,food", "apple,fruit", "pear,fruit", "leek,food", "milk,"]
 
 
@@ -178,7 +179,7 @@ def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyP
         score = rng.uniform(0, 1, 400)
         # The worst there is: nowhere is it more often right than promised, or just so.
         right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        found, cut, _ = promised(naming, np.where(at, 0, 4), score, right, 0.9)
+        found, cut, _ = promised(naming, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
         above, classes = cut.cuts[0], cut.cuts[-1]
         true = (
             1.0
@@ -200,14 +201,14 @@ def test_depths_with_few_items_share_a_promise() -> None:
     assert naming is not None
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    whole, cut, notes = promised(naming, nodes, score, right, 0.95)
+    whole, cut, notes = promised(naming, nodes, score, right, ALL[: len(right)], 0.95)
     assert cut.cuts[0] == cut.cuts[-1] == whole.value == score.min()
     assert notes == [
         "the classes, depth 1: one threshold and one promise, for few items are named there"
     ]
     many = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    whole, cut, notes = promised(naming, many, np.tile(score, 10), wrong, 0.95)
+    whole, cut, notes = promised(naming, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
     assert np.isinf(cut.cuts[0])
     assert cut.cuts[-1] == whole.value
     assert notes[0].startswith("depth 1: not answered, for these")
