@@ -42,7 +42,7 @@ from learners.confidence.thresholds import (
     threshold_for_coverage,
     threshold_for_target,
 )
-from learners.confidence.tree import Naming, Tree, promised, raised
+from learners.confidence.tree import Naming, Tree, promised, raised, too_sure
 from learners.files import jsonable, ranged, read_as
 from learners.settings import ConfidenceSettings, ScoreName
 
@@ -179,7 +179,7 @@ class Confidence:
         if tree is not None:
             naming = Naming(tree, target_accuracy or threshold)
             named, top, msp = naming.name(z, probabilities)
-            right = tree.holds(named, y)
+            right, notes = tree.holds(named, y), [*notes, *too_sure(tree, probabilities, y)]
         on, floors = "probability", {}
         if target_accuracy is None and target_coverage is None:
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything

@@ -21,6 +21,7 @@ from datasets.tables import MAX_LABEL, UNKNOWN, alike, clean_label
 from learners.confidence.arrays import Floats, Ints, softmax
 from learners.confidence.detectors import Combined
 from learners.confidence.scores import LogitScore, Score
+from learners.confidence.temperature import fit_temperature
 from learners.confidence.thresholds import RISK, Threshold, threshold_for_accuracy
 from learners.files import jsonable, ranged, read_as
 
@@ -54,6 +55,30 @@ class Tree:
         order = np.argsort(self.parents, kind="stable")
         above, first = np.unique(self.parents[order], return_index=True)
         return dict(zip(above.tolist(), np.split(order, first[1:]), strict=True))
+
+    @cached_property
+    def levels(self) -> list[tuple[str, Ints]]:
+        """The nodes above the classes by their depth, from the top, and the classes; with names."""
+        nodes = np.arange(len(self.names))
+        above = nodes >= self.classes
+        found = [
+            (f"depth {depth}", nodes[above & (self.depths == depth)])
+            for depth in range(1, int(self.depths[above].max()) + 1)
+        ]
+        return [*found, ("class", nodes[~above])]
+
+    def among(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
+        """[n, nodes + 1] the probabilities of ``nodes`` that lie beside each other, and of all else; and
+        which of these holds each label."""
+        masses = self.masses(probabilities)[:, nodes]
+        beside = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
+        place = np.full(len(self.names) + 1, len(nodes))
+        place[nodes] = np.arange(len(nodes))
+        at, found = labels, place[labels]
+        for _ in range(self.depths.max()):
+            at = np.where(at == TOP, TOP, self.parents[at])
+            found = np.minimum(found, place[at])
+        return np.hstack([masses, beside]), found
 
     def path(self, node: int) -> list[int]:
         """From the top down to a node."""
@@ -290,6 +315,22 @@ def _levels(tree: Tree) -> Ints:
     """[names] which of `Naming.cuts` is theirs."""
     classes = np.arange(len(tree.names)) < tree.classes
     return np.where(classes, tree.depths.max(), tree.depths - 1)
+
+
+def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
+    """Sentences on depths whose probabilities, sums as they are, claim more than ``labels`` bear out.
+
+    Of sums there was none where the classes were calibrated (ECE 0.001 on ten groceries in other shops,
+    of the classes 0.013), so no depth has a temperature of its own.
+    """
+    said = []
+    for name, nodes in tree.levels[:-1]:
+        masses, truth = tree.among(nodes, probabilities, labels)
+        best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
+        if best.low > 1:
+            limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
+            said.append(f"{name}: its probabilities are too sure (a temperature of {limits})")
+    return said
 
 
 def raised(score: Score, known: Floats, z: Floats, msp: Floats) -> Floats:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from datasets.tables import UNKNOWN
-from learners.confidence import Floats, Tree
+from learners.confidence import Floats, Ints, Tree
 from learners.evaluation.calibration_metrics import calibration_figures, fraction
 
 POINTS = 60  # of a curve
@@ -48,15 +49,13 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
         return None
     labels, p = labels[known], probabilities[known]
     answered = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
-    right = tree.holds(answered, labels)
-    table = []
-    for name, nodes in _levels(tree):
-        here = np.isin(answered, nodes)
-        hits = fraction(int(right[here].sum()), int(here.sum()))
-        table.append({
-            "named": name, "nodes": len(nodes), "answers": int(here.sum()), "of all": float(here.mean()),
-            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": _ece(tree, nodes, p, labels),
-        })  # fmt: skip
+    table = [
+        {
+            "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
+            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.among(nodes, p, labels)).ece.value),
+        }
+        for name, nodes, n, hits in by_depth(tree, answered, labels)
+    ]  # fmt: skip
     ways = [
         ({*tree.path(a)} if a >= 0 else set(), {*tree.path(t)})
         for a, t in zip(answered, labels, strict=True)
@@ -77,24 +76,15 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
     }
 
 
-def _levels(tree: Tree) -> list[tuple[str, Any]]:
-    """The nodes above the classes by their depth, from the top, and the classes."""
-    nodes = np.arange(len(tree.names))
-    above = nodes >= tree.classes
-    found = [
-        (f"depth {depth}", nodes[above & (tree.depths == depth)])
-        for depth in range(1, int(tree.depths[above].max()) + 1)
-    ]
-    return [*found, ("class", nodes[~above])]
-
-
-def _ece(tree: Tree, nodes: Any, p: Floats, labels: Any) -> float:
-    """Of the likeliest of these nodes, and of all that is beside them."""
-    masses = tree.masses(p)[:, nodes]
-    beside = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
-    below = np.stack([tree.holds(np.full(len(labels), node), labels) for node in nodes], axis=1)
-    truth = np.where(below.any(axis=1), below.argmax(axis=1), len(nodes))
-    return float(calibration_figures(np.hstack([masses, beside]), truth).ece.value)
+def by_depth(
+    tree: Tree, answered: Ints, labels: Ints
+) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
+    """For each depth, and the classes: its name, its nodes, how many answers name one, and which part of
+    those is right, with exact 95 % limits. ``answered [n]`` are nodes, -1 for unknown."""
+    right = tree.holds(answered, labels)
+    for name, nodes in tree.levels:
+        here = np.isin(answered, nodes)
+        yield name, nodes, int(here.sum()), fraction(int(right[here].sum()), int(here.sum()))
 
 
 def _curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:

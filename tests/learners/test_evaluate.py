@@ -339,6 +339,11 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     assert "<h2>Tree of classes</h2>" in (out / "index.html").read_text()
     assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
     assert f"here they are {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
+    (row,) = [
+        r for r in report["tables"]["Does its confidence hold here?"] if "depth 1" in r["what"]
+    ]
+    cold = answers["label"].eq("cold")
+    assert (row["here"], row["items"]) == (np.mean(np.array(right)[cold]), cold.sum())
     asked = [model, str(data), "--threshold", "0.5"]
     assert predict([*asked, "--format", "csv"]) == 0
     told = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

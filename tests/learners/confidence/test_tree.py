@@ -14,7 +14,7 @@ from learners.confidence import thresholds
 from learners.confidence.arrays import softmax
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
-from learners.confidence.tree import MAX_DEPTH, TOP, Tree, promised, read_tree
+from learners.confidence.tree import MAX_DEPTH, TOP, Tree, promised, read_tree, too_sure
 from learners.evaluation.depths import tree_figures
 from learners.model.bundle import load_bundle, save_bundle
 from learners.settings import ConfidenceSettings, Settings
@@ -213,6 +213,25 @@ def test_depths_with_few_items_share_a_promise() -> None:
     assert cut.cuts[-1] == whole.value
     assert notes[0].startswith("depth 1: not answered, for these")
     assert whole.accuracy == 1
+
+
+def test_sums_that_claim_too_much_are_told() -> None:
+    tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, TOP, TOP]), 3)
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 500, p=[0.35, 0.35, 0.3])
+    assert too_sure(tree, np.tile([0.36, 0.33, 0.31], (500, 1)), labels) == []
+    (said,) = too_sure(tree, np.tile([0.49, 0.49, 0.02], (500, 1)), labels)
+    assert said.startswith("depth 1: its probabilities are too sure (a temperature of ")
+    p = rng.dirichlet(np.ones(9), 20)
+    tree, labels = random_tree(rng, 9), rng.integers(-1, 9, 20)
+    for _, nodes in tree.levels:
+        masses, truth = tree.among(nodes, p, labels)
+        for i, label in enumerate(labels):
+            own = [n for n in above(tree, label) if n in nodes]
+            assert truth[i] == (nodes.tolist().index(own[0]) if own else len(nodes))
+            below = [c for c in range(9) if {*above(tree, c)} & {*nodes.tolist()}]
+            assert masses[i].sum() == pytest.approx(1)
+            assert masses[i, -1] == pytest.approx(1 - p[i, below].sum(), abs=1e-9)
 
 
 def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
