@@ -23,11 +23,13 @@ from datasets.pictures import open_picture
 from datasets.tables import UNKNOWN
 from learners.evaluation import confusion
 from learners.files import shared_provenance
+from learners.prediction import deepest
 from learners.report import reliability
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from app.serving import Served
+    from learners.confidence import Tree
     from learners.prediction import Predictor
 
 log = logging.getLogger(__name__)
@@ -68,12 +70,12 @@ class Evidence:
     Parameters
     ----------
     folder : the model folder; None for a model that has none.
-    classes : the model's classes.
+    classes : the model's classes; ``tree`` what stands above them.
     """
 
-    def __init__(self, folder: Path | None, classes: list[str]) -> None:
+    def __init__(self, folder: Path | None, classes: list[str], tree: Tree | None = None) -> None:
         self.run = None if folder is None else folder.parent
-        self.classes = classes
+        self.classes, self.tree = classes, tree
 
     @cached_property
     def answers(self) -> pd.DataFrame:
@@ -81,6 +83,8 @@ class Evidence:
         frame = self._table("predictions.csv", COLUMNS)
         known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
         frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
+        ways = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
+        frame = frame.assign(branch=ways)
         return frame if "distance_p" in frame else frame.assign(distance_p=np.nan)
 
     @cached_property
@@ -100,10 +104,15 @@ class Evidence:
         if held.empty:
             return None
         if threshold is None:
-            taken = held["label"].ne(UNKNOWN)
+            label = held["label"]
+            taken = label.ne(UNKNOWN)
         else:
-            taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
-        right = taken & held["best"].eq(held["truth"])
+            rows = zip(held["best"], held["probability"], held["branch"], strict=True)
+            label = pd.Series([deepest(*row, threshold) for row in rows], held.index, dtype=object)
+            taken = label.ne("") & ~held["distance_p"].lt(alpha)
+        right = taken & label.eq(held["truth"])
+        if self.tree is not None:
+            right = taken & pd.Series(self.tree.right(label, held["truth"]).tolist(), held.index)
         return Bought(len(held), int(taken.sum()), int(right.sum()))
 
     def as_strict(self) -> float:
@@ -200,6 +209,14 @@ class Evidence:
         for column in {"probability", "distance_p", "gps"} & set(frame):
             frame[column] = pd.to_numeric(frame[column], errors="coerce")
         return frame
+
+
+def _branch(cell: str) -> list[tuple[str, float]]:
+    """A cell of answers with a tree; nothing where it is none."""
+    try:
+        return [(str(name), float(p)) for name, p in json.loads(cell)]
+    except (ValueError, TypeError):
+        return []
 
 
 def about_html(served: Served, evidence: Evidence) -> Markup:

@@ -53,7 +53,7 @@ ANSWERS = {
         "properties": {
             **dict.fromkeys(("file", "label", "best", "reason"), _TEXT),
             **dict.fromkeys(("probability", "distance_p", "start", "end", "at"), _NUMBER),
-            "top": {"type": "array", "items": _TOP},
+            **{key: {"type": "array", "items": _TOP} for key in ("top", "branch")},
             "windows": {"type": "array", "items": {"type": "object"}},
             "set": {"type": "array", "items": _TEXT},
             "rule": _RULE,

@@ -68,7 +68,9 @@ class Site:
 
     def __post_init__(self) -> None:
         for name, served in self.models.items():
-            self.evidence[name] = Evidence(served.folder, served.predictor.classes)
+            self.evidence[name] = Evidence(
+                served.folder, served.predictor.classes, served.predictor.confidence.tree
+            )
 
     def rule(self, name: str, threshold: float | None) -> Rule:
         """The model's own rule, or for a threshold the rule of that probability instead."""

@@ -18,7 +18,7 @@ from app.about import Bought
 from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
-from learners.prediction import cell
+from learners.prediction import cell, deepest
 from learners.templates import percent, render
 
 if TYPE_CHECKING:
@@ -68,10 +68,11 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     if rule.own or not answer.best:
         return answer
     unlike = answer.distance_p < rule.alpha  # NaN: never
+    named = deepest(answer.best, answer.probability, answer.branch, rule.cut)
     reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
     if answer.reason == BACKGROUND:
         reason = BACKGROUND
-    label = UNKNOWN if reason else answer.best
+    label = UNKNOWN if unlike or reason == BACKGROUND else named or UNKNOWN
     windows = tuple(judge(window, rule) for window in answer.windows)
     return answer._replace(label=label, reason=reason, windows=windows)
 
@@ -84,6 +85,8 @@ def span(window: Any) -> str:
 def in_words(answer: Prediction, rule: Rule) -> str:
     """Why an answer is unknown, in plain words; "" where it is not."""
     why, detail = answer.reason.why, answer.reason.detail
+    if answer.label not in (UNKNOWN, answer.best):
+        return f"{way(answer)}. Which class of it, is not sure enough."
     if why is Why.AMBIGUOUS:
         share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
         if rule.on != "probability":
@@ -115,6 +118,11 @@ def in_words(answer: Prediction, rule: Rule) -> str:
     return ""
 
 
+def way(answer: Prediction) -> str:
+    """The way down the tree, with the probability of each node; "" without a tree."""
+    return " > ".join(f"{name} {percent(p)}" for name, p in answer.branch)
+
+
 def headline(answer: Prediction) -> str:
     """The label, or that there is none: a file that cannot be used is not an unknown one."""
     return "no answer" if answer.reason.unanswered else answer.label
@@ -133,6 +141,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         if rule.on != "probability":
             takes = "this model's own rule accepts it."
         words = f"{percent(answer.probability)} sure, and {takes}"
+        words += f" {way(answer)}." if answer.branch else ""
     return render(
         "app",
         "answer.html",
@@ -215,7 +224,8 @@ def answers_csv(
     were ``corrected`` in it, ``learners.finetune --data`` takes those."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fields = [name for name in answers[0]._fields if name not in ("windows", "set", "known")]
+    hidden = {"windows", "set", "known"} | (set() if any(a.branch for a in answers) else {"branch"})
+    fields = [name for name in answers[0]._fields if name not in hidden]
     writer.writerow(fields)
     for number, answer in enumerate(answers):
         label = corrected.get(number, answer.label)
@@ -235,7 +245,8 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     del values["known"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
-    values["top"] = [{"label": name, "probability": p} for name, p in answer.top]
+    for key in ("top", "branch"):
+        values[key] = [{"label": name, "probability": p} for name, p in getattr(answer, key)]
     values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
     return dict(jsonable(values))

@@ -94,6 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     device = "cpu" if settings.cluster else settings.device
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
+    apart = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
+    if apart and bundle.decider.tree is not None:
+        raise SecondhandError(f"{flag(apart[0])}: not with the tree of {settings.model}'s classes")
     if settings.classes is not None:
         options["only"] = read_names(settings.classes)
         check_names(options["only"], settings.model, bundle.classes, "--classes")
@@ -113,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    shown = {"set": settings.sets, "known": settings.score is not None}
+    tree = predictor.confidence.tree
+    shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
         windows=settings.windows or format in ("raven", "audacity"),
         events=_events(settings, predictor.kind),
@@ -121,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hidden=[name for name, asked in shown.items() if not asked],
         names=settings.paths,
         band=(getattr(predictor.recipe, "fmin", 0.0), getattr(predictor.recipe, "fmax", 0.0)),
-        classes=predictor.classes,
+        classes=predictor.classes if tree is None else tree.names,
     )
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)

@@ -42,6 +42,10 @@ class DataSettings:
     strain: str | None = option(
         None, "of a --data of triggers: folder or LAL cache of strain files"
     )
+    classes_table: Path | None = option(
+        None,
+        "CSV file, label and parent, of a tree above the classes: what is no class may be a node",
+    )
     from_: Path | None = option(
         None,
         "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
@@ -431,5 +435,8 @@ class Settings:
         if network.candidates and (network.weights is not None or not network.pretrained):
             other = "--weights" if network.weights is not None else "--no-pretrained"
             wrong.append(f"{other} with --backbone auto (name the backbone)")
+        if self.data.classes_table and (self.data.background or self.confidence.coverage):
+            other = "--background" if self.data.background else "--coverage"
+            wrong.append(f"{other} with --classes-table (one of the two)")
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Hashable
 
@@ -34,6 +35,12 @@ def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Reject
         return frame, []
     answered = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
     own = frame["label"].map(clean_label).eq(answered)
+    if "branch" in frame:  # answered by a node above the classes: the reason says why by no class
+        own |= frame["label"].ne(frame["best"]) & pd.Series(
+            [f"[{json.dumps(label, ensure_ascii=False)}," in way
+             for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
+            frame.index, dtype=bool,
+        )  # fmt: skip
     if own.all():
         raise SecondhandError(
             f"--data {source}: answers of a model, and no label was corrected; change the column "

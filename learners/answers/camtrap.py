@@ -102,7 +102,7 @@ def _path(path: str, package: Path) -> str:
 
 def _observed(row: Prediction) -> list[str]:
     """The columns of an observation from its type on."""
-    sure = "" if row.probability != row.probability else f"{row.probability:.6f}"
+    sure = "" if row.sure != row.sure else f"{row.sure:.6f}"
     if row.label != UNKNOWN:
         if row.label in _TYPES:
             return [row.label, "", "machine", sure, ""]

@@ -178,4 +178,5 @@ def _prediction(values: list[Any]) -> Prediction:
         top=[(name, p) for name, p in found.top],
         windows=tuple(map(_prediction, found.windows)),  # type: ignore[arg-type]
         set=tuple(found.set),
+        branch=tuple((name, p) for name, p in found.branch),
     )

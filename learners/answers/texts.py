@@ -51,7 +51,7 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             unknown = row.label == UNKNOWN
             style = "red" if row.reason.unanswered else "yellow" if unknown else "green"
             span = "" if row.start != row.start else f"{row.start:9.2f} to{row.end:9.2f} s  "
-            sure = "" if row.probability != row.probability else f"{row.probability:.0%}"
+            sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
             console.print(
                 Text(f"{row.label:{width}}", style), Text(f"{sure:>4}", "bold"),

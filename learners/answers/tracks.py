@@ -37,7 +37,7 @@ def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             number += 1
             writer.writerow([
                 number, "Spectrogram 1", 1, f"{row.start:.6f}", f"{row.end:.6f}", low, high,
-                row.path, f"{row.start:.6f}", row.label, f"{row.probability:.6f}",
+                row.path, f"{row.start:.6f}", row.label, f"{row.sure:.6f}",
             ])  # fmt: skip
 
 

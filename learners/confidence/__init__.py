@@ -26,6 +26,7 @@ from learners.confidence.reasons import (
 from learners.confidence.scores import normalise
 from learners.confidence.temperature import Temperature, fit_temperature
 from learners.confidence.thresholds import aurc, risk_coverage
+from learners.confidence.tree import Tree, read_tree
 
 __all__ = [
     "AMBIGUOUS",
@@ -42,6 +43,7 @@ __all__ = [
     "Reason",
     "ScoreFigures",
     "Temperature",
+    "Tree",
     "Why",
     "aurc",
     "check_labels",
@@ -53,6 +55,7 @@ __all__ = [
     "make_score",
     "normalise",
     "rank_scores",
+    "read_tree",
     "risk_coverage",
     "score_figures",
     "softmax",

@@ -20,18 +20,21 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, among, check_logits, softmax
 from learners.confidence.detectors import (
-    RETIRED,
     Combined,
     Items,
     check_sorted,
     conformal_p,
+    held_scores,
     known_labels,
     make_score,
+    read_floors,
     score_beside,
+    scored,
+    without_retired,
 )
 from learners.confidence.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, OTHER_CLASS, UNLIKE, UNUSUAL, Reason
-from learners.confidence.scores import KNN, LOGIT_SCORES, Score, check_features
+from learners.confidence.scores import KNN, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
     Threshold,
@@ -39,6 +42,7 @@ from learners.confidence.thresholds import (
     threshold_for_coverage,
     threshold_for_target,
 )
+from learners.confidence.tree import Naming, Tree, promised, raised, too_sure
 from learners.files import jsonable, ranged, read_as
 from learners.settings import ConfidenceSettings, ScoreName
 
@@ -51,9 +55,11 @@ NO_CLASS = -1
 class Decisions:
     """One entry an item. ``label`` is -1 where unknown; ``best`` is the best class all the same.
 
-    ``probability`` is the calibrated one of ``best``; ``reason`` is "" where accepted;
+    ``probability`` is the calibrated one of ``best``; ``reason`` is "" where that is accepted, and
+    where ``label`` is a node above the classes it says why it is no class;
     ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
-    known by the chosen score; ``probabilities`` is ``[n, classes]``.
+    known by the chosen score; ``probabilities`` is ``[n, classes]``. ``named`` is what was judged,
+    ``best`` or a node of the tree, and ``sure`` its probability.
     """
 
     label: Ints
@@ -63,6 +69,8 @@ class Decisions:
     distance_p: Floats
     known: Floats
     probabilities: Floats
+    named: Ints
+    sure: Floats
 
 
 @dataclass
@@ -75,7 +83,8 @@ class Confidence:
     sentence each, what is off or could not be promised. ``sets`` makes sets of classes, where they
     were asked for. With a ``background`` the logits are relative to that one's, which is 0 and takes
     its share of the probability; the temperature is the classes' alone. ``possible``, [classes], are
-    those that may be answered, None for all; ``each`` their own thresholds, None for one.
+    those that may be answered, None for all; ``each`` their own thresholds, None for one. With a
+    ``naming`` by a tree items are named by its nodes, too, and those count in ``each``.
     """
 
     classes: int
@@ -90,6 +99,7 @@ class Confidence:
     background: bool = False
     possible: NDArray[np.bool_] | None = None
     each: Floats | None = None
+    naming: Naming | None = None
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -104,6 +114,7 @@ class Confidence:
         alpha: float = 0.05,
         background: bool = False,
         paths: Sequence[str] | None = None,
+        tree: Tree | None = None,
     ) -> Confidence:
         """Fit on calibration items (used for nothing else) and training items.
 
@@ -120,6 +131,7 @@ class Confidence:
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         background : the logits are those of `learners.networks.backbones.against_last`.
         paths : names of the calibration items, for errors.
+        tree : of the classes; what a target accuracy promises then, `promised` says.
         """
         asked = settings or ConfidenceSettings()
         threshold, score = asked.threshold, str(asked.score)
@@ -163,15 +175,20 @@ class Confidence:
         if background:
             passed &= z.max(axis=1, initial=0) > 0
         probabilities = softmax(z, background=background)
+        top, naming = probabilities.max(axis=1, initial=0), None
+        if tree is not None:
+            naming = Naming(tree, target_accuracy or threshold)
+            named, top, msp = naming.name(z, probabilities)
+            right, notes = tree.holds(named, y), [*notes, *too_sure(tree, probabilities, y)]
         on, floors = "probability", {}
         if target_accuracy is None and target_coverage is None:
-            top = probabilities.max(axis=1, initial=0)
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
-                each = {n: s.score(x, z) for n, s in _held_scores(score, chosen, knn).items()}
+                each = {n: s.score(x, z) for n, s in held_scores(score, chosen, knn).items()}
                 each[score] = known
                 floors = {
                     n: threshold_for_coverage(s, asked.keep_known).value for n, s in each.items()
                 }
+            known = known if naming is None else raised(chosen, known, z, msp)
             accepted = passed & (top >= threshold) & (known >= floors.get(score, -np.inf))
             cut = Threshold(
                 float(threshold),
@@ -179,11 +196,13 @@ class Confidence:
                 float(right[accepted].mean()) if accepted.any() else float("nan"),
             )
         else:
-            if score == "msp":
-                known = probabilities.max(axis=1, initial=0)
+            known = known if naming is None else raised(chosen, known, z, msp)
+            on, known = ("probability", top) if score == "msp" else (score, known)
+            if naming is None or target_accuracy is None:
+                cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
             else:
-                on = score
-            cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
+                cut, naming, said = promised(naming, named, known, right, passed, target_accuracy)
+                notes += said
             if cut.message:
                 notes.append(cut.message)
         sets = None
@@ -192,7 +211,7 @@ class Confidence:
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, floors, background,
-            None, None, chosen, knn, distance,
+            None, None, naming, chosen, knn, distance,
         )  # fmt: skip
 
     @classmethod
@@ -205,6 +224,11 @@ class Confidence:
         """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
         return None if self._knn is None else self._knn.reference
 
+    @property
+    def tree(self) -> Tree | None:
+        """What stands above the classes, where they have a tree."""
+        return None if self.naming is None else self.naming.tree
+
     def asked(self, threshold: float | Sequence[float] | None, score: str | None) -> Confidence:
         """With another threshold or score, or both, where they are given."""
         found = self if threshold is None else self.with_threshold(threshold)
@@ -216,7 +240,10 @@ class Confidence:
             np.array([check_threshold(v) for v in value]) if isinstance(value, Sequence) else None
         )
         cut = Threshold(check_threshold(value if each is None else each.min()), np.nan, np.nan)
-        return replace(self, threshold=cut, each=each, threshold_on="probability", floors={})
+        naming = self.naming and Naming(self.naming.tree, cut.value)
+        return replace(
+            self, threshold=cut, each=each, threshold_on="probability", floors={}, naming=naming
+        )
 
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.
@@ -245,7 +272,7 @@ class Confidence:
 
     def scores(self) -> dict[str, Score]:
         """All scores that can be had without the training items, ready to use."""
-        return _held_scores(self.score, self._score, self._knn)
+        return held_scores(self.score, self._score, self._knn)
 
     def decide(
         self,
@@ -264,27 +291,26 @@ class Confidence:
             raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
         n = len(z)
         x, p = None, np.full(n, np.nan)
+        have: dict[str, Floats] = {}
         if self._knn is not None:
             if features is None:
                 raise SecondhandError(
                     "the distance is on, so features are needed beside the logits"
                 )
             x = check_features(features, n, paths=paths)
-            near = self._knn.score(x, z)
-            p = conformal_p(self._distance, near)
+            have["knn"] = self._knn.score(x, z)
+            p = conformal_p(self._distance, have["knn"])
         possible = np.ones(self.classes, bool) if self.possible is None else self.possible
         probabilities, others = among(softmax(z, background=self.background), possible)
         best = probabilities.argmax(axis=1)
         probability = probabilities[np.arange(n), best]
-        if isinstance(self._score, Combined) and self._knn is not None:
-            parts = self._score.parts.items()
-            known = self._score.join(
-                {name: near if name == "knn" else part.score(x, z) for name, part in parts}
-            )
-        else:
-            known = self._score.score(x, z)
-        enough = probability if self.threshold_on == "probability" else known
-        enough = enough >= (self.threshold.value if self.each is None else self.each[best])
+        named, sure, cuts = best, probability, self.each
+        if self.naming is not None:
+            named, sure, have["msp"] = self.naming.name(z, probabilities)
+            cuts = self.naming.each(self.threshold.value)
+        known = scored(self.score, self._score, x, z, have)
+        enough = sure if self.threshold_on == "probability" else known
+        enough = enough >= (self.threshold.value if cuts is None else cuts[named])
         unlike = p < self.alpha  # nan: never
         behind = self.background & (z[:, possible].max(axis=1) <= 0)
         elsewhere = others > 0.5
@@ -295,14 +321,15 @@ class Confidence:
             else UNLIKE if far
             else AMBIGUOUS if not sure
             else UNUSUAL if odd
+            else AMBIGUOUS if above
             else Reason()
-            for none, other, far, sure, odd in zip(
-                behind, elsewhere, unlike, enough, unusual, strict=True
+            for none, other, far, sure, odd, above in zip(
+                behind, elsewhere, unlike, enough, unusual, named >= self.classes, strict=True
             )
         ]  # fmt: skip
         accepted = enough & ~unlike & ~unusual & ~behind & ~elsewhere
-        label = np.where(accepted, best, NO_CLASS)
-        return Decisions(label, best, probability, reason, p, known, probabilities)
+        label = np.where(accepted, named, NO_CLASS)
+        return Decisions(label, best, probability, reason, p, known, probabilities, named, sure)
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""
@@ -319,6 +346,7 @@ class Confidence:
             "sets": jsonable(self.sets),
             # Others stay as they were, for programs that know of none.
             **({"background": True} if self.background else {}),
+            **({} if self.naming is None else {"tree": self.naming.to_dict()}),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -336,7 +364,10 @@ class Confidence:
 
     @classmethod
     def from_dict(
-        cls, settings: object, arrays: Mapping[str, ArrayLike] | None = None
+        cls,
+        settings: object,
+        arrays: Mapping[str, ArrayLike] | None = None,
+        tree: Tree | None = None,
     ) -> Confidence:
         """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
 
@@ -348,8 +379,8 @@ class Confidence:
         arrays = arrays or {}
         if isinstance(settings, Mapping):
             # Saved before there were any.
-            settings = {"sets": None, "floors": {}, "background": False, **settings}
-            settings = _without_retired(settings)
+            settings = {"sets": None, "floors": {}, "background": False, "tree": None, **settings}
+            settings = without_retired(settings)
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):
@@ -363,6 +394,7 @@ class Confidence:
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
+        naming = None if tree is None else Naming.from_dict(read.tree, tree)
         knn, distance = None, np.empty(0)
         if "distance.reference" in arrays:
             if "distance.calibration" not in arrays:
@@ -389,27 +421,9 @@ class Confidence:
         except KeyError as error:
             raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
         return cls(
-            classes, temperature, cut, on, read.alpha, score, notes, sets, _floors(read.floors),
-            read.background, None, None, fitted, knn, distance,
+            classes, temperature, cut, on, read.alpha, score, notes, sets, read_floors(read.floors),
+            read.background, None, None, naming, fitted, knn, distance,
         )  # fmt: skip
-
-
-def _without_retired(settings: Mapping[str, object]) -> Mapping[str, object]:
-    """Stored settings, those of a score that is no more with msp instead."""
-    score, notes = settings.get("score"), settings.get("notes")
-    if score not in RETIRED:
-        return settings
-    if settings.get("threshold_on") == score:
-        raise SecondhandError(
-            f"confidence.threshold_on is {shown(score)}, a score that is no more: fine-tune again "
-            f"with --score {ConfidenceSettings().score}"
-        )
-    said = f"score {score} is no more: msp instead; fine-tune again for another"
-    return {
-        **settings,
-        "score": "msp",
-        "notes": [*notes, said] if isinstance(notes, list) else notes,
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,22 +441,7 @@ class _Stored:
     notes: list[str]
     sets: object
     background: bool
-
-
-def _held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:
-    out = {name: score} | (score.parts if isinstance(score, Combined) else {})
-    out |= {} if knn is None else {"knn": knn}
-    return out | {each: make_score(each) for each in LOGIT_SCORES}
-
-
-def _floors(found: object) -> dict[str, float]:
-    """By names of scores, of which a later version may have dropped some."""
-    if not isinstance(found, Mapping) or any(
-        type(name) is not str or type(value) not in (int, float) or not np.isfinite(value)
-        for name, value in found.items()
-    ):
-        raise SecondhandError(f"confidence.floors is {shown(found)}: expected numbers by names")
-    return {name: float(value) for name, value in found.items()}
+    tree: object
 
 
 def _check_alpha(alpha: float) -> None:

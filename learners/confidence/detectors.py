@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.errors import SecondhandError
+from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits
 from learners.confidence.scores import (
     FDBD,
@@ -21,7 +21,7 @@ from learners.confidence.scores import (
     Score,
 )
 from learners.confidence.thresholds import accepted_at_coverage, auroc, auroc_interval, oscr
-from learners.settings import ScoreName
+from learners.settings import ConfidenceSettings, ScoreName
 
 SCORES: tuple[str, ...] = get_args(ScoreName)
 #: Scores that models were saved with once: such a model opens, and ranks by another.
@@ -77,6 +77,11 @@ class Combined(Score):
             total += np.log(np.searchsorted(self.calibration[name], own, side="right") / len(own))
         return total
 
+    def exchanged(self, combined: Floats, old: Floats, new: Floats) -> Floats:
+        """What `calibrate` returned, with ``new`` scores msp of the items in place of the ``old``."""
+        ranks = [np.searchsorted(self.calibration["msp"], s, side="right") for s in (new, old)]
+        return combined + np.log(ranks[0] / ranks[1])
+
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         if set(self.calibration) != set(self.parts):
             raise SecondhandError("the combined score was not calibrated: call calibrate() first")
@@ -125,6 +130,50 @@ def make_score(name: str) -> Score:
     if name not in made:
         raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
     return made[name]()
+
+
+def without_retired(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """Stored settings, those of a score that is no more with msp instead."""
+    score, notes = settings.get("score"), settings.get("notes")
+    if score not in RETIRED:
+        return settings
+    if settings.get("threshold_on") == score:
+        raise SecondhandError(
+            f"confidence.threshold_on is {shown(score)}, a score that is no more: fine-tune again "
+            f"with --score {ConfidenceSettings().score}"
+        )
+    said = f"score {score} is no more: msp instead; fine-tune again for another"
+    return {
+        **settings,
+        "score": "msp",
+        "notes": [*notes, said] if isinstance(notes, list) else notes,
+    }
+
+
+def scored(
+    name: str, score: Score, x: ArrayLike | None, z: Floats, have: Mapping[str, Floats]
+) -> Floats:
+    """``score.score(x, z)``, where some are there by their names: itself, or parts of it."""
+    if isinstance(score, Combined):
+        parts = score.parts.items()
+        return score.join({part: scored(part, each, x, z, have) for part, each in parts})
+    return have[name] if name in have else score.score(x, z)
+
+
+def read_floors(found: object) -> dict[str, float]:
+    """By names of scores, of which a later version may have dropped some."""
+    if not isinstance(found, Mapping) or any(
+        type(name) is not str or type(value) not in (int, float) or not np.isfinite(value)
+        for name, value in found.items()
+    ):
+        raise SecondhandError(f"confidence.floors is {shown(found)}: expected numbers by names")
+    return {name: float(value) for name, value in found.items()}
+
+
+def held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:
+    out = {name: score} | (score.parts if isinstance(score, Combined) else {})
+    out |= {} if knn is None else {"knn": knn}
+    return out | {each: make_score(each) for each in LOGIT_SCORES}
 
 
 def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:

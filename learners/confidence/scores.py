@@ -113,7 +113,7 @@ class LogitScore(Score):
     needs = "logits"
 
     def __init__(self, name: str) -> None:
-        self._function = LOGIT_SCORES[name]
+        self.name, self._function = name, LOGIT_SCORES[name]
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         return self._function(check_logits(logits))

@@ -65,7 +65,9 @@ def check_threshold(value: object) -> float:
     return number
 
 
-def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) -> Threshold:
+def threshold_for_accuracy(
+    score: ArrayLike, correct: ArrayLike, target: float, risk: float = RISK
+) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
 
     The exact (Clopper-Pearson, one-sided) upper limit on the error of the accepted items must be
@@ -81,7 +83,7 @@ def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) 
 
     Parameters
     ----------
-    score, correct : ``[n]``. target : accuracy, above 0 and below 1.
+    score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
     """
     if not 0 < target < 1:
         raise SecondhandError(
@@ -89,7 +91,7 @@ def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) 
         )
     s, right = _pair(score, correct)
     n = len(s)
-    share = _joint_risk(n, target, RISK)
+    share = _joint_risk(n, target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
     unsupported = (
         f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "

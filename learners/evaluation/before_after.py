@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from datasets.tables import UNKNOWN
+from learners.confidence import Tree
 from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.depths import rightly
 from learners.evaluation.held_out import STRANGE
 
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.
@@ -41,6 +43,7 @@ def compare(
     after: pd.DataFrame,
     replayed: Sequence[bool],
     classes: tuple[Sequence[str], Sequence[str]],
+    trees: tuple[Tree | None, Tree | None] = (None, None),
 ) -> Changes:
     """Set the answers of two models side by side.
 
@@ -49,16 +52,18 @@ def compare(
     before, after : predictions for the same rows, as `learners.evaluation.answer` has them. A class
         that the earlier model does not have, it gets wrong.
     replayed : for each row whether the earlier run had it.
-    classes : of the earlier model and of this one.
+    classes, trees : of the earlier model and of this one.
     """
     part = pd.Series(replayed, index=after.index).map({True: OLD, False: NEW})
     part = part.where(~after["split"].isin(STRANGE), STRANGERS)
     rows: list[dict[str, Any]] = []
     for name in (OLD, NEW, STRANGERS):
         here = part.eq(name)
-        for model, answers in (("before", before.loc[here]), ("after", after.loc[here])):
+        for model, answers, tree in zip(
+            ("before", "after"), (before.loc[here], after.loc[here]), trees, strict=True
+        ):
             if len(answers):
-                rows.append({"items of": name, "model": model, **_figures(answers)})
+                rows.append({"items of": name, "model": model, **_figures(answers, tree)})
     known = part.ne(STRANGERS)
     was = before["best"].eq(after["truth"]) & known
     now = after["best"].eq(after["truth"]) & known
@@ -88,12 +93,13 @@ def compare(
     )
 
 
-def _figures(answers: pd.DataFrame) -> dict[str, Any]:
+def _figures(answers: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
     right, accepted = answers["best"].eq(answers["truth"]), answers["label"].ne(UNKNOWN)
+    named = rightly(answers, tree)[accepted]
     found: dict[str, Any] = {"items": len(answers)}
     measured = {"accepted": accepted}
     if not answers["split"].isin(STRANGE).any():
-        measured = {"accuracy": right, "accepted": accepted, "of accepted": right[accepted]}
+        measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
     for name in ("accuracy", "accepted", "of accepted"):
         hits = measured.get(name, right[:0])
         values = fraction(int(hits.sum()), len(hits)) if len(hits) else (NONE,) * 3

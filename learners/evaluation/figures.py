@@ -19,6 +19,7 @@ from learners.confidence import (
     Confidence,
     Floats,
     Ints,
+    Tree,
     aurc,
     make_score,
     risk_coverage,
@@ -31,6 +32,7 @@ from learners.evaluation.calibration_metrics import (
     fraction,
     reliability,
 )
+from learners.evaluation.depths import rightly, tree_figures
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
 from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
@@ -57,7 +59,8 @@ class Judged:
     logits : [n, classes], divided by the temperature.
     before, after : probabilities [n, classes], without and with the temperature.
     known : the model's own score, higher for items like those it knows.
-    gate : what the threshold cuts: the top calibrated probability, or ``known``.
+    gate : what the threshold cuts: the calibrated probability of what is named, or ``known``.
+    right : what is named, the best class or a node above it, is the true class or stands above it.
     score : the name of the model's own score.
     """
 
@@ -69,6 +72,7 @@ class Judged:
     after: Floats
     known: Floats
     gate: Floats
+    right: NDArray[np.bool_]
     score: str
 
     def where(self, mask: NDArray[np.bool_]) -> Judged:
@@ -103,9 +107,12 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
     labels: Ints = np.asarray(truths, dtype=np.int64)
     if not len(rows):
         none, flat = np.empty((0, classes)), np.empty(0)
-        return Judged(rows, labels, labels, none, none, none, flat, flat, confidence.score)
+        no = np.empty(0, bool)
+        return Judged(rows, labels, labels, none, none, none, flat, flat, no, confidence.score)
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
-    gate = decided.probability if confidence.threshold_on == "probability" else decided.known
+    gate = decided.sure if confidence.threshold_on == "probability" else decided.known
+    tree = confidence.tree
+    right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     return Judged(
         rows=rows,
         labels=labels,
@@ -115,19 +122,21 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
+        right=right,
         score=confidence.score,
     )
 
 
-def measure(predictions: pd.DataFrame) -> dict[str, Any]:
+def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, Any]:
     """Accuracy on each part held out, and how much of it is accepted; ``_interval`` is beside each.
+    Of a ``tree`` an accepted answer that stands above the true class is right.
 
     Files that could not be judged count as wrong and as refused. Intervals are exact binomial ones
     (Clopper and Pearson) at 95 %.
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
-        found = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
+        found = {f"{split}_{name}": hits for name, hits in _outcomes(rows, tree).items()}
         if str(split) in STRANGE:
             found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in found.items():
@@ -137,10 +146,11 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     return metrics
 
 
-def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Whether each answer is right, whether it is accepted, and which of those are right."""
-    right, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
-    return {"accuracy": right, "coverage": accepted, "accuracy_of_accepted": right[accepted]}
+def _outcomes(rows: pd.DataFrame, tree: Tree | None) -> dict[str, pd.Series]:
+    """Whether each best class is right, whether it is accepted, and which answers then are right."""
+    best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
+    right = rightly(rows, tree)[accepted]
+    return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
 
 
 def all_figures(
@@ -162,10 +172,11 @@ def all_figures(
     model has chosen; ``strangers`` (None without any): how many are accepted, ``said`` in a sentence
     with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
     model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
-    held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
+    held-out items of it and the part refused, with limits; ``tree`` (None without one): of
+    `tree_figures`; ``classes``: of `class_table`;
     ``confusion``: counts [true, answered] of what was held out and could be judged.
     """
-    predictions = evaluation.predictions
+    predictions, tree = evaluation.predictions, bundle.decider.tree
     judged = judge(evaluation, bundle) if judged is None else judged
     names = [str(name) for name in predictions["split"].unique() if name not in STRANGE]
     main = next((name for name in (*HONEST, *names) if name in names), None)
@@ -174,9 +185,10 @@ def all_figures(
     known = predictions.loc[~predictions["split"].isin(STRANGE)]
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
     found: dict[str, Any] = {
-        "metrics": measure(predictions),
+        "metrics": measure(predictions, tree),
         "judged_on": main,
-        "splits": {name: _split(predictions, judged, name) for name in sorted(names)},
+        "splits": {name: _split(predictions, judged, name, tree) for name in sorted(names)},
+        "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
         "reliability": _reliability(chosen),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "strangers": _strangers(
@@ -218,21 +230,23 @@ def _rate(hits: pd.Series) -> dict[str, float]:
     return dict(zip(LIMITS, fraction(int(hits.sum()), len(hits)), strict=True))
 
 
-def _split(predictions: pd.DataFrame, judged: Judged, name: str) -> dict[str, Any]:
+def _split(
+    predictions: pd.DataFrame, judged: Judged, name: str, tree: Tree | None
+) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
     here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
     labelled = here.where(here.labels >= 0)
     return {
         "items": len(rows),
         "judged": len(here.rows),
-        **{name: _rate(hits) for name, hits in _outcomes(rows).items()},
+        **{name: _rate(hits) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
             if len(labelled.rows)
             else None
             for when in WHEN
         },
-        "aurc": aurc(here.gate, here.best == here.labels),
+        "aurc": aurc(here.gate, here.right),
     }
 
 
@@ -249,7 +263,7 @@ def _risk_coverage(
     """The point is where the answers were cut: also by the distance, so it may lie off the curve."""
     if not len(judged.rows):
         return None
-    right = judged.best == judged.labels
+    right = judged.right
     curve = risk_coverage(judged.gate, right)
     kept = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
     accepted = predictions["label"].ne(UNKNOWN).to_numpy()[judged.rows]

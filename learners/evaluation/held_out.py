@@ -10,7 +10,7 @@ import pandas as pd
 
 from datasets.drawings import Source, items
 from datasets.tables import UNKNOWN, ItemTable
-from learners.confidence import Confidence, Items
+from learners.confidence import Confidence, Items, Tree
 from learners.prediction import Floats, Prediction, Predictor, stacked
 from learners.settings import ConfidenceSettings, TrainSettings
 
@@ -29,7 +29,8 @@ class Evaluation:
 
     Attributes
     ----------
-    predictions : Prediction's columns (but ``windows``, ``set`` and ``known``), the true ``truth``, the
+    predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
+        tree), the true ``truth``, the
         ``split``, which is one of `STRANGE` for strangers, and ``gps``. A ``reason`` is a `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
@@ -46,6 +47,7 @@ def calibrate(
     rows: pd.DataFrame,
     settings: ConfidenceSettings,
     train: TrainSettings,
+    tree: Tree | None = None,
 ) -> Items:
     """Set the model's temperature, threshold and distance from the calibration split.
 
@@ -56,7 +58,7 @@ def calibrate(
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
     learned = bool(rows["label"].eq(UNKNOWN).any())
-    fitted = Confidence.fit(held, reference, settings, paths=paths, background=learned)
+    fitted = Confidence.fit(held, reference, settings, paths=paths, background=learned, tree=tree)
     predictor.bundle.confidence = predictor.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:
@@ -94,7 +96,8 @@ def answer(
     held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
     answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
-    frame = frame.drop(columns=["windows", "set", "known"])
+    hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
+    frame = frame.drop(columns=hidden)
     # What is text, pandas makes plain text of.
     frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
     frame["truth"], frame["split"] = held["label"], held["split"]

@@ -14,11 +14,13 @@ from learners.confidence import (
     Confidence,
     Decisions,
     Items,
+    Tree,
     fit_temperature,
     known_labels,
     softmax,
 )
 from learners.evaluation.calibration_metrics import calibration_figures, fraction
+from learners.evaluation.depths import by_depth
 
 COLUMNS = ("what", "promised", "here", "low", "high", "items")
 
@@ -48,6 +50,8 @@ def recheck(confidence: Confidence, items: Items) -> Recheck:
         return Recheck(nothing, pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
     found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
+    if confidence.tree is not None:
+        found.insert(1, _depths(confidence, confidence.tree, items, decided))
     if confidence.sets is not None:
         found.append(_sets(confidence, items, decided))
     rows = [row for _, rows in found for row in rows]
@@ -57,11 +61,13 @@ def recheck(confidence: Confidence, items: Items) -> Recheck:
 
 
 def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found:
-    cut, accepted = confidence.threshold, decided.label >= 0
-    n, right = int(accepted.sum()), (decided.best == items.labels)[accepted]
+    cut, accepted, labels = confidence.threshold, decided.label >= 0, known_labels(items)
+    tree = confidence.tree
+    hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
+    n, right = int(accepted.sum()), hits[accepted]
     limits = fraction(int(right.sum()), n)
     has_promise = bool(np.isfinite(cut.target)) and not cut.message
-    claimed = float(decided.probability[accepted].mean()) if n else float("nan")
+    claimed = float(decided.sure[accepted].mean()) if n else float("nan")
     promised = cut.target if has_promise else claimed
     here = f"{with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
     first = f"the threshold promised {percent(promised)}, here it gives {here}"
@@ -76,6 +82,17 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
         ("accuracy of accepted", promised, *limits, n),
         ("accepted", cut.coverage, *share, len(accepted)),
     ]
+
+
+def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
+    cut = confidence.threshold
+    promised = float("nan") if cut.message else cut.target
+    lines, rows = [], []
+    for name, _, n, limits in by_depth(tree, decided.label, known_labels(items)):
+        verdict = "" if promised != promised else _verdict(promised, *limits[1:])
+        lines.append(f"answered by {name}: {n}, right {with_limits(*limits)}{verdict}")
+        rows.append((f"accuracy of those by {name}", promised, *limits, n))
+    return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 
 def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Found:

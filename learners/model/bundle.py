@@ -8,6 +8,8 @@
     members under ``members.0.``, ``members.1.``, …
 ``reference.safetensors``
     what the distance to the training data is measured against.
+``classes.csv``
+    the tree of a model whose classes have one: label and parent.
 ``model.onnx``
     the network's arithmetic once more, for ONNX Runtime; a folder may lack it. A prediction that has
     it needs no torch, so torch is imported here where a network is built or written, and not before.
@@ -39,7 +41,7 @@ from datasets.files import folder_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
 from datasets.tables import MAX_LABEL
-from learners.confidence import Confidence
+from learners.confidence import Confidence, read_tree
 from learners.files import disk_error
 from learners.model.tensors import (
     check_file,
@@ -65,10 +67,11 @@ _building = RLock()
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2
-CONFIG, WEIGHTS, REFERENCE, ONNX, CARD = (
+CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "config.json",
     "model.safetensors",
     "reference.safetensors",
+    "classes.csv",
     "model.onnx",
     "README.md",
 )
@@ -153,6 +156,9 @@ def save_bundle(
             save_weights(bundle.network, beside / WEIGHTS)
             save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
             written = [WEIGHTS, REFERENCE]
+            if (tree := bundle.decider.tree) is not None:
+                tree.write(beside / TREE)
+                written.append(TREE)
             if write_onnx is not None:
                 try:
                     write_onnx(bundle, beside / ONNX)
@@ -311,7 +317,8 @@ def _load(folder: Path, with_network: bool) -> Bundle:
             raise SecondhandError(f"{key} is not an object")
     # A file that the hashes do not name is none of the model's; one that is gone is not missed.
     onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
-    for name in (WEIGHTS, REFERENCE, *([ONNX] if onnx else [])):
+    tree = folder / TREE if "tree" in config["confidence"] else None
+    for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
         check_file(folder / name)
         if config["hashes"].get(name) != sha256(folder / name):
             raise BadFile(
@@ -355,7 +362,8 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         # From before there was calibration.
         confidence = Confidence.uncalibrated(len(classes)).with_threshold(held["threshold"])
     elif held:
-        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE))
+        read = None if tree is None else read_tree(tree, classes)
+        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Prediction,
         cell,
         check_moment,
+        deepest,
         refused,
         stacked,
     )
@@ -33,6 +34,7 @@ __all__ = [
     "answer_triggers",
     "cell",
     "check_moment",
+    "deepest",
     "embed",
     "export_onnx",
     "export_torch",

@@ -29,12 +29,12 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     path : the file, as it was named.
-    label : one of the classes, or "unknown".
+    label : one of the classes, or "unknown"; of a model with a tree also a node above the classes.
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
         learned a background the classes' sum to less than 1: the rest is the background's. Of a
         question about some classes alone, those of the others are 0.
-    reason : why it is unknown, also as text: "", "ambiguous", "unusual", "unlike training data",
+    reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "unlike training data",
         "background", "other class",
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first.
@@ -48,6 +48,8 @@ class Prediction(NamedTuple):
         of a sound the seconds in the file that were asked about. NaN for all others.
     known : the score that tells known files from strangers, higher for known ones; only the order
         of files means something. NaN for a bad file.
+    branch : the way down the tree to a class, with the probability of each node; `label` is on it.
+        Nodes that all classes are below are left out. Empty without a tree, and for a bad file.
     """
 
     path: str
@@ -63,6 +65,12 @@ class Prediction(NamedTuple):
     set: tuple[str, ...] = ()
     at: float = NAN
     known: float = NAN
+    branch: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def sure(self) -> float:
+        """The probability of `label`; that of `best` where it is unknown."""
+        return dict(self.branch).get(self.label, self.probability)
 
 
 class Answer(NamedTuple):
@@ -73,10 +81,21 @@ class Answer(NamedTuple):
     features: Floats | None
 
 
+def deepest(
+    best: str, probability: float, branch: Sequence[tuple[str, float]], reach: float
+) -> str:
+    """What reaches a probability: ``best``, with a tree the last node of the branch that does; "" for
+    nothing."""
+    named = [name for name, p in branch or [(best, probability)] if p >= reach]
+    return named[-1] if named else ""
+
+
 def cell(value: object) -> object:
     """A value as every table of answers has it: six decimals, nothing for NaN, JSON for a list."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6f}"
+    if isinstance(value, tuple) and isinstance(next(iter(value), None), tuple):
+        value = list(value)
     if isinstance(value, list):
         return json.dumps([[name, round(p, 6)] for name, p in value], ensure_ascii=False)
     if isinstance(value, tuple):

@@ -136,6 +136,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold": confidence.threshold.value,
         "threshold_on": confidence.threshold_on,
         "floors": confidence.floors,
+        "tree": confidence.tree and confidence.tree.rows(),
         "network": bundle.spec.to_dict(),
     }
     return {
@@ -154,6 +155,10 @@ def notes(bundle: Bundle) -> list[str]:
     if len(bundle.views) > 1:
         found.append(
             f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
+        )
+    if bundle.decider.tree is not None:
+        found.append(
+            "the file knows classes alone: what stands above them sums their probabilities"
         )
     if bundle.decider.reference is not None:
         found.append(

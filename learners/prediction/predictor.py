@@ -259,10 +259,13 @@ class Predictor:
         order = np.argsort(-judged.probabilities, axis=1, kind="stable")
         rule = self.confidence.sets
         inside = None if rule is None else rule.predict(judged.probabilities)
+        tree = self.confidence.tree
+        names = self.classes if tree is None else tree.names
+        branches = [()] * len(sources) if tree is None else tree.branches(judged.probabilities)
         return [
             Prediction(
                 path=source.path,
-                label=self.classes[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
+                label=names[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
                 best=self.classes[judged.best[i]],
                 probability=float(judged.probability[i]),
                 reason=judged.reason[i],
@@ -278,6 +281,7 @@ class Predictor:
                 else tuple(self.classes[k] for k in order[i] if inside[i, k]),
                 at=seconds(source.at),
                 known=float(judged.known[i]),
+                branch=branches[i],
             )
             for i, source in enumerate(sources)
         ]

@@ -178,6 +178,17 @@ def risk_coverage(curve: dict[str, Any]) -> Markup:
     return out()
 
 
+def specificity(curves: dict[str, Any]) -> Markup:
+    """Part of wrong answers against how much the answers say, with the tree and without."""
+    with panel("Risk against specificity, with the tree of classes and without it") as (axes, out):
+        for (name, curve), colour in zip(curves.items(), (BLUE, ORANGE), strict=True):
+            axes.plot(curve["specificity"], curve["risk"], color=colour, label=name)
+        axes.set(xlabel="specificity: how much is said", ylabel="risk: part of answers wrong")
+        axes.set_xlim(0, 1.02)
+        axes.legend(loc="upper left")
+    return out()
+
+
 def histogram(bins: dict[str, Any], score: str) -> Markup:
     """Known items and strangers by the model's own score."""
     edges = np.array(bins["edges"])

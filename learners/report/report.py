@@ -224,6 +224,7 @@ def _drawn(found: Mapping[str, Any], bundle: Bundle, epochs: pd.DataFrame | None
             for when, bins in (found["reliability"] or {}).items()
         ],
         "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
+        "specific": found["tree"] and plots.specificity(found["tree"]["curves"]),
         "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
     }
 

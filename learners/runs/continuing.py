@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.errors import SecondhandError
+from learners.confidence import Tree, read_tree
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 from learners.options import flag
 from learners.settings import DataSettings, Settings
@@ -94,6 +95,25 @@ def as_before(
                 "background is forgotten", settings.data.from_, file.name,
             )  # fmt: skip
     return settings.but(**network, **data)
+
+
+def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
+    """The tree of ``--classes-table``, else that of the model that is gone on from.
+
+    Raises
+    ------
+    SecondhandError : it does not fit the classes.
+    """
+    if data.classes_table is not None:
+        return read_tree(data.classes_table, classes)
+    if origin is None or origin.decider.tree is None:
+        return None
+    if origin.classes != [*classes]:
+        raise SecondhandError(
+            f"--from {data.from_}: its classes have a tree, and these are others: give "
+            "--classes-table with all of them"
+        )
+    return origin.decider.tree
 
 
 def _plain(value: Any) -> Any:

@@ -91,7 +91,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     lines += checked.lines
     ranked = score_tables(evaluation, bundle.classes, confidence)
     bundle.metrics = {
-        **measure(evaluation.predictions),
+        **measure(evaluation.predictions, confidence.tree),
         "bad_files": len(bad),
         "scores": jsonable({t: rows.to_dict("records") for t, rows in ranked.items()}),
         "recheck": jsonable(checked.table.to_dict("records")),
@@ -142,7 +142,8 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
             f"--data {asked.data}: no file could be read; the first: {': '.join(bad[0])}"
         )
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, confidence.alpha)
-    counted = answer_figures(evaluation.predictions, bundle.classes)
+    tree = confidence.tree
+    counted = answer_figures(evaluation.predictions, bundle.classes if tree is None else tree.names)
     answered = Answered(evaluation, judge(evaluation, bundle), {})
     lines = [expected.line, *confidence.notes, *_same(answered, bundle)]
     found = {"notices": lines, "expected": expected, **counted, "bad_files": len(bad)}
@@ -198,6 +199,14 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)
     lines = _choose_part(table)
+    if (tree := bundle.decider.tree) is not None:
+        above = table.frame["label"].isin(tree.names[tree.classes :])
+        if above.any():
+            row = table.frame.loc[above].iloc[0]
+            raise SecondhandError(
+                f"{row['path']}: label {row['label']!r} stands above the model's classes: name the "
+                "class, or leave such files out"
+            )
     lines += _sort_out_labels(table, bundle.classes)
     if unknown:
         there = pd.concat([table.frame, table.unknowns])

@@ -21,7 +21,7 @@ from learners import distributed
 from learners.model import WEIGHTS, Bundle, load_bundle
 from learners.networks import mel_of
 from learners.prediction import pick_device
-from learners.runs.continuing import as_before
+from learners.runs.continuing import as_before, tree_of
 from learners.runs.folder import write_csv
 from learners.runs.resume import begin
 from learners.settings import DataSettings, Settings, SignalSettings
@@ -61,6 +61,7 @@ def read(folder: Path, settings: Settings) -> Begun:
     origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
     if origin is not None:
         settings = as_before(settings, origin)
+        settings.check()
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device))
     if settings.speed.precision == "fp16":
@@ -74,6 +75,7 @@ def read(folder: Path, settings: Settings) -> Begun:
             settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
         )
     )
+    tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
     return Begun(settings, device, loaded, origin, at)
 
 

@@ -34,7 +34,7 @@ from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, write_network
 from learners.report import Pictures, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
-from learners.runs.continuing import lineage, start
+from learners.runs.continuing import lineage, start, tree_of
 from learners.runs.folder import provenance, write_csv
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
@@ -128,7 +128,9 @@ def calibrate(learnt: Learnt) -> Items:
     Returns the training items that the distance is to, their logits divided by the temperature.
     """
     settings, (table, rows, _) = learnt.settings, learnt.loaded
-    return fit_confidence(learnt.predictor, table.frame, rows, settings.confidence, settings.train)
+    tree = tree_of(settings.data, learnt.bundle.classes, learnt.origin)
+    fitted = settings.confidence, settings.train, tree
+    return fit_confidence(learnt.predictor, table.frame, rows, *fitted)
 
 
 def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
@@ -137,7 +139,7 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
     tables = score_tables(evaluation, table.classes, bundle.decider, reference)
-    bundle.metrics = measure(evaluation.predictions)
+    bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
     bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
     bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
@@ -152,7 +154,8 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
         before = answer_held_out(earlier, table, learnt.settings.train.bs).predictions
         after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
         of_both = (learnt.origin.classes, bundle.classes)
-        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both)
+        trees = (learnt.origin.decider.tree, bundle.decider.tree)
+        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
         log.info("%s", changes.said)
     curve = curve_of(folder / ANSWERS)
     if curve is not None:

@@ -74,6 +74,20 @@ def test_the_threshold_moves_the_answer():
     assert judge(no_distance, Rule(0.6, 0.05, own=False)).label == "cat"
 
 
+def test_a_tree_is_gone_down_as_far_as_the_threshold_lets():
+    way = (("pet", 0.99), ("cat", 0.6))
+    pet = DOUBT._replace(label="pet", branch=way)
+    for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
+        assert judge(pet, Rule(cut, 0.05, own=False)).label == label
+    assert judge(pet._replace(distance_p=0.01), Rule(0.5, 0.05, own=False)).label == "unknown"
+    said = Seen(answer_html(pet, RULE, FITTED)).said
+    assert "pet 99.0\u00a0% > cat 60.0\u00a0%. Which class of it, is not sure enough." in said
+    assert as_json(pet)["branch"][0] == {"label": "pet", "probability": 0.99}
+    rows = list(csv.DictReader(io.StringIO(answers_csv([pet, BAD]))))
+    assert json.loads(rows[0]["branch"]) == [list(node) for node in way]
+    assert "branch" not in answers_csv([SURE]).splitlines()[0]
+
+
 def test_the_threshold_moves_the_windows_too():
     long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
     loose = judge(long, Rule(0.5, 0.05, own=False))
@@ -193,7 +207,9 @@ def test_a_broken_file_is_no_unknown_one():
 
 def test_the_csv_has_the_columns_of_the_command():
     rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, BAD]))))
-    assert list(rows[0]) == [n for n in Prediction._fields if n not in ("windows", "set", "known")]
+    assert list(rows[0]) == [
+        n for n in Prediction._fields if n not in ("windows", "set", "known", "branch")
+    ]
     assert rows[0]["path"] == "a.jpg"
     assert rows[0]["probability"] == "0.970000"
     assert rows[0]["top"] == '[["cat", 0.97], ["dog", 0.03]]'

@@ -74,6 +74,7 @@ def make_evaluation(
     """Answers as the predictor would give them; the last ``silent`` of each part without logits."""
     rng = np.random.default_rng(seed)
     confidence = bundle.decider
+    names = bundle.classes if confidence.tree is None else confidence.tree.names
     rows, all_logits, all_features = [], [], []
     for split, count in (("valid", valid), ("calibration", calibration), ("unknown", strangers)):
         labels = rng.integers(0, len(bundle.classes), count)
@@ -83,7 +84,7 @@ def make_evaluation(
         for n in range(count):
             path = str(paths[len(rows)]) if paths is not None else f"{split}/{n:03d}.jpg"
             best = bundle.classes[decided.best[n]]
-            label = best if decided.label[n] >= 0 else "unknown"
+            label = names[decided.label[n]] if decided.label[n] >= 0 else "unknown"
             row = Prediction(
                 path, label, best, float(decided.probability[n]), decided.reason[n], [],
                 float(decided.distance_p[n]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import unicodedata
@@ -18,6 +20,7 @@ from safetensors.torch import save_file
 
 from datasets.errors import SecondhandError
 from learners.confidence.detectors import SCORES
+from learners.confidence.tree import Tree
 from learners.evaluate import main
 from learners.evaluation.expected import ACCURACY_THRESHOLD, AccuracyThreshold
 from learners.evaluation.held_out import calibrate
@@ -25,6 +28,7 @@ from learners.files import jsonable
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.networks.backbones import NetworkSpec, build
+from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
 from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
 from tests.datasets.files import sound
@@ -48,7 +52,9 @@ def table(folder: Path) -> pd.DataFrame:
     return frame.assign(start=np.nan, end=np.nan, gps=np.nan)
 
 
-def bundle(folder: Path, names: Sequence[str] = CLASSES, **settings: object) -> Bundle:
+def bundle(
+    folder: Path, names: Sequence[str] = CLASSES, tree: Tree | None = None, **settings: object
+) -> Bundle:
     """An untrained network, whose answers are as good as any for counting; ``names`` of its classes."""
     torch.manual_seed(0)
     network, spec, preprocessing = build(
@@ -57,7 +63,7 @@ def bundle(folder: Path, names: Sequence[str] = CLASSES, **settings: object) -> 
     made = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
-    calibrate(Predictor(made), rows, rows, options, TrainSettings())
+    calibrate(Predictor(made), rows, rows, options, TrainSettings(), tree)
     return made
 
 
@@ -306,3 +312,46 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     assert main(command) == 0
     assert "cannot be said: the model folder holds no figures" in capsys.readouterr().out
     assert json.loads((others / "r/report.json").read_text())["expected"]["value"] is None
+
+
+def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
+    """By the command that answers and by the one that judges; a file is labelled by its class."""
+    tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
+    made = bundle(folder, tree=tree, threshold=0.5, keep_known=1.0)
+    model, out = str(save_bundle(made, others / "model")), others / "report"
+    data = others / "data"
+    assert main([model, "--data", str(data), "--out", str(out), "--threshold", "0.5"]) == 0
+    answers = pd.read_csv(out / "predictions.csv")
+    above = {"blue": ("blue", "cold"), "green": ("green", "cold"), "red": ("red",)}
+    taken = answers["label"].ne("unknown")
+    assert answers["label"].eq("cold").any()
+    for row in answers.loc[answers["label"].eq("cold")].itertuples():
+        assert row.reason in ("ambiguous", "unusual")
+        p = dict(json.loads(row.top))
+        (name, sure), (_, leaf) = json.loads(row.branch)
+        assert (name, sure) == ("cold", pytest.approx(p["blue"] + p["green"], abs=1e-5))
+        assert sure >= 0.5 > leaf
+    right = [a in above[t] for a, t in zip(answers["label"], answers["truth"], strict=True)]
+    report = json.loads((out / "report.json").read_text())
+    assert report["metrics"]["test_accuracy_of_accepted"] == pytest.approx(
+        np.mean(np.array(right)[taken])
+    )
+    assert "<h2>Tree of classes</h2>" in (out / "index.html").read_text()
+    assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
+    assert f"here they are {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
+    (row,) = [
+        r for r in report["tables"]["Does its confidence hold here?"] if "depth 1" in r["what"]
+    ]
+    cold = answers["label"].eq("cold")
+    assert (row["here"], row["items"]) == (np.mean(np.array(right)[cold]), cold.sum())
+    asked = [model, str(data), "--threshold", "0.5"]
+    assert predict([*asked, "--format", "csv"]) == 0
+    told = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert sorted(row["label"] for row in told) == sorted(answers["label"])
+    assert sorted(row["branch"] for row in told) == sorted(answers["branch"])
+    for other in (["--sets"], ["--events"], ["--threshold-per-class", str(out / "x.csv")]):
+        with pytest.raises(SecondhandError, match=r"--sets|not with the tree of"):
+            predict([*asked, *other])
+    (data / "red").rename(data / "cold")
+    with pytest.raises(SecondhandError, match=r"label 'cold' stands above the model's classes"):
+        main([model, "--data", str(data), "--out", str(out), "--overwrite"])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.errors import SecondhandError
+from datasets.tables.corrections import by_hand
 from datasets.tables.table import load_table
 from tests.datasets.files import picture, reasons, root, write
 
@@ -101,6 +102,21 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     assert len(load_table(answers, learned=False).frame) == 3
 
 
+def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> None:
+    way = '[["pet", 0.99], ["cat", 0.6]]'
+    rows = [
+        ("a.jpg", "pet", "cat", "ambiguous", way),
+        ("b.jpg", "cat", "cat", "ambiguous", way),
+        ("c.jpg", "dog", "cat", "ambiguous", way),
+        ("d.jpg", "cat", "cat", "", way),
+    ]
+    frame, left = by_hand(
+        pd.DataFrame(rows, columns=["path", "label", "best", "reason", "branch"]), "x"
+    )
+    assert frame["path"].tolist() == ["b.jpg", "c.jpg"]
+    assert [item.path for item in left] == ["a.jpg", "d.jpg"]
+
+
 def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
     file = picture(tmp_path / "a.png")
     answers = write(tmp_path / "answers.csv", f"path,label,best,reason\n{file},cat,cat,\n")
@@ -109,8 +125,6 @@ def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_moment_of_strain_that_was_answered_is_the_one_that_is_learnt() -> None:
-    from datasets.tables.corrections import by_hand
-
     rows = {"path": "a.hdf5", "label": "blip", "best": "tomte", "reason": "", "at": "12.5"}
     frame, _ = by_hand(pd.DataFrame([rows]), "answers.csv")
     assert frame["gps"].tolist() == ["12.5"]

@@ -14,7 +14,7 @@ from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
-from learners.runs.continuing import as_before, continued
+from learners.runs.continuing import as_before, continued, tree_of
 from learners.settings import Settings
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
@@ -180,3 +180,29 @@ def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
         assert torch.equal(last[2], old[1][-1].weight[0])
         assert torch.equal(last[1], fresh[1] if head == "cosine" else torch.zeros_like(fresh[1]))
         assert all(torch.equal(a, b) for a, b in zip(old[0].parameters(), new[0].parameters(), strict=True))  # fmt: skip
+
+
+def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with it is said before anything is trained."""
+    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
+    table = tmp_path / "classes.csv"
+    words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
+    words += ["--epochs", "0", "--threshold", "0.4", "--out", str(tmp_path / "run")]
+    table.write_text("label,parent\ncold,\nblue,cold\ngreen,cold\n")
+    with pytest.raises(SecondhandError, match=r"classes\.csv: the class 'red' has no row"):
+        main([*words, "--classes-table", str(table)])
+    assert not (tmp_path / "run").exists()
+    table.write_text("label,parent\ncold,\nblue,cold\ngreen,cold\nred,\n")
+    assert main([*words, "--classes-table", str(table)]) == 0
+    made = load_bundle(tmp_path / "run/model", network=False)
+    tree = made.decider.tree
+    assert tree is not None
+    assert tree.names == ("blue", "green", "red", "cold")
+    answers = pd.read_csv(tmp_path / "run/predictions.csv")
+    assert {json.loads(way)[0][0] for way in answers["branch"]} <= {"cold", "red"}
+    data = Settings().but(**{"from": tmp_path / "run/model"}).data
+    assert tree_of(data, made.classes, made) is tree
+    with pytest.raises(SecondhandError, match="these are others: give --classes-table"):
+        tree_of(data, [*made.classes, "white"], made)
