@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from datasets.tables import (
     lacking,
     load_strangers,
     load_table,
+    names_of,
     remarks,
     summary,
 )
@@ -196,6 +198,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
+        labels=data.labels,
     )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
@@ -242,7 +245,9 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     began = time.monotonic()
     rows, thumbnails = _thumbnails(table.kind, frame.loc[free].reset_index(drop=True), signal)
     found = find_clusters(
-        thumbnails, pd.factorize(rows["path"])[0].astype(np.int64), rows["label"].to_numpy(str)
+        thumbnails,
+        pd.factorize(rows["path"])[0].astype(np.int64),
+        rows["label"].str.partition("|")[0].to_numpy(str),  # of several labels the first
     )
     of_path = dict(zip(rows["path"], found.number, strict=True))
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
@@ -373,7 +378,7 @@ def _draw(
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknowns = table.unknowns.reset_index(drop=True)
-    check_classes(table.frame, table.source, table.rejected)
+    check_classes(table.frame, table.source, table.rejected, many=table.many)
     return windows["frame"], windows["background"].drop(columns="item")
 
 
@@ -434,6 +439,11 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         if len(table.background)
         else "",
     )
+    if table.many:
+        counts = Counter(name for label in table.frame["label"] for name in names_of(label))
+        said = ", ".join(f"{name} {counts[name]}" for name in table.classes)
+        none = int(table.frame["label"].map(lambda label: not names_of(label)).sum())
+        log.info("  items of each label: %s; %d of none", said, none)
     if table.note:
         log.info("  %s", table.note)
     for line in summary(table.rejected):
