@@ -87,6 +87,11 @@ class DataSettings:
             self.data = self.data[0]
 
     @property
+    def many(self) -> bool:
+        """Whether an item may have several labels."""
+        return self.labels is not None or "demo:scenes" in self.sources
+
+    @property
     def sources(self) -> list[str]:
         """What ``--data`` names, one by one; nothing where it is not given."""
         return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)

@@ -6,12 +6,14 @@ from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
     from datasets.tables.checks import (
+        JOIN,
         MAX_LABEL,
         UNKNOWN,
         alike,
         check_classes,
         clean_label,
         names_of,
+        parts_of,
     )
     from datasets.tables.folds import assign_folds, fold_names
     from datasets.tables.many import MANY, joined, targets_of
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from datasets.tables.units import units as units_of
 
 __all__ = [
+    "JOIN",
     "MANY",
     "MAX_LABEL",
     "SPLITS",
@@ -40,6 +43,7 @@ __all__ = [
     "load_table",
     "load_unlabelled",
     "names_of",
+    "parts_of",
     "remarks",
     "summary",
     "targets_of",

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
-from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.checks import names_of, parts_of
+from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.units import overlaps, stretches, units
 
 SPLITS = ("train", "valid", "calibration", "test")

@@ -142,7 +142,7 @@ def load_table(
     of_triggers = [strain and has_triggers(Path(one)) for one in sources]
     if strain and not any(of_triggers):
         raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
-    many = labels is not None or "demo:scenes" in sources
+    many = labels is not None
     columns = (
         () if labels in (None, MANY) else labels.split(",") if isinstance(labels, str) else labels
     )

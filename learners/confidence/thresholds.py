@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used: some take longer than a model
@@ -65,7 +66,9 @@ def check_threshold(value: object) -> float:
     return number
 
 
-def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) -> Threshold:
+def threshold_for_accuracy(
+    score: ArrayLike, correct: ArrayLike, target: float, *, among: int = 0
+) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
 
     The exact (Clopper-Pearson, one-sided) upper limit on the error of the accepted items must be
@@ -82,6 +85,8 @@ def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) 
     Parameters
     ----------
     score, correct : ``[n]``. target : accuracy, above 0 and below 1.
+    among : items that the limits are taken for where those are more: several such thresholds, of
+        nearly as many items each, then share the work. It promises as much, or more.
     """
     if not 0 < target < 1:
         raise SecondhandError(
@@ -89,7 +94,7 @@ def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) 
         )
     s, right = _pair(score, correct)
     n = len(s)
-    share = _joint_risk(n, target, RISK)
+    share = _joint_risk(max(n, among), target, RISK)
     needed = int(np.ceil(np.log(share) / np.log(target)))
     unsupported = (
         f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "
@@ -114,6 +119,7 @@ def threshold_for_accuracy(score: ArrayLike, correct: ArrayLike, target: float) 
     )
 
 
+@lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
     """The risk at which each of n nested limits is taken so that all hold together.
 

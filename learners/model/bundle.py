@@ -39,7 +39,7 @@ from datasets.files import folder_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
 from datasets.tables import MAX_LABEL
-from learners.confidence import Confidence
+from learners.confidence import Confidence, ManyConfidence, read_confidence
 from learners.files import disk_error
 from learners.model.tensors import (
     check_file,
@@ -193,6 +193,8 @@ def _card(bundle: Bundle) -> str:
     note = _one_line(str(provenance.get("note") or ""))
     basis = _one_line(str(provenance.get("basis") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
+    many = isinstance(bundle.confidence, ManyConfidence)
+    answers = "Says which are there" if many else "Answers one"
     return f"""---
 library_name: secondhand
 pipeline_tag: image-classification
@@ -201,7 +203,7 @@ tags: [secondhand, transfer-learning, safetensors]
 
 # {bundle.spec.backbone}, fine-tuned
 
-Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
+{answers} of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{_one_line(str(provenance.get("data", "")))}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
@@ -344,7 +346,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         network, spec = _network(folder, spec)
     confidence = None
     if config["confidence"]:
-        confidence = Confidence.from_dict(config["confidence"], read_arrays(folder / REFERENCE))
+        confidence = read_confidence(config["confidence"], read_arrays(folder / REFERENCE))
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

@@ -32,6 +32,7 @@ from datasets.pictures import GAP_MINUTES, open_picture, visits
 from datasets.recipes import RECIPES
 from datasets.sound import window_of
 from datasets.tables import (
+    MANY,
     SPLITS,
     UNKNOWN,
     ItemTable,
@@ -198,7 +199,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
-        labels=data.labels,
+        labels=data.labels or (MANY if data.many else None),
     )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
