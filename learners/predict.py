@@ -114,7 +114,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(predictor.confidence, ManyConfidence):
         refused = {"--events": settings.events, "--format camtrap-dp": format == "camtrap-dp"}
         if wrong := [name for name, asked in refused.items() if asked]:
-            raise SecondhandError(f"{', '.join(wrong)}: not with several labels an item; leave it out")
+            raise SecondhandError(
+                f"{', '.join(wrong)}: not with several labels an item; leave it out"
+            )
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
     shown = {"set": settings.sets, "known": settings.score is not None}

@@ -36,7 +36,8 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
     assert (table.classes, len(table.unknowns)) == (["bird", "rain"], 1)
     assert targets_of("bird|rain", table.classes) == [1, 1]
     known = targets_of("rain|?bird", table.classes)
-    assert math.isnan(known[0]) and known[1] == 1
+    assert math.isnan(known[0])
+    assert known[1] == 1
     # As a run's items.csv has it, it comes back as it was.
     table.frame.to_csv(tmp_path / "again.csv", index=False)
     again = load_table(tmp_path / "again.csv", labels="many", check=lambda path: None).frame
@@ -99,7 +100,8 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
         }
     )
     split, left = assign_splits(frame, seed=1)
-    assert not left and not lacking(split)
+    assert not left
+    assert not lacking(split)
     assert split.groupby("group")["split"].nunique().max() == 1
     for part in ("valid", "calibration"):
         held = split.loc[split["split"].eq(part), "label"]
