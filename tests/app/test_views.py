@@ -232,14 +232,14 @@ def test_several_labels_are_judged_and_drawn_each_by_itself():
     assert [f"left:{cut}%" in page for cut in ("60.0", "30.0")] == [True, True]
     assert "each label is judged by itself" in page
     assert rule_words(rule) == (
-        "The model's own rule: an answer takes for each label a probability of its own, 30.0 % to "
-        "60.0 %, chosen for a target precision of 90.0 %."
+        f"The model's own rule: an answer takes for each label a probability of its own, {percent(0.3)} to "
+        f"{percent(0.6)}, chosen for a target precision of {percent(0.9)}."
     )
     strict = replace(rule, own=False, cuts={"cat": 0.5, "dog": 0.5})
     assert judge(both, strict).label == "cat"
     none = judge(both, replace(strict, cuts={"cat": 0.98, "dog": 0.98}))
     assert (none.label, none.reason) == ("unknown", AMBIGUOUS)
     assert in_words(none, replace(strict, cuts={"cat": 0.98, "dog": 0.98})).endswith(
-        "takes 98.0 %."
+        f"takes {percent(0.98)}."
     )
     assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()
