@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         parts_of,
     )
     from datasets.tables.folds import assign_folds, fold_names
-    from datasets.tables.many import MANY, joined, targets_of
+    from datasets.tables.many import MANY, counted, joined, targets_of
     from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
     from datasets.tables.strangers import load_strangers, load_unlabelled
     from datasets.tables.table import ItemTable, items_of_run, load_table, summary
@@ -34,6 +34,7 @@ __all__ = [
     "assign_splits",
     "check_classes",
     "clean_label",
+    "counted",
     "fold_names",
     "groups_from_names",
     "items_of_run",

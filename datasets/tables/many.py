@@ -6,12 +6,13 @@ those of which nobody knows whether they are there. No name at all is an item th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.errors import SecondhandError, shown
-from datasets.tables.checks import JOIN, NOT_KNOWN, UNKNOWN, clean_label, parts_of
+from datasets.tables.checks import JOIN, NOT_KNOWN, UNKNOWN, clean_label, names_of, parts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,12 @@ def canonical(label: str) -> str:
         )
     open_ = {clean_label(part[1:]) for part in parts if part.startswith(NOT_KNOWN)}
     return joined(there, open_ - there - {""})
+
+
+def counted(labels: Iterable[str]) -> str:
+    """How many items show each label, and how many none of them; in words."""
+    counts = Counter(name for label in labels for name in names_of(label) or ["none of them"])
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
 def from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +36,12 @@ from datasets.tables import (
     UNKNOWN,
     ItemTable,
     check_classes,
+    counted,
     groups_from_names,
     items_of_run,
     lacking,
     load_strangers,
     load_table,
-    names_of,
     remarks,
     summary,
 )
@@ -441,10 +440,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         else "",
     )
     if table.many:
-        counts = Counter(name for label in table.frame["label"] for name in names_of(label))
-        said = ", ".join(f"{name} {counts[name]}" for name in table.classes)
-        none = int(table.frame["label"].map(lambda label: not names_of(label)).sum())
-        log.info("  items of each label: %s; %d of none", said, none)
+        log.info("  items of each label: %s", counted(table.frame["label"]))
     if table.note:
         log.info("  %s", table.note)
     for line in summary(table.rejected):
