@@ -71,7 +71,6 @@ class ItemTable:
     unknowns: pd.DataFrame
     kind: str
     source: str
-    many: bool = False
     rejected: list[Rejected] = field(default_factory=list)
     note: str = ""
     near_duplicates: str = ""
@@ -82,6 +81,7 @@ class ItemTable:
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
+    many: bool = False
 
     @property
     def classes(self) -> list[str]:

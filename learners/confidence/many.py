@@ -99,8 +99,8 @@ class ManyConfidence(Confidence):
         logits, targets : [n, classes]; of these 1 is there, 0 is not, NaN is not known.
         settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
             promises by itself: what it is said of shows it at least so often, for 95 % of draws of the
-            calibration items (`threshold_for_accuracy`). Where they cannot support that, it is the
-            threshold of the best limit, and no less than the probability promised.
+            calibration items (`threshold_for_accuracy`). Where they cannot support that, it is said
+            from that probability on, and ``notes`` say so.
         names : of the classes, for the notes.
         """
         z = check_logits(logits, paths=paths)
@@ -135,7 +135,7 @@ class ManyConfidence(Confidence):
         said = p >= self.cuts
         if self.possible is not None:
             p, said = np.where(self.possible, p, 0.0), said & self.possible
-        best, some = p.argmax(axis=1), said.any(axis=1)
+        best, some = p.argmax(axis=1), np.asarray(said.any(axis=1))
         top = p.max(axis=1)
         return ManyDecisions(
             label=np.where(some, np.where(said, p, -1.0).argmax(axis=1), NO_CLASS),
@@ -202,7 +202,7 @@ def _fit(logits: Floats, targets: Floats, settings: ConfidenceSettings, most: in
     p = scipy.special.expit(made.scale * z + made.shift)
     if settings.target_accuracy is not None:
         cut = threshold_for_accuracy(p, there, settings.target_accuracy, among=most)
-        value = max(cut.value, settings.target_accuracy) if cut.message else cut.value
+        value = settings.target_accuracy if cut.message else cut.value
         made = replace(
             made, threshold=value, precision_low=cut.accuracy_low, target=settings.target_accuracy
         )

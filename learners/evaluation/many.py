@@ -187,9 +187,8 @@ def _binned(p: Floats, there: Mask) -> tuple[Floats, Floats, Floats, Floats]:
     """Of each bin the items, those with the label, the mean probability and the part with the label."""
     inner = np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1])
     bins = np.searchsorted(inner, p, side="left")
-    count, hits, sums = (np.bincount(bins, w, BINS) for w in (None, there, p))
-    some = count > 0
-    count, hits, sums = (v[some].astype(np.float64) for v in (count, hits, sums))
+    found: list[Floats] = [np.bincount(bins, w, BINS) for w in (np.ones(len(p)), there, p)]
+    count, hits, sums = (v[found[0] > 0] for v in found)
     return count, hits, sums / count, hits / count
 
 
@@ -200,7 +199,7 @@ def _together(
     known = here[:, None] & ~np.isnan(judged.targets)
     said, there = judged.said & known, (judged.targets == 1) & known
     hits = int((said & there).sum())
-    of_items = judged.said[here].any(axis=1)
+    of_items = np.asarray(judged.said[here].any(axis=1))
     found: dict[str, Any] = {}
     found["map"] = _mean([one["average_precision"] for one in labels])
     for name, part, whole in (

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ def fit_probe(
     return Fitted(found[0], found[1], strength, losses[strength])
 
 
-def standardised(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
+def standardised(features: Tensor) -> tuple[Any, Floats, Floats]:
     """Features [n, width] less their mean, over their spread; those two, [width]. What does not vary
     is 0."""
     x = features.float().cpu().numpy()
