@@ -201,6 +201,7 @@ def bought_html(bought: Bought | None, rule: Rule) -> Markup:
         "app",
         "bought.html",
         words=rule_words(rule),
+        many=rule.cuts is not None,
         bought=bought,
         answered=bought and _share(bought.answered, bought.items),
         right=bought and bought.answered and _share(bought.right, bought.answered),
