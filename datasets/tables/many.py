@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from datasets.errors import SecondhandError, shown
 from datasets.tables.checks import JOIN, NOT_KNOWN, UNKNOWN, clean_label, names_of, parts_of
+from datasets.tables.corrections import ANSWERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,8 +102,15 @@ def check_source(source: str) -> None:
         )
 
 
-def check_said_once(frame: pd.DataFrame, source: str) -> None:
-    """Raise SecondhandError where two rows say different labels of one thing: they belong in one."""
+def check_said(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
+    """Raise SecondhandError where two rows say different labels of one thing: they belong in one; and
+    for a model's answers that are to be ``learned``: which of several labels somebody has changed does
+    not show."""
+    if learned and {*ANSWERS} <= {*frame.columns}:
+        raise SecondhandError(
+            f"--data {source}: answers of a model; look at each label, and delete the columns "
+            f"{' and '.join(ANSWERS)} to take them all for labels"
+        )
     keys = [name for name in ("path", "start", "end", "gps") if name in frame]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         if rows["label"].nunique() > 1:

@@ -33,7 +33,7 @@ from datasets.tables.checks import (
     without_copies,
 )
 from datasets.tables.corrections import ANSWERS, COLUMNS, by_hand, corrected
-from datasets.tables.many import MANY, canonical, check_said_once, check_source, from_columns
+from datasets.tables.many import MANY, canonical, check_said, check_source, from_columns
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ def load_table(
             )
         if many:
             frame = frame.assign(label=frame["label"].map(canonical))
-            check_said_once(frame, one)
+            check_said(frame, one, learned=learned)
         if learned:
             frame, own = by_hand(frame, one)
             bad += own

@@ -52,9 +52,9 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             style = "red" if row.reason.unanswered else "yellow" if unknown else "green"
             span = "" if row.start != row.start else f"{row.start:9.2f} to{row.end:9.2f} s  "
             sure = "" if row.probability != row.probability else f"{row.probability:.0%}"
-            if JOIN in row.label:  # each by itself, in the order of the names
-                each = dict(row.top)
-                sure = JOIN.join(f"{each[name]:.0%}" for name in row.label.split(JOIN))
+            if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
+                names = row.label.split(JOIN)
+                sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
             console.print(
                 Text(f"{row.label:{width}}", style), Text(f"{sure:>4}", "bold"),

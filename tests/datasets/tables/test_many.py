@@ -63,6 +63,11 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
     ("text", "said", "message"),
     [
         (TEXT, None, r"holds \|, which stands between several labels .* --labels many"),
+        (
+            "path,label,best,reason\na.wav,bird|rain,bird,\n",
+            "many",
+            "answers of a model; look at each",
+        ),
         ("path,label\na.wav,bird|unknown\n", "many", "stands for what is none of the classes"),
         ("path,label\na.wav,bird\na.wav,rain\n", "many", "is there twice, as 'bird' and as 'rain'"),
         ("path,label\na.wav,bird|rain\nb.wav,bird\n", "many", "class 'rain' has one usable file"),
