@@ -40,6 +40,9 @@ _TILES = {
     "calibration_coverage": "answered, calibration",
     "calibration_accuracy_of_accepted": "accuracy of what is answered",
     "unknown_accepted": "strangers that got an answer",
+    "valid_map": "mean average precision, valid",
+    "test_map": "mean average precision, test",
+    "test_precision": "labels said that are there, test",
 }
 _FACTS = {
     "data": "data", "basis": "figures rest on", "note": "note", "items": "items", "trained": "trained",

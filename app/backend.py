@@ -21,7 +21,7 @@ from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
 from datasets.kinds import kind_of
 from datasets.processes import apart
-from learners.confidence import Reason
+from learners.confidence import ManyConfidence, Reason
 from learners.prediction import refused
 from learners.templates import render
 
@@ -68,16 +68,20 @@ class Site:
 
     def __post_init__(self) -> None:
         for name, served in self.models.items():
-            self.evidence[name] = Evidence(
-                served.folder, served.predictor.classes, served.predictor.confidence.tree
-            )
+            # What a run keeps beside its model tells of one label an item.
+            confidence = served.predictor.confidence
+            folder = None if isinstance(confidence, ManyConfidence) else served.folder
+            self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
 
     def rule(self, name: str, threshold: float | None) -> Rule:
         """The model's own rule, or for a threshold the rule of that probability instead."""
         confidence = self.models[name].predictor.confidence
         if threshold is None:
-            return own_rule(confidence)
-        return Rule(min(max(float(threshold), 0.0), 1.0), confidence.alpha, own=False)
+            return own_rule(confidence, self.models[name].predictor.classes)
+        cut = min(max(float(threshold), 0.0), 1.0)
+        many = isinstance(confidence, ManyConfidence)
+        cuts = dict.fromkeys(self.models[name].predictor.classes, cut) if many else None
+        return Rule(cut, confidence.alpha, own=False, cuts=cuts)
 
     def bought(self, name: str, rule: Rule) -> Bought | None:
         """What a rule gives on the model's calibration items."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
+from learners.confidence import ManyConfidence
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def serve(
     SecondhandError : the port is taken, the address is not one of this machine's, or a pool cannot be
         used.
     """
+    given = {"--feedback": feedback, "--label": pools[0]}
+    wanted = [flag for flag, value in given.items() if value is not None]
+    for name, served in models.items():
+        if wanted and isinstance(served.predictor.confidence, ManyConfidence):
+            raise SecondhandError(
+                f"{', '.join(wanted)}: takes one label an item, and those of {name} have several; leave it out"
+            )
     port = free_port(host, port)
     opened = _open_pools(next(iter(models.values())), *pools)
     begun = [pool for pool in opened if pool is not None]

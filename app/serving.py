@@ -187,6 +187,7 @@ def load(
     ------
     SecondhandError : a folder that is no model.
     """
+    from learners.confidence import ManyConfidence
     from learners.prediction import Predictor
 
     served: dict[str, Served] = {}
@@ -196,5 +197,7 @@ def load(
         names = chain([name], (f"{name} {i}" for i in count(2)))
         unused = next(other for other in names if other not in served)
         predictor = Predictor(folder, top=5, device=device)
+        if isinstance(predictor.confidence, ManyConfidence):
+            predictor.top = len(predictor.classes)  # another threshold may say any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import Bought
-from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
+from datasets.tables import joined
+from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, ManyConfidence, Reason, Why
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.prediction import cell, deepest
@@ -34,7 +35,8 @@ class Rule:
     ``distance_p`` at least ``alpha``.
 
     ``own`` is the model's own rule. ``kind`` says how its cut was found, ``target`` what for (NaN:
-    a threshold has none), ``missed`` why that could not be had.
+    a threshold has none), ``missed`` why that could not be had. Of several labels an item ``cuts`` has
+    each one's own cut by its name; None of one label.
     """
 
     cut: float
@@ -44,16 +46,24 @@ class Rule:
     kind: str = "threshold"
     target: float = math.nan
     missed: str = ""
+    cuts: Mapping[str, float] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The rule for programs: null for no target."""
         values: dict[str, Any] = jsonable(self)
         del values["missed"]
+        if self.cuts is None:
+            del values["cuts"]
         return values
 
 
-def own_rule(confidence: Confidence) -> Rule:
-    """The rule that a model carries."""
+def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
+    """The rule that a model of these ``classes`` carries."""
+    if isinstance(confidence, ManyConfidence):
+        aims = [label.target for label in confidence.labels if not math.isnan(label.target)]
+        kind, target = ("target precision", aims[0]) if aims else ("threshold", math.nan)
+        cuts = dict(zip(classes, confidence.cuts.tolist(), strict=True))
+        return Rule(min(cuts.values()), 0.0, kind=kind, target=target, cuts=cuts)
     cut, on = confidence.threshold, confidence.threshold_on
     kind, target = "threshold", math.nan
     if not math.isnan(cut.target):
@@ -67,6 +77,11 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     """The answer at another threshold. Nothing is computed anew, so it may follow a slider."""
     if rule.own or not answer.best:
         return answer
+    if rule.cuts is not None:
+        label = joined(name for name, p in answer.top if p >= rule.cuts[name])
+        reason = Reason() if label else BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
+        windows = tuple(judge(window, rule) for window in answer.windows)
+        return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     unlike = answer.distance_p < rule.alpha  # NaN: never
     named = deepest(answer.best, answer.probability, answer.branch, rule.cut)
     reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
@@ -85,13 +100,14 @@ def span(window: Any) -> str:
 def in_words(answer: Prediction, rule: Rule) -> str:
     """Why an answer is unknown, in plain words; "" where it is not."""
     why, detail = answer.reason.why, answer.reason.detail
-    if answer.label not in (UNKNOWN, answer.best):
+    if answer.branch and answer.label not in (UNKNOWN, answer.best):
         return f"{way(answer)}. Which class of it, is not sure enough."
     if why is Why.AMBIGUOUS:
         share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
         if rule.on != "probability":
             return f"Not sure enough. {share}; this model's own rule asks for more."
-        return f"Not sure enough. {share}; an answer takes {percent(rule.cut)}."
+        takes = rule.cut if rule.cuts is None else rule.cuts[answer.best]
+        return f"Not sure enough. {share}; an answer takes {percent(takes)}."
     if why is Why.UNLIKE:
         return (
             "This is unlike anything the model was trained on: at most "
@@ -104,6 +120,8 @@ def in_words(answer: Prediction, rule: Rule) -> str:
             "the model knows is surer or nearer to its training data, and strangers often are like "
             "this."
         )
+    if why is Why.BACKGROUND and rule.cuts is not None:
+        return f"None of its labels is likely to be there. {answer.best} comes nearest."
     if why is Why.BACKGROUND:
         return (
             "This is more like what the model has learned to be none of its classes than like any "
@@ -140,6 +158,8 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         takes = f"an answer takes {percent(rule.cut)}."
         if rule.on != "probability":
             takes = "this model's own rule accepts it."
+        if rule.cuts is not None:
+            takes = "each label is judged by itself: the line is where it is said."
         words = f"{percent(answer.probability)} sure, and {takes}"
         words += f" {way(answer)}." if answer.branch else ""
     return render(
@@ -149,6 +169,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         label=headline(answer),
         words=words,
         top=answer.top,
+        cuts=rule.cuts or {},
         temperature=temperature,
     )
 
@@ -171,9 +192,12 @@ def rule_words(rule: Rule) -> str:
     amount = f"a probability of {percent(rule.cut)}"
     if rule.on != "probability":
         amount = f"a score of {rule.cut:.4g} ({rule.on})"
+    if rule.cuts is not None:
+        low, high = min(rule.cuts.values()), max(rule.cuts.values())
+        amount = f"for each label a probability of its own, {percent(low)} to {percent(high)}"
     aim = ""
     if rule.kind != "threshold":
-        what = "accuracy" if rule.kind == "target accuracy" else "coverage"
+        what = rule.kind.removeprefix("target ")
         share = "" if math.isnan(rule.target) else f" of {percent(rule.target)}"
         aim = f", chosen for a target {what}{share}"
     missed = rule.missed and f" Its target is not reached: {rule.missed}."
@@ -186,6 +210,7 @@ def bought_html(bought: Bought | None, rule: Rule) -> Markup:
         "app",
         "bought.html",
         words=rule_words(rule),
+        many=rule.cuts is not None,
         bought=bought,
         answered=bought and _share(bought.answered, bought.items),
         right=bought and bought.answered and _share(bought.right, bought.answered),

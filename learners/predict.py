@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.answers import Journal, Shape, check_names, check_out, read_names, write
+    from learners.confidence import ManyConfidence
     from learners.model import load_bundle, model_folder
     from learners.prediction import Predictor, check_moment
 
@@ -114,6 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.strain is not None:
         raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    if isinstance(predictor.confidence, ManyConfidence):
+        refused = {"--events": settings.events, "--format camtrap-dp": format == "camtrap-dp"}
+        if wrong := [name for name, asked in refused.items() if asked]:
+            raise SecondhandError(
+                f"{', '.join(wrong)}: not with several labels an item; leave it out"
+            )
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
     tree = predictor.confidence.tree
@@ -199,7 +206,10 @@ def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:
     left = settings.threshold
     if left is None and decider.threshold_on == "probability":
         left = decider.threshold.value
-    found = tuple(given.get(name, left) for name in bundle.classes)
+    own = dict(zip(bundle.classes, decider.each, strict=True)) if decider.each is not None else {}
+    if settings.threshold is not None:
+        own = {}
+    found = tuple(given.get(name, own.get(name, left)) for name in bundle.classes)
     if None in found:
         raise SecondhandError(
             f"{flag}: not all classes are there, and the model's own cut is on its score; give "

@@ -39,6 +39,9 @@ class DataSettings:
         "demo:digits, public set (python -m datasets.catalog); of several a file's last label counts",
     )
     label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
+    labels: str | None = option(
+        None, "several labels an item: many (a|b), or with commas the columns of 1, 0 and nothing"
+    )
     strain: str | None = option(
         None, "of a --data of triggers: folder or LAL cache of strain files"
     )
@@ -87,6 +90,11 @@ class DataSettings:
         self.fold = None if self.fold is None else str(self.fold)
         if isinstance(self.data, list) and len(self.data) == 1:
             self.data = self.data[0]
+
+    @property
+    def many(self) -> bool:
+        """Whether an item may have several labels."""
+        return self.labels is not None or "demo:scenes" in self.sources
 
     @property
     def sources(self) -> list[str]:

@@ -19,7 +19,7 @@ from datasets.errors import SecondhandError
 from datasets.files import folder_beside
 from datasets.kinds import kind_of
 
-DEMOS = ("digits", "sounds", "glitches")
+DEMOS = ("digits", "sounds", "scenes", "glitches")
 
 #: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
 STRANGER = "Whistle_sim"
@@ -36,7 +36,8 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
     Parameters
     ----------
-    name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, or simulated strain.
+    name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, one or
+        none to three at once, or simulated strain.
     noise : a strain file, a folder of them or a pattern: what glitches are put into, instead of
         simulated noise.
 
@@ -97,6 +98,12 @@ def _sounds(folder: Path) -> Rows:
     return sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
 
 
+def _scenes(folder: Path) -> Rows:
+    from datasets.demos import scenes
+
+    return scenes.write_demo(folder)
+
+
 def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
     from datasets.demos import glitches
 
@@ -127,6 +134,12 @@ _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
         "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown",
     ),
     "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
+    "scenes": (
+        1,
+        _scenes,
+        "SIMULATED recordings with none to three sounds at once, computed from textbook models: none "
+        "was recorded",
+    ),
     "glitches": (
         2,
         _glitches,

@@ -133,6 +133,11 @@ _CLASSES: dict[str, Callable[[Rng, Floats, float], Floats]] = {
 CLASSES = tuple(_CLASSES)
 
 
+def sound(label: str, rng: Rng, t: Floats, rate: float) -> Floats:
+    """One of the sounds at the times ``t [samples]`` in seconds, of any loudness."""
+    return _CLASSES[label](rng, t, rate)
+
+
 def simulate(
     label: str, *, rng: Rng | int = 0, rate: int = 22050, duration: float = 2.0
 ) -> NDArray[np.float32]:
@@ -158,7 +163,7 @@ def simulate(
     rng = np.random.default_rng(rng)
     t = np.arange(round(rate * duration)) / rate
     sound = _CLASSES[label](rng, t, float(rate))
-    noise = _pink_noise(rng, len(t))
+    noise = pink_noise(rng, len(t))
     noise *= np.sqrt(np.mean(sound**2)) * 10 ** (-rng.uniform(10, 30) / 20)
     mixed = sound + noise
     return (mixed * (rng.uniform(0.1, 0.9) / np.abs(mixed).max())).astype(np.float32)
@@ -197,7 +202,7 @@ def recording(
         raise SecondhandError(f"{len(labels)} sounds in {duration:g} s: at most one in 10 s")
     rng = np.random.default_rng(rng)
     parts = np.array_split(np.empty(round(rate * duration), np.float32), max(1, int(duration / 60)))
-    values = np.concatenate([_pink_noise(rng, len(part)).astype(np.float32) for part in parts])
+    values = np.concatenate([pink_noise(rng, len(part)).astype(np.float32) for part in parts])
     events = []
     for n, label in enumerate(labels):
         check_class(label, CLASSES)
@@ -214,7 +219,7 @@ def recording(
     return values * np.float32(0.5 / np.abs(values).max()), events
 
 
-def _pink_noise(rng: Rng, samples: int) -> Floats:
+def pink_noise(rng: Rng, samples: int) -> Floats:
     """Gaussian noise whose power falls as 1/f, of unit variance."""
     spectrum = np.fft.rfft(rng.standard_normal(samples))
     spectrum[1:] /= np.sqrt(np.arange(1, len(spectrum)))

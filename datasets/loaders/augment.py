@@ -238,7 +238,9 @@ class Equaliser(_Augmentation):
         return (x + curve[..., None].to(x)).clamp(0, 1)
 
 
-def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentation]:
+def spectrogram_tfms(
+    recipe: Any, *, strength: float = 1.0, mixed: bool = True
+) -> list[_Augmentation]:
     """The augmentations that suit a recipe's pictures.
 
     Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
@@ -250,6 +252,7 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     ----------
     recipe : AudioRecipe or StrainRecipe.
     strength : 0 for none, 1 for the usual, up to 2.
+    mixed : another recording may be laid underneath: not where what is heard beside counts, too.
     """
     _in_range("strength", strength, 0, 2)
     if strength == 0:
@@ -260,7 +263,8 @@ def spectrogram_tfms(recipe: Any, *, strength: float = 1.0) -> list[_Augmentatio
     if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
         tfms.append(Gain(6 * strength, range_db=recipe.range_db))
         tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
-        tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
+        if mixed:
+            tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
     # Few masks: more of them may cover all that tells a word of half a second.
     tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from fastai.data.block import CategoryBlock, DataBlock, TransformBlock
+from fastai.data.block import CategoryBlock, DataBlock, MultiCategoryBlock, TransformBlock
 from fastai.data.core import DataLoaders
 from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
 from fastai.vision.augment import FlipItem
@@ -27,6 +28,7 @@ from datasets.errors import SecondhandError
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
 from datasets.pictures import Preprocessing
+from datasets.tables import targets_of
 
 if TYPE_CHECKING:
     from datasets.drawings import PictureCache, Recipe
@@ -121,9 +123,11 @@ def PictureBlock(
 
 @dataclass(frozen=True)
 class SignalAugmentation:
-    """How much a training spectrogram is varied, 0 (not) to 2: `augment.spectrogram_tfms`."""
+    """How much a training spectrogram is varied, 0 (not) to 2: `augment.spectrogram_tfms`. ``mixed`` :
+    others may be laid underneath."""
 
     strength: float = 1.0
+    mixed: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 2:
@@ -193,10 +197,14 @@ class SpectrogramBlock(TransformBlock):
             type_tfms=[OpenSpectrogram(recipe, preprocessing, cache, store)],
             batch_tfms=[
                 IntToFloatTensor(),
-                *spectrogram_tfms(recipe, strength=augmentation.strength),
+                *spectrogram_tfms(recipe, strength=augmentation.strength, mixed=augmentation.mixed),
                 Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
             ],
         )
+
+
+def _known(classes: Sequence[str], item: Item) -> list[float]:
+    return targets_of(item.label, classes)
 
 
 def dataloaders(
@@ -204,6 +212,7 @@ def dataloaders(
     block: TransformBlock,
     classes: Sequence[str],
     *,
+    many: bool = False,
     bs: int = 32,
     workers: int = 1,
     path: str = ".",
@@ -215,6 +224,7 @@ def dataloaders(
     ----------
     frame : item table with path, label and split.
     block : the input's block; the target is a category out of ``classes``, in that order.
+    many : it is what is known of each of them instead, `datasets.tables.targets_of`: float32 [bs, classes].
     bs : batch size; a training set smaller than that is one batch.
     workers : processes that open and augment files; 0 does it in this one.
     path : folder that the learner writes to.
@@ -222,20 +232,25 @@ def dataloaders(
     Returns
     -------
     ``dls.train`` shuffled, its last smaller batch dropped; ``dls.valid`` in the table's order.
-    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs].
+    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs]. ``dls.many`` is ``many``.
     """
     rows = frame.loc[frame["split"].isin(["train", "valid"])]
     valid = np.flatnonzero(rows["split"].eq("valid"))
     datablock = DataBlock(
-        blocks=(block, CategoryBlock(vocab=list(classes), sort=False)),
+        blocks=(
+            block,
+            MultiCategoryBlock(encoded=True, vocab=list(classes))
+            if many
+            else CategoryBlock(vocab=list(classes), sort=False),
+        ),
         dl_type=SeededDL,
         # A picture is its path alone; of a signal also the span or the moment is needed.
         get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
-        get_y=attrgetter("label"),
+        get_y=partial(_known, list(classes)) if many else attrgetter("label"),
         splitter=IndexSplitter(valid.tolist()),
     )
     n_train = len(rows) - len(valid)
-    return datablock.dataloaders(
+    dls = datablock.dataloaders(
         items(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
@@ -244,3 +259,5 @@ def dataloaders(
         num_workers=workers,
         device=device,
     )
+    dls.many = many
+    return dls

@@ -5,14 +5,26 @@ from typing import TYPE_CHECKING
 from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
-    from datasets.tables.checks import MAX_LABEL, UNKNOWN, alike, check_classes, clean_label
+    from datasets.tables.checks import (
+        JOIN,
+        MAX_LABEL,
+        UNKNOWN,
+        alike,
+        check_classes,
+        clean_label,
+        names_of,
+        parts_of,
+    )
     from datasets.tables.folds import assign_folds, fold_names
+    from datasets.tables.many import MANY, counted, joined, targets_of
     from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
     from datasets.tables.strangers import load_strangers, load_unlabelled
     from datasets.tables.table import ItemTable, items_of_run, load_table, summary
     from datasets.tables.units import units as units_of
 
 __all__ = [
+    "JOIN",
+    "MANY",
     "MAX_LABEL",
     "SPLITS",
     "UNKNOWN",
@@ -22,15 +34,20 @@ __all__ = [
     "assign_splits",
     "check_classes",
     "clean_label",
+    "counted",
     "fold_names",
     "groups_from_names",
     "items_of_run",
+    "joined",
     "lacking",
     "load_strangers",
     "load_table",
     "load_unlabelled",
+    "names_of",
+    "parts_of",
     "remarks",
     "summary",
+    "targets_of",
     "units_of",
 ]
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 MAX_LABEL = 200
+#: Between several labels of one item; before one of which it is not known whether it is there.
+JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
 
 
@@ -159,19 +161,36 @@ def clean_label(label: str) -> str:
     return UNKNOWN if label.casefold() == UNKNOWN else label
 
 
+def parts_of(label: str) -> list[str]:
+    """The names in a label, those that are not known with their ``?``; [""] of none."""
+    return [part for part in label.split(JOIN) if part] or [""]
+
+
+def names_of(label: str) -> list[str]:
+    """The names that are there."""
+    return [name for name in parts_of(label) if name and not name.startswith(NOT_KNOWN)]
+
+
 def alike(label: str) -> str:
     """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
     return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
 
 def check_classes(
-    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, learned: bool = True
+    frame: pd.DataFrame,
+    source: str,
+    rejected: Sequence[Rejected],
+    *,
+    learned: bool = True,
+    many: bool = False,
 ) -> None:
     """Raise SecondhandError for labels that cannot be meant.
 
-    With ``learned`` also for fewer than two classes and for classes of one file.
+    With ``learned`` also for fewer than two classes and for classes of one file. Of ``many`` labels
+    an item, each is looked at.
     """
-    counts = Counter(frame["label"])
+    of_rows = [names_of(label) if many else [label] for label in frame["label"]]
+    counts = Counter(name for names in of_rows for name in names)
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
         same.setdefault(alike(label), []).append(label)
@@ -179,6 +198,11 @@ def check_classes(
             raise SecondhandError(
                 f"{source}: label {shown(label)} is longer than {MAX_LABEL} characters or not printable: "
                 "rename it"
+            )
+        if learned and not many and JOIN in label:
+            raise SecondhandError(
+                f"{source}: the label {shown(label)} holds {JOIN}, which stands between several labels "
+                "of one item: rename it, or give --labels many"
             )
     twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
@@ -200,7 +224,7 @@ def check_classes(
         )
     lonely = sorted(label for label, count in counts.items() if count < 2)
     if lonely:
-        only = frame.loc[frame["label"].eq(lonely[0]), "path"].iloc[0]
+        only = frame["path"].iloc[[lonely[0] in names for names in of_rows].index(True)]
         raise SecondhandError(
             f"{source}: the class {shown(lonely[0])} has one usable file, {only}"
             + (f" (and so have {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")

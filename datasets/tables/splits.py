@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
+from datasets.tables.checks import names_of, parts_of
 from datasets.tables.folds import assign_folds, fold_names
 from datasets.tables.units import overlaps, stretches, units
 
@@ -161,7 +162,11 @@ def lacking(frame: pd.DataFrame, parts: Collection[str] = SPLITS[:3]) -> str:
     for split in SPLITS:
         if split in parts and not frame["split"].eq(split).any():
             return f"no item is left for {split}"
-    unseen = sorted(set(frame["label"]) - set(frame.loc[frame["split"].eq("train"), "label"]))
+    here, seen = (
+        {name for label in rows["label"].unique() for name in names_of(label)}
+        for rows in (frame, frame.loc[frame["split"].eq("train")])
+    )
+    unseen = sorted(here - seen)
     more = f" (nor {len(unseen) - 1} more)" if len(unseen) > 1 else ""
     return f"no training item has the label {unseen[0]!r}{more}" if unseen else ""
 
@@ -236,12 +241,15 @@ def _hold_out(
             f"all {len(frame)} items belong to the one group {group!r}: nothing can be held out "
             "without splitting it; add files, or check --group-by and the column group"
         )
-    labels = pd.factorize(frame["label"], sort=True)[0]
+    # Of several labels an item counts for each; one without any is of a kind of its own.
+    each = frame["label"].map(parts_of).reset_index(drop=True).explode()
+    rows = each.index.to_numpy()
+    labels = pd.factorize(each, sort=True)[0]
     counts = np.bincount(labels)
     # At least one is held out and at least one stays, where there are two.
     most = np.maximum(counts - 1, int(groups_may_touch))
     wanted = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
-    chosen = _choose(bound, labels, counts, wanted, rng, all_may_go=groups_may_touch)
+    chosen = _choose(bound[rows], labels, counts, wanted, rng, all_may_go=groups_may_touch)
     return chosen[bound]
 
 

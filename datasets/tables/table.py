@@ -23,14 +23,17 @@ from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import files_below, visible
 from datasets.tables.checks import (
+    NOT_KNOWN,
     TIME_COLUMNS,
     UNKNOWN,
     check_classes,
     clean_label,
+    names_of,
     usable,
     without_copies,
 )
 from datasets.tables.corrections import ANSWERS, COLUMNS, by_hand, corrected
+from datasets.tables.many import MANY, canonical, check_said, check_source, from_columns
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class ItemTable:
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
     source : what the user named; of several sources their names with " + " between them.
+    many : an item may have several labels, or none: `datasets.tables.many` says how they are written.
     corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
@@ -77,11 +81,15 @@ class ItemTable:
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
+    many: bool = False
 
     @property
     def classes(self) -> list[str]:
         """The labels, sorted: their order is the order of a network's outputs."""
-        return sorted(self.frame["label"].unique())
+        labels = self.frame["label"].unique()
+        return sorted(
+            {name for label in labels for name in names_of(label)} if self.many else labels
+        )
 
 
 def load_table(
@@ -94,6 +102,7 @@ def load_table(
     label_column: str | None = None,
     strain: str | None = None,
     together: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -116,6 +125,8 @@ def load_table(
     label_column : of the tables, where it is called otherwise than usual.
     strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
     together : of triggers, as `datasets.triggers.items_of_triggers` has it.
+    labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
+        names of the columns that there are instead, one a class. None is one label an item.
 
     Raises
     ------
@@ -131,15 +142,31 @@ def load_table(
     of_triggers = [strain and has_triggers(Path(one)) for one in sources]
     if strain and not any(of_triggers):
         raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
+    many = labels is not None
+    columns = (
+        () if labels in (None, MANY) else labels.split(",") if isinstance(labels, str) else labels
+    )
+    if many and strain:
+        raise SecondhandError(
+            "--labels: a trigger of --strain has one label; leave one of them out"
+        )
     rows, rejected, notes = [], [], []
     for one, triggers in zip(sources, of_triggers, strict=True):
         if triggers and strain:
             frame, bad = items_of_triggers(Path(one), strain, label_column, together)
             frame, note = _with_parts(frame, Path(one)), ""
         else:
+            if many:
+                check_source(one)
             frame, bad, note = _read_source(
-                one, noise if one == "demo:glitches" else None, label_column
+                one,
+                noise if one == "demo:glitches" else None,
+                label_column,
+                columns if many else None,
             )
+        if many:
+            frame = frame.assign(label=frame["label"].map(canonical))
+            check_said(frame, one, learned=learned)
         if learned:
             frame, own = by_hand(frame, one)
             bad += own
@@ -172,12 +199,13 @@ def load_table(
     frame = frame.drop(columns="source", errors="ignore")
     strangers = frame["label"].eq(UNKNOWN)
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_classes(frame.loc[~strangers], source, rejected, learned=learned)
+        check_classes(frame.loc[~strangers], source, rejected, learned=learned, many=many)
     return ItemTable(
         frame=frame.loc[~strangers].reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),
         kind=kind,
         source=source,
+        many=many,
         rejected=rejected,
         note="; ".join(filter(None, notes)),
         corrections=corrections,
@@ -200,7 +228,7 @@ def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
 
 
 def _read_source(
-    source: str, noise: str | None, label_column: str | None
+    source: str, noise: str | None, label_column: str | None, columns: Sequence[str] | None = None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """The rows of a demo, folder, file or public set; a folder wins over a set of its name."""
     from datasets import catalog
@@ -220,7 +248,7 @@ def _read_source(
             return read_annotations(path, label_column)
         if path.is_dir():
             return *_scan_folder(path), note
-        return *read_rows(path, label_column=label_column), note
+        return *read_rows(path, label_column=label_column, columns=columns), note
     if public:
         frame, note = catalog.load(source)
         return frame, [], note
@@ -264,7 +292,11 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def read_rows(
-    path: Path, *, label: str = "", label_column: str | None = None
+    path: Path,
+    *,
+    label: str = "",
+    label_column: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The rows of a table file, paths relative to it made whole; those without a path or label.
 
@@ -272,8 +304,11 @@ def read_rows(
 
     ``label`` : of every row, whatever the file says or does not say.
     ``label_column`` : what the labels' column is called, where it is there; else label.
+    ``columns`` : an item may have several labels, or none; and those of a column a class.
     """
     cells = read_cells(path)
+    if columns:
+        cells, label_column = from_columns(path, cells, columns), None
     names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at")
     found = {name: _column(path, cells, name) for name in names}
     if label_column:
@@ -293,9 +328,10 @@ def read_rows(
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    no_label = ~no_path & frame["label"].eq("")
+    no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
+    what = "no label" if columns is None else "no label is known"
     rejected += [
-        Rejected(str(frame.at[row, "path"]), f"no label (row {row + 2} of {path.name})")
+        Rejected(str(frame.at[row, "path"]), f"{what} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
     ]
     frame = frame.loc[~no_path & ~no_label]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from datasets.errors import one_line
-from datasets.tables import UNKNOWN
+from datasets.tables import JOIN, UNKNOWN
 from learners.answers.shape import Shape
 from learners.files import jsonable
 from learners.prediction import Prediction, cell
@@ -52,6 +52,9 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             style = "red" if row.reason.unanswered else "yellow" if unknown else "green"
             span = "" if row.start != row.start else f"{row.start:9.2f} to{row.end:9.2f} s  "
             sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
+            if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
+                names = row.label.split(JOIN)
+                sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
             console.print(
                 Text(f"{row.label:{width}}", style), Text(f"{sure:>4}", "bold"),

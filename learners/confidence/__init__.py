@@ -14,6 +14,7 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
+from learners.confidence.many import Label, ManyConfidence, ManyDecisions, read_confidence
 from learners.confidence.reasons import (
     AMBIGUOUS,
     BACKGROUND,
@@ -40,6 +41,9 @@ __all__ = [
     "Floats",
     "Ints",
     "Items",
+    "Label",
+    "ManyConfidence",
+    "ManyDecisions",
     "Reason",
     "ScoreFigures",
     "Temperature",
@@ -55,6 +59,7 @@ __all__ = [
     "make_score",
     "normalise",
     "rank_scores",
+    "read_confidence",
     "read_tree",
     "risk_coverage",
     "score_figures",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used: some take longer than a model
@@ -66,7 +67,7 @@ def check_threshold(value: object) -> float:
 
 
 def threshold_for_accuracy(
-    score: ArrayLike, correct: ArrayLike, target: float, risk: float = RISK
+    score: ArrayLike, correct: ArrayLike, target: float, risk: float = RISK, *, among: int = 0
 ) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
 
@@ -84,6 +85,8 @@ def threshold_for_accuracy(
     Parameters
     ----------
     score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
+    among : items that the limits are taken for where those are more: several such thresholds, of
+        nearly as many items each, then share the work. It promises as much, or more.
     """
     if not 0 < target < 1:
         raise SecondhandError(
@@ -91,7 +94,7 @@ def threshold_for_accuracy(
         )
     s, right = _pair(score, correct)
     n = len(s)
-    share = _joint_risk(n, target, risk)
+    share = _joint_risk(max(n, among), target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
     unsupported = (
         f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "
@@ -116,6 +119,7 @@ def threshold_for_accuracy(
     )
 
 
+@lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
     """The risk at which each of n nested limits is taken so that all hold together.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
     from learners.evaluation.learning_curve import LearningCurve, curve_of
+    from learners.evaluation.many import calibrate_many, judge_many, many_figures
     from learners.evaluation.promises import recheck
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
@@ -42,6 +43,7 @@ __all__ = [
     "answer",
     "answer_figures",
     "calibrate",
+    "calibrate_many",
     "clopper_pearson",
     "compare",
     "confusion",
@@ -50,8 +52,10 @@ __all__ = [
     "expected_accuracy",
     "hardest",
     "judge",
+    "judge_many",
     "judged_items",
     "label_suspects",
+    "many_figures",
     "measure",
     "near_duplicates",
     "recheck",

@@ -41,7 +41,7 @@ from datasets.files import folder_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
 from datasets.tables import MAX_LABEL
-from learners.confidence import Confidence, read_tree
+from learners.confidence import Confidence, ManyConfidence, read_confidence, read_tree
 from learners.files import disk_error
 from learners.model.tensors import (
     check_file,
@@ -205,6 +205,8 @@ def card(bundle: Bundle) -> str:
     result = {"task": {"type": f"{task}-classification"}, **found}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
     numbers = "\n".join(f"| {one['name']} | {one['value']:.4f} |" for one in figures)
+    many = isinstance(bundle.confidence, ManyConfidence)
+    answers = "Says which are there" if many else "Answers one"
     return f"""---
 library_name: secondhand
 pipeline_tag: {task}-classification
@@ -214,7 +216,7 @@ model-index: {json.dumps(index, ensure_ascii=False)}
 
 # {bundle.spec.backbone}, fine-tuned
 
-Answers one of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
+{answers} of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
 
 Trained on: `{data}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
@@ -363,7 +365,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         confidence = Confidence.uncalibrated(len(classes)).with_threshold(held["threshold"])
     elif held:
         read = None if tree is None else read_tree(tree, classes)
-        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE), read)
+        confidence = read_confidence(held, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

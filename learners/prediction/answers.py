@@ -29,7 +29,8 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     path : the file, as it was named.
-    label : one of the classes, or "unknown"; of a model with a tree also a node above the classes.
+    label : one of the classes, or "unknown"; of a model with a tree also a node above the classes; of a
+        model of several labels an item all that are said, with ``|`` between them.
     best : the best class all the same; "" for a bad file.
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
         learned a background the classes' sum to less than 1: the rest is the background's. Of a
@@ -37,7 +38,8 @@ class Prediction(NamedTuple):
     reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "unlike training data",
         "background", "other class",
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
-    top : the best classes with their probabilities, best first.
+    top : the best classes with their probabilities, best first; of several labels an item also all
+        that are said, and each probability is by itself.
     distance_p : part of known items that lie at least as far from the training data, in (0, 1];
         NaN where the model measures no distance.
     start, end : seconds in the file between which it was judged; NaN for all of the file.

@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from datasets.errors import SecondhandError
 from datasets.files import file_beside
 from datasets.pictures import standalone
+from learners.confidence import ManyConfidence
+from learners.files import jsonable
 from learners.model import PLAIN, Bundle
 from learners.networks import Network, logits_and_features
 from learners.prediction.onnx import (
@@ -53,11 +55,14 @@ class Portable(nn.Module):
 
     The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature), of
     a model that has learned a background with a 0 beside the logits, so that they sum to less than 1;
-    the features are the body's, pooled.
+    the features are the body's, pooled. Of several labels an item they are
+    sigmoid(scale * logits + shift), each label's own two.
     """
 
     mean: Tensor
     std: Tensor
+    scale: Tensor
+    shift: Tensor
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
@@ -65,12 +70,19 @@ class Portable(nn.Module):
         for name in ("mean", "std"):
             values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
             self.register_buffer(name, values)
-        self.temperature = bundle.decider.temperature.value
+        decider = bundle.decider
+        self.many = isinstance(decider, ManyConfidence)
+        if isinstance(decider, ManyConfidence):
+            for name in ("scale", "shift"):
+                self.register_buffer(name, torch.tensor([getattr(x, name) for x in decider.labels]))
+        self.temperature = decider.temperature.value
         self.background = bundle.decider.background
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
         logits, features = logits_and_features(self.network, x)
+        if self.many:
+            return (logits * self.scale + self.shift).sigmoid(), logits, features
         scaled = logits / self.temperature
         if self.background:
             scaled = torch.cat([scaled, torch.zeros_like(scaled[:, :1])], dim=1)
@@ -137,6 +149,11 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold_on": confidence.threshold_on,
         "floors": confidence.floors,
         "tree": confidence.tree and confidence.tree.rows(),
+        **(
+            {"labels": [jsonable(label) for label in confidence.labels]}
+            if isinstance(confidence, ManyConfidence)
+            else {}
+        ),
         "network": bundle.spec.to_dict(),
     }
     return {

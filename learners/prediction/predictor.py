@@ -23,7 +23,8 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.processes import CRASHED, Apart, cores
 from datasets.recipes import recipe_from_dict
 from datasets.sound import AudioRecipe
-from datasets.tables import UNKNOWN
+from datasets.tables import UNKNOWN, joined
+from learners.confidence import ManyDecisions
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_model
 from learners.prediction.answers import (
@@ -257,6 +258,7 @@ class Predictor:
     ) -> list[Prediction]:
         judged = self.confidence.decide(logits, features, paths=[source.path for source in sources])
         order = np.argsort(-judged.probabilities, axis=1, kind="stable")
+        said = judged.said if isinstance(judged, ManyDecisions) else None
         rule = self.confidence.sets
         inside = None if rule is None else rule.predict(judged.probabilities)
         tree = self.confidence.tree
@@ -265,13 +267,19 @@ class Predictor:
         return [
             Prediction(
                 path=source.path,
-                label=names[judged.label[i]] if judged.label[i] >= 0 else UNKNOWN,
+                label=UNKNOWN
+                if judged.label[i] < 0
+                else names[judged.label[i]]
+                if said is None
+                else joined(
+                    name for name, there in zip(self.classes, said[i], strict=True) if there
+                ),
                 best=self.classes[judged.best[i]],
                 probability=float(judged.probability[i]),
                 reason=judged.reason[i],
                 top=[
                     (self.classes[k], float(judged.probabilities[i, k]))
-                    for k in order[i, : self.top]
+                    for k in order[i, : self.top if said is None else max(self.top, said[i].sum())]
                 ],
                 distance_p=float(judged.distance_p[i]),
                 start=seconds(source.start),

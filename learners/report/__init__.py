@@ -6,6 +6,7 @@ from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
     from learners.report.galleries import Pictures, shown, when
+    from learners.report.many import write_many_report
     from learners.report.plots import reliability
     from learners.report.report import folds_page, write_estimate, write_report
     from learners.report.sheet import Shot, heard, write_sheet
@@ -19,6 +20,7 @@ __all__ = [
     "shown",
     "when",
     "write_estimate",
+    "write_many_report",
     "write_report",
     "write_sheet",
 ]

@@ -110,9 +110,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
             axes.set_xticks([], minor=True)
             axes.set(xlabel="labels, of all classes" if small else "labels", ylim=(-0.02, 1.04))
             if small:
-                axes.set_title(
-                    name if len(name) <= LONGEST else name[: LONGEST - 1] + "…", fontsize=10
-                )
+                axes.set_title(short(name), fontsize=10)
             else:
                 axes.set(ylabel="accuracy of a linear probe", ylim=(max(0, min(low) - 0.05), 1.02))
         drawn.append(out())
@@ -122,7 +120,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
     """Counts of true class by answered class; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
-    names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in classes]
+    names = [short(name) for name in classes]
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     shade = np.empty((*matrix.shape, 4))
     shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
@@ -204,6 +202,11 @@ def histogram(bins: dict[str, Any], score: str) -> Markup:
         if axes.patches:
             axes.legend(loc="upper left")
     return out()
+
+
+def short(name: str) -> str:
+    """A class's name as it stands at an axis."""
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 @contextmanager

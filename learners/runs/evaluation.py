@@ -30,7 +30,7 @@ from datasets.tables import (
     summary,
 )
 from learners.asking import EvaluateSettings
-from learners.confidence import Confidence
+from learners.confidence import Confidence, ManyConfidence
 from learners.evaluation import (
     Answered,
     Evaluation,
@@ -39,7 +39,9 @@ from learners.evaluation import (
     copies,
     expected_accuracy,
     judge,
+    judge_many,
     judged_items,
+    many_figures,
     measure,
     recheck,
     score_tables,
@@ -47,8 +49,9 @@ from learners.evaluation import (
 from learners.files import check_replaceable, jsonable
 from learners.model import Bundle, load_model
 from learners.prediction import Predictor
-from learners.report import write_estimate, write_report
+from learners.report import write_estimate, write_many_report, write_report
 from learners.runs.folder import write_csv
+from learners.runs.many import label_columns, sort_out_many
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,19 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
+    if isinstance(confidence, ManyConfidence):
+        found = many_figures(evaluation, judge_many(evaluation, predictor), predictor)
+        bundle.metrics = {**found["metrics"], "bad_files": len(bad)}
+        lines += [
+            f"{row['label']}: {row['kept']} ({row['promised']:.4g})"
+            for row in found["labels"]
+            if row["kept"] not in ("", "yes")
+        ]
+        with _written(asked, table, everything) as folder:
+            write_many_report(
+                folder, predictor, evaluation, found, table, checks=lines, command=command
+            )
+        return Evaluated(Path(asked.out), bundle.metrics, lines, bad)
     known = judged_items(evaluation, bundle.classes, HELD, 1.0)
     if not len(known):
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
@@ -126,6 +142,10 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
             "learners.predict --triggers"
         )
     bundle, confidence = _opened(asked)
+    if isinstance(confidence, ManyConfidence):
+        raise SecondhandError(
+            "--no-labels: nothing is expected yet of a model of several labels an item; name labelled files"
+        )
     own = _kind(bundle, asked.kind)
     frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
     table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected)
@@ -186,6 +206,7 @@ def _same(answered: Answered, bundle: Bundle) -> list[str]:
 def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str]]:
     """The items, all in the split `HELD` or strangers; and what to know about the choice."""
     own, unknown = _kind(bundle, asked.kind), asked.unknown
+    columns = label_columns(bundle, asked)
     # Bad files are answered as such, not left out beforehand.
     table = load_table(
         asked.data,
@@ -195,6 +216,7 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
         label_column=asked.label_column,
         strain=asked.strain,
         together=(bundle.recipe or {}).get("together"),
+        labels=columns,
     )
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)
@@ -207,7 +229,10 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
                 f"{row['path']}: label {row['label']!r} stands above the model's classes: name the "
                 "class, or leave such files out"
             )
-    lines += _sort_out_labels(table, bundle.classes)
+    if columns is None:
+        lines += _sort_out_labels(table, bundle.classes)
+    else:
+        lines += sort_out_many(table, bundle.classes, columns)
     if unknown:
         there = pd.concat([table.frame, table.unknowns])
         strangers, rejected = load_strangers(unknown, own, there, check=_no_check)
@@ -216,7 +241,7 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
     table.frame = table.frame.assign(split=HELD)
     log.info(
         "%s: %d items of %d classes, %d strangers",
-        asked.data, len(table.frame), table.frame["label"].nunique(), len(table.unknowns),
+        asked.data, len(table.frame), len(table.classes), len(table.unknowns),
     )  # fmt: skip
     return table, lines
 

@@ -28,6 +28,7 @@ from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
+from learners.runs.many import check_many
 from learners.runs.resume import has_progress, write_config
 from learners.settings import FREE, Settings
 from learners.training import check_splits, folds_of, load_grouped
@@ -71,6 +72,7 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or finished folds are there that were made with
         other settings or of other data.
     """
+    check_many(settings)
     items = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path("runs") / f"{run_name(settings.data.sources)}-cv"

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from datasets.drawings import Recipe
-from datasets.errors import Rejected
+from datasets.errors import Rejected, SecondhandError
 from datasets.recipes import recipe_from_dict
 from learners import distributed
 from learners.model import WEIGHTS, Bundle, load_bundle
@@ -23,6 +23,7 @@ from learners.networks import mel_of
 from learners.prediction import pick_device
 from learners.runs.continuing import as_before, tree_of
 from learners.runs.folder import write_csv
+from learners.runs.many import check_many
 from learners.runs.resume import begin
 from learners.settings import DataSettings, Settings, SignalSettings
 from learners.training import Loaded, prepare_items
@@ -59,6 +60,7 @@ def read(folder: Path, settings: Settings) -> Begun:
     settings.check()
     at = time.monotonic()
     origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
+    check_many(settings, origin)
     if origin is not None:
         settings = as_before(settings, origin)
         settings.check()
@@ -76,6 +78,10 @@ def read(folder: Path, settings: Settings) -> Begun:
         )
     )
     tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
+    if loaded.table.many and settings.train.mixup and loaded.table.kind != "sound":
+        raise SecondhandError(
+            f"--mixup with several labels an item: of sounds alone, not of files of kind {loaded.table.kind}"
+        )
     return Begun(settings, device, loaded, origin, at)
 
 

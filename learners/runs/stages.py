@@ -8,20 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from fastai.torch_core import set_seed
 
 from datasets.tables import UNKNOWN
 from learners import distributed
-from learners.confidence import Items
+from learners.confidence import Items, Label, ManyConfidence
 from learners.evaluation import (
     ACCURACY_THRESHOLD,
     Answered,
+    Evaluation,
     accuracy_threshold,
+    calibrate_many,
     compare,
     curve_of,
     judge,
+    judge_many,
+    many_figures,
     measure,
     near_duplicates,
     reference_rows,
@@ -32,7 +37,7 @@ from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.model import Bundle, View, save_bundle, views_for
 from learners.prediction import Predictor, write_network
-from learners.report import Pictures, write_report
+from learners.report import Pictures, write_many_report, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import lineage, start, tree_of
 from learners.runs.folder import provenance, write_csv
@@ -85,6 +90,8 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
     set_seed(settings.train.seed, reproducible=True)
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
+    if table.many:  # the best epoch is that of the least cross-entropy
+        settings = replace(settings, train=replace(settings.train, monitor="valid_loss"))
     settings, choice = distributed.from_first(
         lambda: settle_backbone(folder, loaded, settings, device)
     )
@@ -109,6 +116,7 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=settings.signal.overlap,
         views=views,
+        confidence=ManyConfidence.of([Label()] * len(table.classes)) if table.many else None,
         provenance=provenance(table, command, begun.at)
         | {"kept": "; ".join(made.kept)}
         | ({} if origin is None else lineage(settings.data, origin, folder)),
@@ -122,30 +130,44 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
     return Learnt(settings, loaded, bundle, made.interrupted, choice, origin)
 
 
-def calibrate(learnt: Learnt) -> Items:
+def calibrate(learnt: Learnt) -> Items | None:
     """The second stage: the bundle's temperature, threshold and distance, from the calibration split.
 
-    Returns the training items that the distance is to, their logits divided by the temperature.
+    Returns the training items that the distance is to, their logits divided by the temperature; None
+    of several labels an item.
     """
     settings, (table, rows, _) = learnt.settings, learnt.loaded
+    if table.many:
+        calibrate_many(learnt.predictor, table.frame, settings.confidence, settings.train.bs)
+        return None
     tree = tree_of(settings.data, learnt.bundle.classes, learnt.origin)
     fitted = settings.confidence, settings.train, tree
     return fit_confidence(learnt.predictor, table.frame, rows, *fitted)
 
 
-def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
+def answer(
+    folder: Path, learnt: Learnt, reference: Items | None
+) -> Answered | tuple[Evaluation, dict[str, Any]]:
     """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
-    with the figures in it, ``model/``."""
+    with the figures in it, ``model/``. Of several labels an item, the answers and their figures."""
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
-    tables = score_tables(evaluation, table.classes, bundle.decider, reference)
-    bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
-    bundle.metrics["scores"] = jsonable({t: rows.to_dict("records") for t, rows in tables.items()})
-    bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
+    if reference is None:
+        judged = judge_many(evaluation, learnt.predictor)
+        found = many_figures(evaluation, judged, learnt.predictor)
+        bundle.metrics = found["metrics"]
+    else:
+        tables = score_tables(evaluation, table.classes, bundle.decider, reference)
+        bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
+        of_scores = {t: rows.to_dict("records") for t, rows in tables.items()}
+        bundle.metrics["scores"] = jsonable(of_scores)
+        bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
     # It takes seconds to write, which who trains often and asks with torch may spare.
     asked_for = os.environ.get("SECONDHAND_ONNX") != "0"
     save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
+    if reference is None:
+        return evaluation, found
     if learnt.choice is not None:
         tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
     changes = None
@@ -163,9 +185,15 @@ def answer(folder: Path, learnt: Learnt, reference: Items) -> Answered:
     return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)
 
 
-def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
+def report(
+    folder: Path, learnt: Learnt, answered: Answered | tuple[Evaluation, dict[str, Any]]
+) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
     predictor, (table, rows, _) = learnt.predictor, learnt.loaded
+    if not isinstance(answered, Answered):
+        history = folder / "history.csv"
+        write_many_report(folder / "report", predictor, *answered, table, history=history)
+        return
     evaluation, judged = answered.evaluation, answered.judged
     trained, draw = reference_rows(rows, learnt.settings.train.seed), Pictures(predictor).draw
     write_report(

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from fastai.callback.fp16 import AMPMode
+from fastai.callback.mixup import MixUp
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
@@ -148,7 +149,7 @@ class FeatureLoader(Repeatable):
 
 def _unsuitable(learn: Learner) -> str | None:
     """Why features cannot be kept for this training."""
-    if hasattr(learn, "mix_up"):
+    if any(isinstance(cb, MixUp) for cb in learn.cbs):
         return "--mixup mixes pictures"
     if not learn.opt or not learn.opt.frozen_idx:
         return "the body is not frozen"

@@ -31,10 +31,12 @@ from datasets.pictures import GAP_MINUTES, open_picture, visits
 from datasets.recipes import RECIPES
 from datasets.sound import window_of
 from datasets.tables import (
+    MANY,
     SPLITS,
     UNKNOWN,
     ItemTable,
     check_classes,
+    counted,
     groups_from_names,
     items_of_run,
     lacking,
@@ -196,6 +198,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
+        labels=data.labels or (MANY if data.many else None),
     )
     table.source = " + ".join(data.sources)
     if data.from_ and not earlier:
@@ -242,7 +245,9 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     began = time.monotonic()
     rows, thumbnails = _thumbnails(table.kind, frame.loc[free].reset_index(drop=True), signal)
     found = find_clusters(
-        thumbnails, pd.factorize(rows["path"])[0].astype(np.int64), rows["label"].to_numpy(str)
+        thumbnails,
+        pd.factorize(rows["path"])[0].astype(np.int64),
+        rows["label"].str.partition("|")[0].to_numpy(str),  # of several labels the first
     )
     of_path = dict(zip(rows["path"], found.number, strict=True))
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
@@ -373,7 +378,7 @@ def _draw(
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknowns = table.unknowns.reset_index(drop=True)
-    check_classes(table.frame, table.source, table.rejected)
+    check_classes(table.frame, table.source, table.rejected, many=table.many)
     return windows["frame"], windows["background"].drop(columns="item")
 
 
@@ -434,6 +439,8 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         if len(table.background)
         else "",
     )
+    if table.many:
+        log.info("  items of each label: %s", counted(table.frame["label"]))
     if table.note:
         log.info("  %s", table.note)
     for line in summary(table.rejected):

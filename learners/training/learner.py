@@ -28,7 +28,7 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.metrics import accuracy
 from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
-from torch import nn
+from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
@@ -38,7 +38,8 @@ from learners.settings import TrainSettings
 from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
 from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
-from learners.training.probe import fit_head, last_layer
+from learners.training.many import KnownLoss, TwoAtOnce, fit_many
+from learners.training.probe import Fitted, background_counts, fit_head, fit_probe, last_layer
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ def make_learner(
 
     Parameters
     ----------
-    dls : batches of float32 [bs, 3, size, size] and int64 [bs].
+    dls : batches of float32 [bs, 3, size, size] and int64 [bs]; with ``many`` labels an item, which
+        they know of themselves, float32 [bs, classes].
     network : ``Sequential(body, head)`` from :func:`learners.networks.backbones.build`.
     counts : items of each class in training, for ``settings.class_weights`` and the background.
     background : the last class is that. It counts as much as one of the others on average at most,
@@ -69,17 +71,18 @@ def make_learner(
     goes_on : the network's head has learnt already: a fit of it begins there.
     """
     fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
+    many = bool(getattr(dls, "many", False))
     options: dict[str, Any] = {
-        "loss_func": _loss(settings, counts, background),
+        "loss_func": KnownLoss() if many else _loss(settings, counts, background),
         "opt_func": optimizer(settings),
-        "metrics": [accuracy],
+        "metrics": [] if many else [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
         "cbs": [
             FixedNorms(body=fits, head_kept=goes_on),
-            PlainLoss(),
+            *([] if many else [PlainLoss()]),
             LossNumbers(),
-            *_training_callbacks(settings),
+            *_training_callbacks(settings, TwoAtOnce if many else MixUp),
             *cbs,
         ],
         "path": dls.path,
@@ -115,12 +118,7 @@ def fine_tune(
         if at.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                fit_head(
-                    learn,
-                    balanced=settings.class_weights,
-                    seed=settings.seed,
-                    from_here=learn.fixed_norms.head_kept,
-                )
+                fit_head(learn, partial(_probe, learn, settings))
                 learn.fit(1, lr=0.0)  # which only measures it
         learn.unfreeze()
         top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0
@@ -149,6 +147,24 @@ def fine_tune(
         learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
     if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
         learn.keep_best.try_half_way(settings.epochs)
+
+
+def _probe(
+    learn: Learner, settings: TrainSettings, features: Tensor, targets: Tensor, layer: nn.Linear
+) -> Fitted:
+    """The linear probe, as the learner's loss has it."""
+    if isinstance(learn.loss_func, KnownLoss):
+        return fit_many(features, targets, seed=settings.seed)
+    balanced, from_here = settings.class_weights, learn.fixed_norms.head_kept
+    return fit_probe(
+        features,
+        targets,
+        layer.out_features,
+        balanced=balanced,
+        last=background_counts(learn, balanced),
+        seed=settings.seed,
+        start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
+    )
 
 
 def _rate(learn: Learner, lr: float | Literal["auto"] | None, usual: float) -> float:
@@ -232,14 +248,14 @@ def _loss(
     return CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing)
 
 
-def _training_callbacks(settings: TrainSettings) -> list[Callback]:
+def _training_callbacks(settings: TrainSettings, mixing: type[MixUp]) -> list[Callback]:
     callbacks: list[Callback] = []
     if settings.accumulate > 1:
         callbacks.append(GradientAccumulation(settings.accumulate * settings.bs))
     if settings.clip is not None:
         callbacks.append(GradientClip(settings.clip))
     if settings.mixup:
-        callbacks.append(MixUp(settings.mixup))
+        callbacks.append(mixing(settings.mixup))
     return callbacks
 
 

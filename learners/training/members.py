@@ -132,7 +132,7 @@ def train_members(
             one,
             preprocessing,
             train,
-            counts=[int(counts[name]) for name in loaded.labels],
+            counts=[int(counts.get(name, 0)) for name in loaded.labels],
             background=loaded.labels != loaded.table.classes,
             cbs=[
                 callbacks.WatchLoss(),
@@ -255,12 +255,14 @@ def _batches(
             )
             keep(Prepared(preprocessing, augment.min_scale, kept), train, valid)
     else:
-        heard, cache = SignalAugmentation(augment.augment_strength), picture_cache(settings.signal)
+        heard = SignalAugmentation(augment.augment_strength, mixed=not loaded.table.many)
+        cache = picture_cache(settings.signal)
         block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
     return dataloaders(
         loaded.rows,
         block,
         loaded.labels,
+        many=loaded.table.many,
         bs=settings.train.bs,
         workers=settings.speed.workers or 0,
         path=str(folder),

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from learners import distributed
 
 log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
 
 #: Strengths of the penalty that are tried, as scikit-learn's C: 1 / C pulls the weights to zero.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
@@ -71,14 +73,12 @@ def fit_probe(
     last : what a row of the last class counts beside one of another.
     start : weight and bias of a layer.
     """
-    x = features.float().cpu().numpy()
     y = targets.cpu().numpy()
     given = None
     if start is not None:
-        given = x @ start[0].float().cpu().numpy().T + start[1].float().cpu().numpy()
-    mean, spread = x.mean(0), x.std(0)
-    spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)
-    x = (x - mean) / spread
+        weight, bias = (part.float().cpu().numpy() for part in start)
+        given = features.float().cpu().numpy() @ weight.T + bias
+    x, mean, spread = standardised(features)
     fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None, last=last)
     losses = _losses(fit, x, y, given, seed)
     strength = min(losses, key=lambda c: losses[c])
@@ -90,6 +90,15 @@ def fit_probe(
     return Fitted(found[0], found[1], strength, losses[strength])
 
 
+def standardised(features: Tensor) -> tuple[Any, Floats, Floats]:
+    """Features [n, width] less their mean, over their spread; those two, [width]. What does not vary
+    is 0."""
+    x = features.float().cpu().numpy()
+    mean, spread = x.mean(0), x.std(0)
+    spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)
+    return (x - mean) / spread, mean, spread
+
+
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
     """The one layer with weights of a head that a probe can be fitted to; None of another head."""
     weighted = [layer for layer in network[1].children() if list(layer.parameters())]
@@ -97,22 +106,14 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
 
 
-def fit_head(learn: Learner, *, balanced: bool, seed: int, from_here: bool = False) -> None:
-    """Fit the head's layer to the features that the learner's training loader holds; ``from_here``
-    takes the layer as it is for the start."""
+def fit_head(learn: Learner, fit: Callable[[Tensor, Tensor, nn.Linear], Fitted]) -> None:
+    """Fit the head's layer to the features that the learner's training loader holds: ``fit`` takes
+    these, their targets and the layer as it is."""
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
     ((features, targets),) = distributed.plain_loaders(learn)[0].views
-    found = fit_probe(
-        features,
-        targets,
-        layer.out_features,
-        balanced=balanced,
-        last=background_counts(learn, balanced),
-        seed=seed,
-        start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
-    )
+    found = fit(features, targets, layer)
     with torch.no_grad():
         layer.weight.copy_(found.weight)
         layer.bias.copy_(found.bias)
@@ -126,9 +127,6 @@ def background_counts(learn: Learner, balanced: bool) -> float:
     """What a row of the last class counts: as the loss has it, whose weights are 1 but for a background's."""
     weight = None if balanced else learn.loss_func.func.weight
     return 1.0 if weight is None else float(weight[-1])
-
-
-Floats = NDArray[np.float64]
 
 
 def _losses(

@@ -26,6 +26,7 @@ from app.views import (
 )
 from learners.confidence.decision import Confidence
 from learners.confidence.detectors import Items
+from learners.confidence.many import Label, ManyConfidence
 from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.confidence.temperature import Temperature
 from learners.prediction.predictor import Prediction
@@ -236,3 +237,26 @@ def test_json_has_null_for_what_is_no_number():
 def test_messages_name_no_folder():
     assert without_paths("/tmp/x/b.wav: starts too late", "/tmp/x/b.wav") == "starts too late"
     assert without_paths("cannot open /tmp/x/b.wav now", "/tmp/x/b.wav") == "cannot open b.wav now"
+
+
+def test_several_labels_are_judged_and_drawn_each_by_itself():
+    labels = [Label(threshold=0.6, target=0.9), Label(threshold=0.3, target=0.9)]
+    rule = own_rule(ManyConfidence.of(labels), ["cat", "dog"])
+    top = [("cat", 0.97), ("dog", 0.4)]
+    both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
+    page = answer_html(both, rule, FITTED)
+    assert [f"left:{cut}%" in page for cut in ("60.0", "30.0")] == [True, True]
+    assert "each label is judged by itself" in page
+    assert rule_words(rule) == (
+        f"The model's own rule: an answer takes for each label a probability of its own, {percent(0.3)} to "
+        f"{percent(0.6)}, chosen for a target precision of {percent(0.9)}."
+    )
+    strict = replace(rule, own=False, cuts={"cat": 0.5, "dog": 0.5})
+    assert judge(both, strict).label == "cat"
+    none = judge(both, replace(strict, cuts={"cat": 0.98, "dog": 0.98}))
+    assert (none.label, none.reason) == ("unknown", AMBIGUOUS)
+    assert in_words(none, replace(strict, cuts={"cat": 0.98, "dog": 0.98})).endswith(
+        f"takes {percent(0.98)}."
+    )
+    assert "precision and the recall of each label" in bought_html(None, rule)
+    assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()

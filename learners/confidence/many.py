@@ -1,0 +1,244 @@
+"""Several labels an item: each has a calibrated probability, and a threshold, of its own.
+
+    sigmoid(scale * logit + shift) --> probability of each label (Platt scaling)
+    probability >= the label's own threshold --> it is said; "unknown" where none is
+
+Everything is fitted on the calibration split, which training has not seen. Numpy and scipy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy  # its parts are loaded where they are first used: some take longer than a model
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.errors import SecondhandError
+from learners.confidence.arrays import Floats, check_logits
+from learners.confidence.decision import NO_CLASS, Confidence, Decisions
+from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, Reason
+from learners.confidence.temperature import TEMPERATURES, Temperature
+from learners.confidence.thresholds import Threshold, check_threshold, threshold_for_accuracy
+from learners.confidence.tree import Tree
+from learners.files import jsonable, ranged, read_as
+from learners.settings import ConfidenceSettings
+
+#: Items with a label, and without it, from which on its probability is calibrated.
+ENOUGH = 10
+_SCALES, _SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
+
+
+@dataclass(frozen=True)
+class Label:
+    """One label's calibration, its threshold, and what that gave on the items it was chosen on.
+
+    ``items`` of which it is known whether they show it, ``there`` of them do. ``coverage`` is the part
+    of them that it is said of, ``precision`` the part of those that show it, ``precision_low`` the
+    lower limit of that, at the risk of 5 %, and ``target`` the one promised. ``message`` is empty, or says what could not be had.
+    """
+
+    scale: float = ranged(*_SCALES, default=1.0)
+    shift: float = ranged(*_SHIFTS, default=0.0)
+    threshold: float = ranged(0, 1, default=ConfidenceSettings().threshold)
+    items: int = ranged(0, 2**53, default=0)
+    there: int = ranged(0, 2**53, default=0)
+    coverage: float = ranged(0, 1, none=True, default=float("nan"))
+    precision: float = ranged(0, 1, none=True, default=float("nan"))
+    precision_low: float = ranged(0, 1, none=True, default=float("nan"))
+    target: float = ranged(0, 1, none=True, default=float("nan"))
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class ManyDecisions(Decisions):
+    """``said`` bool [n, classes]; ``label`` is the likeliest of these, -1 where there is none."""
+
+    said: NDArray[np.bool_]
+
+
+@dataclass
+class ManyConfidence(Confidence):
+    """Calibration and threshold of each label. There is no distance to the training items.
+
+    ``each`` are the labels' thresholds, or None for one threshold for all.
+    """
+
+    labels: list[Label] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, labels: list[Label], notes: Sequence[str] = ()) -> ManyConfidence:
+        """With these labels, in the order of the classes."""
+        items = max(label.items for label in labels)
+        return cls(
+            classes=len(labels),
+            temperature=Temperature(1.0, *TEMPERATURES, items, 0.0, 0.0),
+            threshold=Threshold(min(label.threshold for label in labels), np.nan, np.nan),
+            threshold_on="probability",
+            alpha=0.0,
+            score="msp",
+            notes=[*notes],
+            each=np.array([label.threshold for label in labels]),
+            labels=labels,
+        )
+
+    @classmethod
+    def fit_many(
+        cls,
+        logits: ArrayLike,
+        targets: Floats,
+        settings: ConfidenceSettings,
+        names: Sequence[str],
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> ManyConfidence:
+        """Fit on calibration items, used for nothing else.
+
+        Parameters
+        ----------
+        logits, targets : [n, classes]; of these 1 is there, 0 is not, NaN is not known.
+        settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
+            promises by itself: what it is said of shows it at least so often, for 95 % of draws of the
+            calibration items (`threshold_for_accuracy`). Where they cannot support that, it is said
+            from that probability on, and ``notes`` say so.
+        names : of the classes, for the notes.
+        """
+        z = check_logits(logits, paths=paths)
+        most = int((~np.isnan(targets)).sum(axis=0).max(initial=0))
+        fitted = [_fit(z[:, k], targets[:, k], settings, most) for k in range(len(names))]
+        notes = [f"{n}: {one.message}" for n, one in zip(names, fitted, strict=True) if one.message]
+        return cls.of(fitted, notes)
+
+    def probabilities(self, logits: ArrayLike) -> Floats:
+        """Of logits [n, classes], each by itself in [0, 1]."""
+        scale, shift = (np.array([getattr(x, n) for x in self.labels]) for n in ("scale", "shift"))
+        return np.asarray(scipy.special.expit(np.asarray(logits, np.float64) * scale + shift))
+
+    @property
+    def cuts(self) -> Floats:
+        """The threshold of each label, [classes]."""
+        return np.full(self.classes, self.threshold.value) if self.each is None else self.each
+
+    def decide(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> ManyDecisions:
+        """Judge ``logits [n, classes]``. Unknown is an item of which nothing is said: as "background"
+        where no label is likelier there than not, else as "ambiguous"."""
+        z = check_logits(logits, paths=paths)
+        if z.shape[1] != self.classes:
+            raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
+        p = self.probabilities(z)
+        said = p >= self.cuts
+        if self.possible is not None:
+            p, said = np.where(self.possible, p, 0.0), said & self.possible
+        best, some = p.argmax(axis=1), np.asarray(said.any(axis=1))
+        top = p.max(axis=1)
+        return ManyDecisions(
+            label=np.where(some, np.where(said, p, -1.0).argmax(axis=1), NO_CLASS),
+            best=best,
+            probability=top,
+            reason=[
+                Reason() if known else BACKGROUND if sure < 0.5 else AMBIGUOUS
+                for known, sure in zip(some, top, strict=True)
+            ],
+            distance_p=np.full(len(z), np.nan),
+            known=top,
+            probabilities=p,
+            named=best,
+            sure=top,
+            said=said,
+        )
+
+    def with_score(self, name: str) -> Confidence:
+        raise SecondhandError(
+            f"--score {name}: a model of several labels an item measures no distance"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Fit for JSON; `read_confidence` is the inverse."""
+        return {"labels": [jsonable(label) for label in self.labels], "notes": list(self.notes)}
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {}
+
+
+def read_confidence(
+    settings: object, arrays: Mapping[str, ArrayLike] | None = None, tree: Tree | None = None
+) -> Confidence:
+    """`Confidence.from_dict`, or what `ManyConfidence.to_dict` gave; for files that anybody may have
+    written."""
+    if not (isinstance(settings, Mapping) and "labels" in settings):
+        return Confidence.from_dict(settings, arrays, tree)
+    read = read_as(_Stored, settings, "confidence")
+    if not isinstance(read.labels, list) or len(read.labels) < 2:
+        raise SecondhandError("confidence.labels: expected a list of two or more")
+    found = [read_as(Label, one, f"confidence.labels.{n}") for n, one in enumerate(read.labels)]
+    return ManyConfidence.of(found, read.notes)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The confidence in a config.json."""
+
+    labels: object
+    notes: list[str]
+
+
+def _fit(logits: Floats, targets: Floats, settings: ConfidenceSettings, most: int) -> Label:
+    """One label, from logits [n] and targets [n]; ``most`` are known of a label."""
+    known = ~np.isnan(targets)
+    z, there = logits[known], targets[known] == 1
+    n, count = len(z), int(there.sum())
+    made = Label(threshold=check_threshold(settings.threshold), items=n, there=count)
+    said = []
+    if min(count, n - count) < ENOUGH:
+        said.append(
+            f"not enough to calibrate: {count} items with it and {n - count} without, {ENOUGH} of each "
+            "are needed"
+        )
+    else:
+        scale, shift = fit_platt(z, there)
+        made = replace(made, scale=scale, shift=shift)
+    p = scipy.special.expit(made.scale * z + made.shift)
+    if settings.target_accuracy is not None:
+        cut = threshold_for_accuracy(p, there, settings.target_accuracy, among=most)
+        value = settings.target_accuracy if cut.message else cut.value
+        made = replace(
+            made, threshold=value, precision_low=cut.accuracy_low, target=settings.target_accuracy
+        )
+        said += [cut.message] * bool(cut.message)
+    taken = p >= made.threshold
+    return replace(
+        made,
+        coverage=float(taken.mean()) if n else float("nan"),
+        precision=float(there[taken].mean()) if taken.any() else float("nan"),
+        message="; ".join(said),
+    )
+
+
+def fit_platt(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and shift of the least NLL of ``sigmoid(scale * logit + shift)`` (Platt 1999).
+
+    With his targets, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0: labels that a
+    threshold tells apart without a mistake would make it sure without an end. The scale is positive:
+    the order of items stays.
+    """
+    n, count = len(there), int(there.sum())
+    wanted = np.where(there, (count + 1) / (count + 2), 1 / (n - count + 2))
+    middle, spread = float(logits.mean()), float(logits.std()) or 1.0
+    x = (logits - middle) / spread
+
+    def nll(found: Floats) -> tuple[float, Floats]:
+        z = found[0] * x + found[1]
+        pull = (scipy.special.expit(z) - wanted) / n
+        return float(np.mean(np.logaddexp(0, z) - wanted * z)), np.array([pull @ x, pull.sum()])
+
+    limits = [(1e-3, 1e3), (-1e3, 1e3)]
+    a, b = scipy.optimize.minimize(nll, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x
+    scale = float(np.clip(a / spread, *_SCALES))
+    return scale, float(np.clip(b - scale * middle, *_SHIFTS))

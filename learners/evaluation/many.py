@@ -1,0 +1,260 @@
+"""Several labels an item: calibrated on what was held out, and measured there, each label by itself
+and all together."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from datasets.tables import targets_of
+from learners.confidence import Floats, Ints, ManyConfidence, ManyDecisions
+from learners.evaluation.calibration_metrics import BINS, clopper_pearson, fraction
+from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
+from learners.evaluation.held_out import STRANGE, Evaluation, sources
+from learners.files import jsonable
+from learners.prediction import Predictor, stacked
+from learners.settings import ConfidenceSettings
+
+log = logging.getLogger(__name__)
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ManyJudged:
+    """What a model says of the items that it could judge.
+
+    Attributes
+    ----------
+    rows : place of each among the evaluation's predictions.
+    targets : [n, classes], 1 is there, 0 is not, NaN is not known; of strangers all are 0.
+    probabilities : [n, classes], calibrated.
+    said : [n, classes].
+    """
+
+    rows: Ints
+    targets: Floats
+    probabilities: Floats
+    said: Mask
+
+
+def calibrate_many(
+    predictor: Predictor, frame: pd.DataFrame, settings: ConfidenceSettings, bs: int
+) -> None:
+    """Set the model's calibration and thresholds from the calibration split."""
+    held = frame.loc[frame["split"].eq("calibration")]
+    answers = list(predictor.answers(sources(held), bs=bs))
+    good = [n for n, found in enumerate(answers) if found.logits is not None]
+    logits, _ = stacked([answers[n] for n in good], len(predictor.classes))
+    targets = np.array([targets_of(held["label"].iloc[n], predictor.classes) for n in good])
+    fitted = ManyConfidence.fit_many(
+        logits,
+        targets.reshape(logits.shape),
+        settings,
+        predictor.classes,
+        paths=[answers[n].prediction.path for n in good],
+    )
+    predictor.bundle.confidence = predictor.confidence = fitted
+    log.info("%d labels calibrated by %d items", len(fitted.labels), len(good))
+    for note in fitted.notes:
+        log.info("  %s", note)
+
+
+def judge_many(evaluation: Evaluation, predictor: Predictor) -> ManyJudged:
+    """The items that have logits, in the order of the rows."""
+    classes, frame = predictor.classes, evaluation.predictions
+    logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
+    rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
+    decided = predictor.confidence.decide(logits[rows].reshape(-1, len(classes)))
+    assert isinstance(decided, ManyDecisions)
+    truths = frame["truth"].iloc[rows]
+    targets = np.array([targets_of(label, classes) for label in truths])
+    return ManyJudged(rows, targets.reshape(-1, len(classes)), decided.probabilities, decided.said)
+
+
+def many_figures(
+    evaluation: Evaluation, judged: ManyJudged, predictor: Predictor
+) -> dict[str, Any]:
+    """Everything that is measured, fit for JSON (None where there is no figure).
+
+    Returns
+    -------
+    ``metrics``, of each split: mean average precision over the labels that occur (``map``), the
+    ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
+    items of which something is said (``coverage``), and the labels' calibration error, its mean
+    (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``labels``: of
+    each its average precision, ``precision``, ``recall`` and F1 at its threshold, calibration error,
+    and what it was promised; ``curves``: precision by recall, reliability; ``together``: how often two
+    labels are there, and said, at once; ``mistakes``: the surest.
+    """
+    classes, split = predictor.classes, evaluation.predictions["split"]
+    names = [str(name) for name in split.unique() if name not in STRANGE]
+    main = next((name for name in (*HONEST, *names) if name in names), None)
+    of_row = split.to_numpy()[judged.rows]
+    confidence = predictor.confidence
+    assert isinstance(confidence, ManyConfidence)
+    metrics: dict[str, Any] = {}
+    tables = {}
+    for name in sorted(names):
+        here = of_row == name
+        tables[name] = [
+            label_figures(judged, k, here) | {"label": classes[k]} for k in range(len(classes))
+        ]
+        metrics |= {f"{name}_{k}": v for k, v in _together(judged, here, tables[name]).items()}
+        metrics[f"{name}_items"] = int(split.eq(name).sum())
+    for name in STRANGE:
+        if (strange := of_row == name).any():
+            said = judged.said[strange].any(axis=1)
+            metrics[f"{name}_answered"], *limits = fraction(int(said.sum()), len(said))
+            metrics[f"{name}_answered_interval"] = limits
+    here = of_row == main
+    return dict(
+        jsonable(
+            {
+                "metrics": metrics,
+                "judged_on": main,
+                "labels": [
+                    {"label": row.pop("label"), **row, **_promised(confidence, k, row)}
+                    for k, row in enumerate(tables.get(main or "", []))
+                ],
+                "curves": [label_curves(judged, k, here) for k in range(len(classes))],
+                "together": [
+                    [[int(n) for n in pair] for pair in zip(*rows, strict=True)]
+                    for rows in zip(_pairs(judged.targets == 1), _pairs(judged.said), strict=True)
+                ],
+                "mistakes": _surest_mistakes(judged, here, classes),
+            }
+        )
+    )
+
+
+def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
+    """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
+    from sklearn.metrics import average_precision_score
+
+    p, said, there = _known(judged, k, here)
+    hits, count, wanted = int((said & there).sum()), int(said.sum()), int(there.sum())
+    precision, recall = fraction(hits, count), fraction(hits, wanted)
+    return {
+        "items": len(p),
+        "there": wanted,
+        "average_precision": float(average_precision_score(there, p)) if wanted else float("nan"),
+        "said": count,
+        "precision": dict(zip(LIMITS, precision, strict=True)),
+        "recall": dict(zip(LIMITS, recall, strict=True)),
+        "f1": 2 * hits / (count + wanted) if count + wanted else float("nan"),
+        "ece": calibration_error(p, there) if len(p) else float("nan"),
+    }
+
+
+def calibration_error(p: Floats, there: Mask) -> float:
+    """Expected calibration error of one probability: |mean probability - part that is there|, the mean
+    over `BINS` bins of equal numbers of items."""
+    count, _, confidence, part = _binned(p, there)
+    return float((count * np.abs(confidence - part)).sum() / len(p))
+
+
+def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
+    """Precision by recall, and the part that is there by probability, with exact limits."""
+    from sklearn.metrics import precision_recall_curve
+
+    p, _, there = _known(judged, k, here)
+    if not there.any():
+        return {"recall": [], "precision": [], "reliability": None}
+    precision, recall, _ = precision_recall_curve(there, p)
+    kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
+    count, hits, confidence, part = _binned(p, there)
+    low, high = clopper_pearson(hits, count)
+    return {
+        "recall": recall[kept],
+        "precision": precision[kept],
+        "reliability": {"confidence": confidence, "accuracy": part, "low": low, "high": high},
+    }
+
+
+def _known(judged: ManyJudged, k: int, here: Mask) -> tuple[Floats, Mask, Mask]:
+    """Probability of a label, whether it is said and whether it is there, where that is known."""
+    asked = here & ~np.isnan(judged.targets[:, k])
+    return judged.probabilities[asked, k], judged.said[asked, k], judged.targets[asked, k] == 1
+
+
+def _binned(p: Floats, there: Mask) -> tuple[Floats, Floats, Floats, Floats]:
+    """Of each bin the items, those with the label, the mean probability and the part with the label."""
+    inner = np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1])
+    bins = np.searchsorted(inner, p, side="left")
+    weights = (np.ones(len(p)), there.astype(float), p)
+    found = [np.asarray(np.bincount(bins, w, BINS), float) for w in weights]
+    count, hits, sums = (v[found[0] > 0] for v in found)
+    return count, hits, sums / count, hits / count
+
+
+def _together(
+    judged: ManyJudged, here: Mask, labels: list[dict[str, Any]]
+) -> dict[str, float | list[float]]:
+    """The figures of all labels."""
+    known = here[:, None] & ~np.isnan(judged.targets)
+    said, there = judged.said & known, (judged.targets == 1) & known
+    hits = int((said & there).sum())
+    of_items = np.asarray(judged.said[here].any(axis=1))
+    found: dict[str, Any] = {}
+    found["map"] = _mean([one["average_precision"] for one in labels])
+    for name, part, whole in (
+        ("precision", hits, int(said.sum())),
+        ("recall", hits, int(there.sum())),
+        ("coverage", int(of_items.sum()), len(of_items)),
+    ):
+        found[name], *found[f"{name}_interval"] = fraction(part, whole)
+    found["f1"] = _mean([one["f1"] for one in labels])
+    errors = [one["ece"] for one in labels]
+    found["ece"], found["ece_largest"] = _mean(errors), max(errors, default=float("nan"))
+    # Of nothing there is no figure, and none of what is no number.
+    return {name: v for name, v in found.items() if isinstance(v, list) or v == v}
+
+
+def _mean(values: list[float]) -> float:
+    there = [value for value in values if value == value]
+    return float(np.mean(there)) if there else float("nan")
+
+
+def _promised(confidence: ManyConfidence, k: int, found: dict[str, Any]) -> dict[str, Any]:
+    """A label's threshold, its promise, and whether that is kept here, within chance."""
+    label = confidence.labels[k]
+    promised = (
+        label.target if label.target == label.target and "support" not in label.message else None
+    )
+    kept = promised is None or found["precision"]["high"] >= promised
+    return {
+        "threshold": float(confidence.cuts[k]),
+        "promised": promised,
+        "kept": "" if promised is None else "yes" if kept else "less than promised",
+    }
+
+
+def _pairs(there: Mask) -> Ints:
+    """[classes, classes], of how many items both."""
+    return np.asarray(there.T.astype(np.int64) @ there.astype(np.int64))
+
+
+def _surest_mistakes(
+    judged: ManyJudged, here: Mask, classes: list[str], most: int = 12
+) -> list[dict[str, Any]]:
+    """Labels that are there though they are thought least likely, or the other way round."""
+    off = np.where(here[:, None], np.abs(judged.probabilities - judged.targets), np.nan)
+    order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None, kind="stable")[:most]
+    rows, labels = np.unravel_index(order, off.shape)
+    return [
+        {
+            "row": int(judged.rows[n]),
+            "label": classes[k],
+            "class_index": int(k),
+            "probability": float(judged.probabilities[n, k]),
+            "there": bool(judged.targets[n, k] == 1),
+        }
+        for n, k in zip(rows, labels, strict=True)
+        if off[n, k] > 0.5
+    ]

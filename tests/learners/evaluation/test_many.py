@@ -1,0 +1,71 @@
+"""The figures of several labels an item, held against scikit-learn's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from sklearn import metrics
+
+from learners.confidence import Label, ManyConfidence
+from learners.evaluation.held_out import Evaluation
+from learners.evaluation.many import calibration_error, judge_many, many_figures
+
+CLASSES = ["a", "b", "c"]
+
+
+def test_figures_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal([0, -1, -2], 2, (400, 3))
+    y = rng.random((400, 3)) < expit(logits)
+    names = np.array(CLASSES)
+    truth = ["|".join(names[row]) for row in y]
+    truth[0] = "a|?b"
+    split = np.where(np.arange(400) < 200, "test", "calibration")
+    split[:5] = "unknown"
+    frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
+    logits[7] = np.nan  # a bad file
+    labels = [Label(threshold=cut, target=0.7) for cut in (0.5, 0.6, 0.3)]
+    predictor = SimpleNamespace(classes=CLASSES, confidence=ManyConfidence.of(labels))
+    evaluation = Evaluation(frame, logits, logits)
+    judged = judge_many(evaluation, predictor)  # type: ignore[arg-type]
+    found = many_figures(evaluation, judged, predictor)  # type: ignore[arg-type]
+    rows = np.array([n for n in range(5, 200) if n != 7])
+    p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
+    assert found["judged_on"] == "test"
+    for k, row in enumerate(found["labels"]):
+        there = y[rows, k]
+        assert row["average_precision"] == pytest.approx(
+            metrics.average_precision_score(there, p[:, k])
+        )
+        precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+            there, said[:, k], average="binary"
+        )
+        assert (row["precision"]["value"], row["recall"]["value"]) == pytest.approx(
+            (precision, recall)
+        )
+        assert row["f1"] == pytest.approx(f1)
+        assert row["kept"] in ("yes", "less than promised")
+    figures = found["metrics"]
+    assert figures["test_map"] == pytest.approx(metrics.average_precision_score(y[rows], p))
+    assert figures["test_precision"] == pytest.approx(
+        metrics.precision_score(y[rows], said, average="micro")
+    )
+    assert figures["test_coverage"] == said.any(axis=1).mean()
+    assert figures["test_ece"] < 0.12  # they are calibrated
+    assert figures["unknown_answered"] == judged.said[:5].any(axis=1).mean()
+    assert found["together"][0][1][0] == (judged.targets[:, :2] == 1).all(axis=1).sum()
+    surest = found["mistakes"][0]
+    k = CLASSES.index(surest["label"])
+    assert abs(p[:, k] - y[rows, k]).max() == pytest.approx(
+        abs(surest["probability"] - surest["there"])
+    )
+
+
+def test_calibration_error_is_the_gap_in_bins() -> None:
+    p = np.repeat([0.2, 0.7], 500)
+    there = np.r_[np.arange(500) < 150, np.arange(500) < 250]
+    assert calibration_error(p, there) == pytest.approx((0.1 + 0.2) / 2)

@@ -1,0 +1,116 @@
+"""Several labels an item, from a table to answers, through the commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from datasets.errors import SecondhandError
+from learners.evaluate import main as evaluate_main
+from learners.finetune import main
+from learners.model.bundle import load_bundle
+from learners.predict import main as predict_main
+from learners.prediction.exporting import Portable, check
+from learners.suggest import main as suggest_main
+
+WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
+         "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dark pictures with a red upper half, a blue lower half, both or none."""
+    folder, rng, rows = tmp_path_factory.mktemp("many"), np.random.default_rng(0), []
+    for n in range(64):
+        pixels = rng.normal(40, 25, (40, 40, 3))
+        names = [name for name, bit in (("blue", n & 1), ("red", n & 2)) if bit]
+        pixels[:20, :, 0] += 160 * ("red" in names)
+        pixels[20:, :, 2] += 160 * ("blue" in names)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{n:02d}.png")
+        label = "|".join(names) + ("|?blue" if n == 2 else "")
+        rows.append({"path": f"{n:02d}.png", "label": label})
+    pd.DataFrame(rows).to_csv(folder / "items.csv", index=False)
+    return folder / "items.csv"
+
+
+@pytest.fixture(scope="module")
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["--data", str(table), "--labels", "many", "--out", str(out), *WORDS]) == 0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["--cv", "3"], "--cv"), (["--cv", "3", "--fold", "1"], "--cv"),
+     (["--seeds", "2", "--tta", "4"], "--seeds, --tta"), (["--target-coverage", "0.9"], "--target-coverage"),
+     (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
+)  # fmt: skip
+def test_what_it_does_not_go_with_is_named_at_the_start(
+    table: Path, tmp_path: Path, words: list[str], named: str
+) -> None:
+    with pytest.raises(SecondhandError, match=f"not with several labels an item: {named}"):
+        main(["--data", str(table), "--labels", "many", "--out", str(tmp_path / "run"), *words])
+    assert not (tmp_path / "run" / "items.csv").exists()
+
+
+def test_each_label_is_answered_by_itself(
+    run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = load_bundle(run / "model")
+    assert bundle.classes == ["blue", "red"]
+    assert bundle.metrics["valid_map"] > 0.9
+    capsys.readouterr()
+    files = [str(table.parent / f"{n:02d}.png") for n in range(12)]
+    assert predict_main([str(run / "model"), *files, "--top", "1", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    wanted = ["unknown", "blue", "red", "blue|red"] * 3
+    assert sum(row["label"] == one for row, one in zip(rows, wanted, strict=True)) >= 9
+    both = next(row for row in rows if row["label"] == "blue|red")
+    assert {name for name, p in json.loads(both["top"]) if p >= 0.6} == {"blue", "red"}
+    assert predict_main([str(run / "model"), both["path"], "--format", "table"]) == 0
+    assert capsys.readouterr().out.split()[1].count("%") == 2
+    strict = ["--threshold", "1", "--format", "csv"]
+    assert predict_main([str(run / "model"), both["path"], *strict]) == 0
+    assert ",unknown," in capsys.readouterr().out
+
+
+def test_an_exported_file_answers_as_the_model(run: Path) -> None:
+    bundle = load_bundle(run / "model")
+    portable = Portable(bundle)
+    check(bundle, lambda x: [v.detach().numpy() for v in portable(torch.from_numpy(x))], "it")
+
+
+def test_the_report_and_an_evaluation_tell_each_label(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+    assert all(
+        words in page for words in ("mean average precision", "Labels together", "Each label")
+    )
+    frame = pd.read_csv(table, keep_default_na=False).iloc[:16]
+    columns = {name: frame["label"].str.contains(name).astype(int) for name in ("blue", "red")}
+    one_each = frame[["path"]].assign(**columns, gold="1")
+    one_each.loc[0, "blue"] = None
+    one_each.to_csv(table.with_name("columns.csv"), index=False)
+    out = tmp_path / "judged"
+    words = ["--data", str(table.with_name("columns.csv")), "--out", str(out)]
+    assert evaluate_main([str(run / "model"), *words]) == 0
+    report = json.loads((out / "report.json").read_text())
+    assert [row["items"] for row in report["labels"]] == [15, 16]
+    assert report["metrics"]["test_map"] > 0.9
+    assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
+    with pytest.raises(SecondhandError, match="several labels each"):
+        suggest_main([str(run / "model"), str(table.parent), "--out", str(tmp_path / "next.csv")])
+    with pytest.raises(SecondhandError, match="--no-labels: nothing is expected"):
+        evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
+    with pytest.raises(SecondhandError, match=r"--from .* cannot be gone on from"):
+        main(["--from", str(run / "model"), "--data", str(table), "--out", str(tmp_path / "y")])

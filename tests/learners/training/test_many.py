@@ -1,0 +1,62 @@
+"""The loss of several labels an item, their linear probe, and clips that sound at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch.nn import functional
+
+from learners.training.many import KnownLoss, TwoAtOnce, _fit, fit_many
+
+NAN = float("nan")
+
+
+def test_the_loss_is_of_what_is_known():
+    logits = torch.tensor([[1.0, -2.0], [3.0, 0.5]], requires_grad=True)
+    targets = torch.tensor([[1.0, NAN], [0.0, 1.0]])
+    known = torch.tensor([1.0, 3.0, 0.5])
+    wanted = functional.binary_cross_entropy_with_logits(known, torch.tensor([1.0, 0.0, 1.0]))
+    loss = KnownLoss()(logits, targets)
+    assert torch.isclose(loss, wanted)
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 1] == 0
+    assert KnownLoss()(logits, torch.full((2, 2), NAN)) == 0
+
+
+def test_the_probe_is_a_logistic_regression_of_each_label():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 5))
+    y = (x @ rng.normal(size=(5, 2)) + rng.normal(size=(150, 2)) > 0.5).astype(float)
+    y[:40, 1] = np.nan
+    ours = _fit(x.astype(np.float32), y, 0.1, None)
+    for k, rows in ((0, slice(None)), (1, slice(40, None))):
+        theirs = LogisticRegression(C=0.1, tol=1e-8).fit(x[rows], y[rows, k])
+        np.testing.assert_allclose(ours[:-1, k], theirs.coef_[0], atol=5e-3)
+        np.testing.assert_allclose(ours[-1, k], theirs.intercept_[0], atol=5e-3)
+    found = fit_many(torch.from_numpy(3 * x + 1), torch.from_numpy(y))
+    said = (torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias > 0).numpy()
+    assert (said[:, 0] == (y[:, 0] == 1)).mean() > 0.85
+    assert 0.1 < found.loss < 0.6
+
+
+def test_two_clips_at_once_show_the_labels_of_both():
+    torch.manual_seed(0)
+    x = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 2, 2) / 8
+    y = torch.eye(8)
+    y[0, 5] = NAN
+    both = TwoAtOnce(0.4)
+    learn = SimpleNamespace(x=x, y=y, xb=(x,), yb=(y,))
+    both.learn = learn
+    both.before_batch()
+    (mixed,), (labels,) = learn.xb, learn.yb
+    twice = (labels == 1).sum(1) == 2
+    assert 1 <= twice.sum() <= 7
+    for n in range(8):
+        there = torch.nonzero(labels[n] == 1).flatten()
+        assert n in there
+        assert mixed[n, 0, 0, 0] == there.max() / 8  # the louder one is what is seen
+    assert torch.isnan(labels[0, 5]) or labels[0, 5] == 1
