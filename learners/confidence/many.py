@@ -27,6 +27,8 @@ from learners.settings import ConfidenceSettings
 
 #: Items with a label, and without it, from which on its probability is calibrated.
 ENOUGH = 10
+#: Where a precision is promised, nothing is said that is likelier not there.
+LIKELY = 0.5
 _SCALES, _SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
 
 
@@ -100,13 +102,20 @@ class ManyConfidence(Confidence):
         logits, targets : [n, classes]; of these 1 is there, 0 is not, NaN is not known.
         settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
             promises by itself: what it is said of shows it at least so often, for 95 % of draws of the
-            calibration items (`threshold_for_accuracy`). Where they cannot support that, it is said
+            calibration items (`threshold_for_accuracy`, over those of which it is likely). Where they cannot support that, it is said
             from that probability on, and ``notes`` say so.
         names : of the classes, for the notes.
         """
         z = check_logits(logits, paths=paths)
-        most = int((~np.isnan(targets)).sum(axis=0).max(initial=0))
-        fitted = [_fit(z[:, k], targets[:, k], settings, most) for k in range(len(names))]
+        known, there = ~np.isnan(targets), targets == 1
+        each = [(rows, k) for k, rows in enumerate(known.T)]
+        fitted = [_calibrated(z[at], there[at]) for at in each]
+        p = cls.of(fitted).probabilities(z)
+        most = int((known & (p >= LIKELY)).sum(axis=0).max())
+        fitted = [
+            _cut(label, p[at], there[at], settings, most)
+            for label, at in zip(fitted, each, strict=True)
+        ]
         notes = [f"{n}: {one.message}" for n, one in zip(names, fitted, strict=True) if one.message]
         return cls.of(fitted, notes)
 
@@ -143,7 +152,7 @@ class ManyConfidence(Confidence):
             best=best,
             probability=top,
             reason=[
-                Reason() if known else BACKGROUND if sure < 0.5 else AMBIGUOUS
+                Reason() if known else BACKGROUND if sure < LIKELY else AMBIGUOUS
                 for known, sure in zip(some, top, strict=True)
             ],
             distance_p=np.full(len(z), np.nan),
@@ -153,6 +162,11 @@ class ManyConfidence(Confidence):
             sure=top,
             said=said,
         )
+
+    def with_threshold(self, value: float | Sequence[float]) -> Confidence:
+        """As `Confidence.with_threshold`; nothing is promised then."""
+        free = replace(self, labels=[replace(label, target=np.nan) for label in self.labels])
+        return super(ManyConfidence, free).with_threshold(value)
 
     def with_score(self, name: str) -> Confidence:
         raise SecondhandError(
@@ -189,35 +203,36 @@ class _Stored:
     notes: list[str]
 
 
-def _fit(logits: Floats, targets: Floats, settings: ConfidenceSettings, most: int) -> Label:
-    """One label, from logits [n] and targets [n]; ``most`` are known of a label."""
-    known = ~np.isnan(targets)
-    z, there = logits[known], targets[known] == 1
-    n, count = len(z), int(there.sum())
-    made = Label(threshold=check_threshold(settings.threshold), items=n, there=count)
-    said = []
+def _calibrated(logits: Floats, there: NDArray[np.bool_]) -> Label:
+    """One label's scale and shift, from logits [n] and whether the items show it [n]."""
+    n, count = len(there), int(there.sum())
+    made = Label(items=n, there=count)
     if min(count, n - count) < ENOUGH:
-        said.append(
-            f"not enough to calibrate: {count} items with it and {n - count} without, {ENOUGH} of each "
-            "are needed"
-        )
-    else:
-        scale, shift = fit_platt(z, there)
-        made = replace(made, scale=scale, shift=shift)
-    p = scipy.special.expit(made.scale * z + made.shift)
-    if settings.target_accuracy is not None:
-        cut = threshold_for_accuracy(p, there, settings.target_accuracy, among=most)
-        value = settings.target_accuracy if cut.message else cut.value
-        made = replace(
-            made, threshold=value, precision_low=cut.accuracy_low, target=settings.target_accuracy
-        )
-        said += [cut.message] * bool(cut.message)
-    taken = p >= made.threshold
+        few = f"{count} items with it and {n - count} without, {ENOUGH} of each are needed"
+        return replace(made, message=f"not enough to calibrate: {few}")
+    scale, shift = fit_platt(logits, there)
+    return replace(made, scale=scale, shift=shift)
+
+
+def _cut(
+    label: Label, p: Floats, there: NDArray[np.bool_], settings: ConfidenceSettings, most: int
+) -> Label:
+    """The label with its threshold, from its probabilities [n]; ``most`` of a label are likely."""
+    value, target, said = check_threshold(settings.threshold), settings.target_accuracy, ""
+    if target is not None:
+        likely = p >= LIKELY
+        cut = threshold_for_accuracy(p[likely], there[likely], target, among=most)
+        value, said = cut.value, cut.message.replace("an accuracy", "a precision")
+        if said:
+            value = target
+        label = replace(label, precision_low=cut.accuracy_low, target=target)
+    taken = p >= value
     return replace(
-        made,
-        coverage=float(taken.mean()) if n else float("nan"),
+        label,
+        threshold=value,
+        coverage=float(taken.mean()) if len(p) else float("nan"),
         precision=float(there[taken].mean()) if taken.any() else float("nan"),
-        message="; ".join(said),
+        message="; ".join(filter(None, (label.message, said))),
     )
 
 

@@ -187,8 +187,7 @@ def _binned(p: Floats, there: Mask) -> tuple[Floats, Floats, Floats, Floats]:
     """Of each bin the items, those with the label, the mean probability and the part with the label."""
     inner = np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1])
     bins = np.searchsorted(inner, p, side="left")
-    weights = (np.ones(len(p)), there.astype(float), p)
-    found = [np.asarray(np.bincount(bins, w, BINS), float) for w in weights]
+    found = [np.bincount(bins, w, BINS).astype(np.float64) for w in (np.ones(len(p)), there, p)]
     count, hits, sums = (v[found[0] > 0] for v in found)
     return count, hits, sums / count, hits / count
 
@@ -224,9 +223,7 @@ def _mean(values: list[float]) -> float:
 def _promised(confidence: ManyConfidence, k: int, found: dict[str, Any]) -> dict[str, Any]:
     """A label's threshold, its promise, and whether that is kept here, within chance."""
     label = confidence.labels[k]
-    promised = (
-        label.target if label.target == label.target and "support" not in label.message else None
-    )
+    promised = label.target if label.precision_low >= label.target else None  # NaN: never
     kept = promised is None or found["precision"]["high"] >= promised
     return {
         "threshold": float(confidence.cuts[k]),

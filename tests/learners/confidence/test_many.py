@@ -68,12 +68,12 @@ def test_each_label_keeps_the_precision_it_promises():
     """For 95 % of draws of the calibration items; of a rare one nothing is promised, and it says so."""
     logits, targets = drawn(20_000, 99, 3.0)
     broken = np.zeros(2)
-    for seed in range(25):
+    for seed in range(12):
         model = fitted(500, seed, 0.8)
         said = model.decide(logits).said
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
         assert model.labels[0].coverage > 0.2
-    assert (broken <= 4).all()  # more has a chance of 1 in 140 at 5 %
+    assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
     assert "cannot support" in model.labels[2].message
     assert model.labels[2].threshold == 0.8
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)

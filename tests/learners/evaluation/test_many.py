@@ -28,7 +28,7 @@ def test_figures_are_scikit_learns() -> None:
     split[:5] = "unknown"
     frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
     logits[7] = np.nan  # a bad file
-    labels = [Label(threshold=cut, target=0.7) for cut in (0.5, 0.6, 0.3)]
+    labels = [Label(threshold=cut, target=0.7, precision_low=0.71) for cut in (0.5, 0.6, 0.3)]
     predictor = SimpleNamespace(classes=CLASSES, confidence=ManyConfidence.of(labels))
     evaluation = Evaluation(frame, logits, logits)
     judged = judge_many(evaluation, predictor)  # type: ignore[arg-type]
