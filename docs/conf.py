@@ -25,6 +25,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"
 nb_ipywidgets_js: dict[str, Any] = {}  # else two scripts of others' servers
 
+smartquotes = False  # a flag begins with two hyphens, not with a dash
+
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_copy_source = html_show_sourcelink = False
@@ -59,10 +61,15 @@ def _mathml(html: Any, node: Any, *, block: bool) -> None:
 
 
 def _contents(app: Any, page: str, text: list[str]) -> None:
-    """What stands in the head of every page, under the front page's text, which others show as well."""
+    """Under the front page's text, which others show as well, what stands in the head of every page;
+    and under that on the flags the flags."""
     if page == root_doc:
         groups = "\n".join(f"docs/{group}" for group in ("tutorials", "howto", "reference", "why"))
         text[0] += f"\n```{{toctree}}\n:hidden:\n\n{groups}\n```\n"
+    elif page == "docs/flags":
+        from docs import flags
+
+        text[0] += flags.page()
 
 
 def _front(app: Any, error: Exception | None) -> None:

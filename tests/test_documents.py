@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from docs.flags import COMMANDS, page, parser_of
+from learners.settings import Settings
 from tests.documented import ROOT
 
 
@@ -31,3 +33,30 @@ def test_each_page_is_reached_from_the_front() -> None:
     patterns = ("*.md", "docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md")
     pages = {path for pattern in patterns for path in ROOT.glob(pattern)}
     assert pages - found == {ROOT / "README.md"}
+
+
+#: Flags of programs that are not ours, and of the benchmarks. (Blocks of commands are run elsewhere.)
+OTHERS = {
+    "--force-directories", "--small", "--rounds", "--peers", "--cpu", "--multi_gpu", "--machine_rank",
+    "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
+}  # fmt: skip
+
+
+def test_each_flag_that_is_named_is_there() -> None:
+    ours = {name for command in COMMANDS for name in parser_of(command)._option_string_actions}
+    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = re.sub(r"```.*?```|^    .*?$", "", document.read_text("utf-8"), flags=re.S | re.M)
+        named = set(
+            re.findall(r"(?<![\w-])--[a-z][a-z_-]*", " ".join(re.findall(r"`[^`]+`", text)))
+        )
+        assert named - ours - OTHERS == set(), document.name
+
+
+def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None:
+    text = page()
+    assert [name for name in Settings().flat() if f"--{name.replace('_', '-')}`" not in text] == []
+    assert "next shares; *takes* 0 to 0.95; *default* `0.25` |" in text
+    assert (
+        "| `--pretrained`, `--no-pretrained` | start from published weights; *default* yes |"
+        in text
+    )
