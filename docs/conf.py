@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 project = "Secondhand"
 project_copyright = "Apache-2.0"
-extensions = ["myst_nb", "sphinx_design"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "README"
 include_patterns = [
     "*.md", "docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md",
@@ -22,6 +22,8 @@ exclude_patterns = [".*", "docs/_build", "runs", "tests", "app", "learners", "da
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+numpydoc_show_class_members = False
+add_module_names = False
 nb_execution_mode = "off"
 nb_ipywidgets_js: dict[str, Any] = {}  # else two scripts of others' servers
 

@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "learners", "datasets")
-REST = ("tests", "notebooks", "benchmarks")
+REST = ("tests", "notebooks", "benchmarks", "docs")
 #: Declared without an import of ours: another package, or a command, takes it up.
 UNSEEN = {
     "cryptography": "distributed, for its certificates",
     "ipykernel": "nbclient",
     "mypy": "make quality",
     "myst-nb": "make docs",
+    "numpydoc": "make docs",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
     "pydata-sphinx-theme": "make docs",

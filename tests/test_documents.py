@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import re
+from importlib import import_module
 from pathlib import Path
 
 from docs.flags import COMMANDS, page, parser_of
@@ -60,3 +62,16 @@ def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None
         "| `--pretrained`, `--no-pretrained` | start from published weights; *default* yes |"
         in text
     )
+
+
+def test_the_examples_of_docstrings_say_what_is() -> None:
+    files = [
+        path for room in ("datasets", "learners", "app") for path in (ROOT / room).rglob("*.py")
+    ]
+    shown = [path for path in files if "    >>> " in path.read_text("utf-8")]
+    for path in shown:
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        failed, tried = doctest.testmod(module)
+        assert tried, f"{path}: its examples are not found"
+        assert not failed, path
+    assert len(shown) >= 6
