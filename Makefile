@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
-.PHONY: demo test test-fast quality bench bench-fuzz notebooks app clean
+.PHONY: demo test test-fast quality docs bench bench-fuzz notebooks app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -33,6 +33,16 @@ quality: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What the documents' site needs besides is small, and of no use to others.
+$(VENV)/.docs: $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --compile-bytecode -e '.[docs]'
+	@touch $@
+
+# Offline; a link that leads nowhere, or a page that none leads to, fails it.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 # Each at its smallest sizes, to see that it runs: figures want `make bench BENCH=` and an idle machine.
 BENCH ?= --small

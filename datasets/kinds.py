@@ -18,7 +18,13 @@ SIGNALS = ("sound", "strain")
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Kind of a file by its ending, None where no reader knows it."""
+    """Kind of a file by its ending, None where no reader knows it.
+
+    Examples
+    --------
+    >>> kind_of("a.JPG"), kind_of("b.flac"), kind_of("c.gwf"), kind_of("notes.pdf")
+    ('picture', 'sound', 'strain', None)
+    """
     name = os.fspath(path).lower()
     return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
 

@@ -25,13 +25,26 @@ from learners.options import flag
 from learners.settings import Settings
 
 PRESETS = Path(__file__).parent / "presets"
+#: Settings that the help of fine-tuning shows by itself.
+USUAL = (
+    "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
+    "probe", "tta", "seeds", "out", "resume",
+)  # fmt: skip
 #: Settings that are no more, but stand in the files of earlier runs: read, and without effect.
 RETIRED = ("speed",)
 
 
-def bare_parser(prog: str, description: str) -> Any:
-    """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2."""
+def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
+    """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2.
+
+    ``usual`` are the settings that ``--help`` shows, ``--help-all`` then all; of none all are.
+    """
     import jsonargparse
+
+    class All(argparse._HelpAction):
+        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+            print(parser.format_help())
+            parser.exit()
 
     class Parser(jsonargparse.ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -44,7 +57,23 @@ def bare_parser(prog: str, description: str) -> Any:
         def format_help(self, *given: Any) -> str:
             return as_called(str(super().format_help(*given)))
 
-    return Parser(prog=as_called(f"python -m {prog}"), description=description)
+        def print_help(self, file: Any = None) -> None:
+            shown = (*usual, "help", "help_all")
+            hidden = {
+                action: action.help
+                for action in self._actions
+                if usual and action.option_strings and action.dest not in shown
+            }
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            super().print_help(file)
+            for action, text in hidden.items():
+                action.help = text
+
+    parser = Parser(prog=as_called(f"python -m {prog}"), description=description)
+    if usual:
+        parser.add_argument("--help-all", action=All, help="show all flags, and exit")
+    return parser
 
 
 def in_a_line(message: str, known: Sequence[str]) -> str:
@@ -85,7 +114,7 @@ _KINDS = {
 
 def make_parser(prog: str, description: str) -> Any:
     """A jsonargparse parser with one group of flags for each section of `Settings`."""
-    parser = bare_parser(prog, description)
+    parser = bare_parser(prog, description, USUAL)
     parser.add_argument("--config", action=config_action(), help="YAML file of settings")
     names = _preset_names()
     # For the help alone: what it stands for is read as a file, and printed as its values.

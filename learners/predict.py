@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from learners.model import Bundle
     from learners.prediction import Prediction, Predictor
 
+#: Flags that the help shows by itself.
+USUAL = (
+    "format", "out", "overwrite", "classes", "threshold", "windows", "events", "at", "sets",
+    "triggers", "bs", "device",
+)  # fmt: skip
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, predict, print. Returns 0, or 3 where some files were bad."""
@@ -33,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Answers for files: a header and a row each on standard output, messages on "
         "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
         "are listed), 2 for a wrong call.",
+        USUAL,
     )
     parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     said = {word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)}

@@ -73,6 +73,8 @@ def markdown(path: Path) -> Iterator[Block]:
             at = next(n for n in range(at + 1, len(lines)) if lines[n].startswith("```"))
             taken = lines[first + 1 : at]
             at += 1
+            if line.startswith("```{"):  # of the site: a list of pages, and the like
+                continue
         elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
             while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
                 at += 1

@@ -13,17 +13,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("secondhand", "app", "learners", "datasets")
-REST = ("tests", "notebooks", "benchmarks")
+REST = ("tests", "notebooks", "benchmarks", "docs")
 #: Declared without an import of ours: another package, or a command, takes it up.
 UNSEEN = {
     "cryptography": "distributed, for its certificates",
     "ipykernel": "nbclient",
     "mypy": "make quality",
+    "myst-nb": "make docs",
+    "numpydoc": "make docs",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
+    "pydata-sphinx-theme": "make docs",
     "pytest-timeout": "pytest",
     "pytest-xdist": "pytest",
     "ruff": "make quality",
+    "sphinx": "make docs",
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }

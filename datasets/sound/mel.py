@@ -35,7 +35,13 @@ class MelBands(NamedTuple):
 
 
 def hz_to_mel(frequency: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Hz to mel: linear below 1 kHz, logarithmic above (Slaney 1998, Auditory Toolbox)."""
+    """Hz to mel: linear below 1 kHz, logarithmic above (Slaney 1998, Auditory Toolbox).
+
+    Examples
+    --------
+    >>> hz_to_mel([500, 1000, 6400]).round(6).tolist()
+    [7.5, 15.0, 42.0]
+    """
     hz = np.asarray(frequency, dtype=np.float64)
     return np.where(hz < 1000, hz * 3 / 200, 15 + 27 * np.log(np.maximum(hz, 1) / 1000) / _STEP)
 

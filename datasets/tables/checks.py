@@ -156,6 +156,11 @@ def clean_label(label: str) -> str:
     A label is text as it stands: "nan", "None" and "NA" are labels like others, only an empty cell is
     none. It is normalised (Unicode NFC, so that an "é" of one sign or of two is the same) and has no
     spaces at its ends.
+
+    Examples
+    --------
+    >>> clean_label(" Blue tit "), clean_label("nan"), clean_label("Unknown")
+    ('Blue tit', 'nan', 'unknown')
     """
     label = unicodedata.normalize("NFC", label).strip()
     return UNKNOWN if label.casefold() == UNKNOWN else label

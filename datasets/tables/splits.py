@@ -29,6 +29,12 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
 
     ``pattern`` is searched for in the file's name. Its group named ``group`` counts, else its first
     group, else all that it matched. SecondhandError where it is wrong, or does not match some names.
+
+    Examples
+    --------
+    >>> names = pd.Series(["7_jackson_0.wav", "7_theo_0.wav"])
+    >>> groups_from_names(names, "_([a-z]+)_").tolist()
+    ['jackson', 'theo']
     """
     try:
         compiled = re.compile(pattern)

@@ -81,7 +81,14 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = BINS
 
 
 def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
-    """Exact two-sided 95 % binomial limits of ``hits`` out of ``n`` (Clopper and Pearson 1934)."""
+    """Exact two-sided 95 % binomial limits of ``hits`` out of ``n`` (Clopper and Pearson 1934).
+
+    Examples
+    --------
+    >>> low, high = clopper_pearson(19, 20)
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.751, 0.999)
+    """
     k, m = np.broadcast_arrays(np.asarray(hits, float), np.asarray(n, float))
     with np.errstate(invalid="ignore"):
         low = np.where(k > 0, betaincinv(k, m - k + 1, TAILS[0]), 0.0)

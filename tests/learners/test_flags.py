@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from learners import evaluate, export, finetune, predict
@@ -45,3 +47,20 @@ def test_without_a_word_it_says_how_to_begin(capsys):
     assert all(
         data in said for data in ("--data photos/", "--data items.csv", "--data demo:digits")
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "usual", "rare"),
+    [(finetune, "--data", "--div-final"), (predict, "--format", "--threshold-per-class")],
+)
+def test_help_shows_the_usual_flags_and_help_all_all(command, usual, rare, capsys):
+    said = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            command.main([flag])
+        assert not end.value.code
+        said[flag] = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.M))
+    assert said["--help"] < said["--help-all"]
+    assert {usual, "--help-all"} <= said["--help"]
+    assert len(said["--help"]) < 18
+    assert rare in said["--help-all"] - said["--help"]

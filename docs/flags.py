@@ -1,0 +1,108 @@
+"""What ``docs/flags.md`` goes on with in the site: the flags of every command, as its parser has them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+COMMANDS = (
+    "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
+    "learners.suggest", "learners.search", "app", "datasets.catalog", "datasets.render",
+    "datasets.cache",
+)  # fmt: skip
+KINDS = {
+    "int": "whole number", "float": "number", "str": "text", "Path": "path", "bool": "",
+    "list[float]": "numbers", "list[int]": "whole numbers", "list[str]": "texts",
+    "tuple[int, int]": "two whole numbers", "None": "",
+}  # fmt: skip
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser that a command makes before it reads what was typed."""
+    import jsonargparse
+
+    class Made(BaseException): ...
+
+    def stop(parser: Any, *_: Any, **__: Any) -> None:
+        raise Made(parser)
+
+    module = import_module(f"{command}.__main__" if command == "app" else command)
+    with (
+        patch.object(argparse.ArgumentParser, "parse_args", stop),
+        patch.object(jsonargparse.ArgumentParser, "parse_args", stop),
+    ):
+        try:
+            module.main(["?"])
+        except Made as made:
+            return made.args[0]
+    raise AssertionError(f"{command} parses nothing")
+
+
+def page() -> str:
+    """Markdown: a section a command, a table a group of flags."""
+    return "\n".join(line for command in COMMANDS for line in _command(command))
+
+
+def _command(command: str) -> Iterator[str]:
+    from learners.settings import Settings
+
+    spans = {
+        item.name.rstrip("_"): span
+        for section in vars(Settings()).values()
+        for item in fields(section)
+        if command == "learners.finetune" and (span := item.metadata.get("span"))
+    }
+    parser = parser_of(command)
+    yield f"\n## `python -m {command}`\n"
+    for group in parser._action_groups:
+        hidden = ("help", "help_all", "print_config", "print_shtab")
+        shown = [
+            action for action in group._group_actions
+            if action.help != argparse.SUPPRESS and action.dest not in hidden
+        ]  # fmt: skip
+        if not shown:
+            continue
+        if group.title not in ("positional arguments", "options"):
+            yield f"\n### {command.rpartition('.')[2]}: {group.title}\n"
+        yield "\n| flag | |\n|---|---|"
+        for action in shown:
+            flags = [name for name in action.option_strings if not name.endswith("+")]
+            names = ", ".join(f"`{name}`" for name in flags or [action.dest])
+            value = str(spans.get(action.dest, "")) or _value(action)
+            value = value and f"*takes* {value}"
+            said = "; ".join(filter(None, (_plain(action.help or ""), value, _default(action))))
+            yield f"| {names} | {said} |"
+
+
+def _plain(text: str) -> str:
+    """A help text as Markdown that shows it as it is, its flags as code."""
+    return re.sub(r"(--[a-z][\w-]*)", r"`\1`", re.sub(r"([|$*_<`\\])", r"\\\1", text))
+
+
+def _value(action: Any) -> str:
+    """What a flag takes, in words; "" where it takes nothing."""
+    if action.nargs == 0 or type(action).__name__ == "ActionYesNo":
+        return ""
+    kind = getattr(action, "_typehint", action.type)
+    text = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", str(kind or "str"))
+    text = re.sub(r"(?:typing|pathlib)\.|Optional(?=\[)", "", text)
+    words = []
+    for part in re.split(r" \| ", text):
+        if literal := re.findall(r"'([^']*)'", part):
+            words.append(", ".join(f"`{word}`" for word in literal))
+        else:
+            words.append(KINDS.get(part, part))
+    return " or ".join(filter(None, dict.fromkeys(words)))
+
+
+def _default(action: Any) -> str:
+    if action.default in (None, argparse.SUPPRESS, "", []):
+        return ""
+    if isinstance(action.default, bool):
+        return "*default* yes" if action.default else ""
+    return f"*default* `{action.default}`"

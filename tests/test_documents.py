@@ -1,0 +1,77 @@
+"""The pages of the site: each is reached, and what they name is there. (`make docs` checks their links.)"""
+
+from __future__ import annotations
+
+import doctest
+import re
+from importlib import import_module
+from pathlib import Path
+
+from docs.flags import COMMANDS, page, parser_of
+from learners.settings import Settings
+from tests.documented import ROOT
+
+
+def test_each_page_is_reached_from_the_front() -> None:
+    """As Sphinx finds, too, which the tests do not run: it takes seconds."""
+    config = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    groups = re.search(r"for group in \((.*?)\)", config)
+    assert groups
+    left = [ROOT / "docs" / f"{group}.md" for group in re.findall(r'"(\w+)"', groups[1])]
+    found: set[Path] = set()
+    while left:
+        found.add(page := left.pop())
+        if page.suffix == ".md":
+            for names in re.findall(r"```{toctree}\n(.*?)```", page.read_text("utf-8"), re.S):
+                for name in re.findall(r"^(?!:)\S+$", names, re.M):
+                    stem = (page.parent / name).resolve()
+                    ends = [
+                        file
+                        for end in (".md", ".ipynb")
+                        if (file := Path(f"{stem}{end}")).is_file()
+                    ]
+                    assert ends, f"{page.name}: {name}"
+                    left += ends
+    patterns = ("*.md", "docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md")
+    pages = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    assert pages - found == {ROOT / "README.md"}
+
+
+#: Flags of programs that are not ours, and of the benchmarks. (Blocks of commands are run elsewhere.)
+OTHERS = {
+    "--force-directories", "--small", "--rounds", "--peers", "--cpu", "--multi_gpu", "--machine_rank",
+    "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
+}  # fmt: skip
+
+
+def test_each_flag_that_is_named_is_there() -> None:
+    ours = {name for command in COMMANDS for name in parser_of(command)._option_string_actions}
+    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = re.sub(r"```.*?```|^    .*?$", "", document.read_text("utf-8"), flags=re.S | re.M)
+        named = set(
+            re.findall(r"(?<![\w-])--[a-z][a-z_-]*", " ".join(re.findall(r"`[^`]+`", text)))
+        )
+        assert named - ours - OTHERS == set(), document.name
+
+
+def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None:
+    text = page()
+    assert [name for name in Settings().flat() if f"--{name.replace('_', '-')}`" not in text] == []
+    assert "next shares; *takes* 0 to 0.95; *default* `0.25` |" in text
+    assert (
+        "| `--pretrained`, `--no-pretrained` | start from published weights; *default* yes |"
+        in text
+    )
+
+
+def test_the_examples_of_docstrings_say_what_is() -> None:
+    files = [
+        path for room in ("datasets", "learners", "app") for path in (ROOT / room).rglob("*.py")
+    ]
+    shown = [path for path in files if "    >>> " in path.read_text("utf-8")]
+    for path in shown:
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        failed, tried = doctest.testmod(module)
+        assert tried, f"{path}: its examples are not found"
+        assert not failed, path
+    assert len(shown) >= 6
