@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-    "learners.suggest", "learners.search", "app", "datasets.catalog", "datasets.render",
+    "learners.suggest", "learners.search", "learners.share", "app", "datasets.catalog", "datasets.render",
     "datasets.cache",
 )  # fmt: skip
 KINDS = {
@@ -31,7 +31,9 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     def stop(parser: Any, *_: Any, **__: Any) -> None:
         raise Made(parser)
 
-    module = import_module(f"{command}.__main__" if command == "app" else command)
+    module = import_module(
+        f"{command}.__main__" if command in ("app", "learners.share") else command
+    )
     with (
         patch.object(argparse.ArgumentParser, "parse_args", stop),
         patch.object(jsonargparse.ArgumentParser, "parse_args", stop),

@@ -40,7 +40,7 @@ def test_each_page_is_reached_from_the_front() -> None:
 #: Flags of programs that are not ours, and of the benchmarks. (Blocks of commands are run elsewhere.)
 OTHERS = {
     "--force-directories", "--small", "--rounds", "--peers", "--cpu", "--multi_gpu", "--machine_rank",
-    "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
+    "--wheel", "--preload", "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
 }  # fmt: skip
 
 
