@@ -41,8 +41,8 @@ def bare_parser(prog: str, description: str) -> Any:
             print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
             sys.exit(2)
 
-        def format_help(self) -> str:
-            return as_called(str(super().format_help()))
+        def format_help(self, *how: Any, **also: Any) -> str:
+            return as_called(str(super().format_help(*how, **also)))
 
     return Parser(prog=as_called(f"python -m {prog}"), description=description)
 
