@@ -43,7 +43,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
         "models",
         nargs="*",
         default=[],
-        help="model folders, hf:USER/NAME; the newest of runs/ if none is given",
+        help="model folders; the newest of runs/ if none is given; hf:USER/NAME of the hub",
     )
     add = parser.add_argument_group("where").add_argument
     add("--port", type=int, default=7860, help="port")

@@ -54,8 +54,8 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
             print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
             sys.exit(2)
 
-        def format_help(self, *given: Any) -> str:
-            return as_called(str(super().format_help(*given)))
+        def format_help(self, *how: Any, **also: Any) -> str:
+            return as_called(str(super().format_help(*how, **also)))
 
         def print_help(self, file: Any = None) -> None:
             shown = (*usual, "help", "help_all")

@@ -117,5 +117,7 @@ def test_it_learns_and_answers(bin: Path, tmp_path: Path) -> None:
         SECONDHAND_ONNX="1")  # fmt: skip
     report = (tmp_path / "run/report/index.html").read_text()
     assert "secondhand finetune --data demo:digits" in report
-    said = run(bin / "secondhand", "predict", "run/model", "run/report", cwd=tmp_path, status=2)
-    assert "error:" in said
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
+    asked = ("run/model", "a.png", "--cluster", "local")
+    said = run(bin / "secondhand", "predict", *asked, cwd=tmp_path, PYTHON_CPU_COUNT="2")
+    assert "\na.png,unknown," in said
