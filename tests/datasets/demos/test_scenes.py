@@ -42,8 +42,9 @@ def test_it_is_a_table_of_several_labels_that_says_it_is_simulated(
     monkeypatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
-    monkeypatch.setattr(scenes.write_demo, "__kwdefaults__", {"count": 30, "seed": 0})
+    monkeypatch.setattr(scenes.write_demo, "__kwdefaults__", {"count": 14, "seed": 0})
+    monkeypatch.setattr(scenes, "HOW_MANY", (0.1, 0.0, 0.3, 0.6))
     table = load_table("demo:scenes", labels="many")
     assert table.classes == sorted(sounds.CLASSES)
     assert table.note.startswith("SIMULATED")
-    assert len(table.frame) + len(table.rejected) == 30
+    assert len(table.frame) + len(table.rejected) == 14

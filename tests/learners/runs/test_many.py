@@ -103,10 +103,15 @@ def test_the_report_and_an_evaluation_tell_each_label(
     one_each.to_csv(table.with_name("columns.csv"), index=False)
     out = tmp_path / "judged"
     words = ["--data", str(table.with_name("columns.csv")), "--out", str(out)]
-    assert evaluate_main([str(run / "model"), *words]) == 0
+    (tmp_path / "strange").mkdir()
+    for n in range(3):
+        Image.new("RGB", (40, 40 + n), (90, 90, 90)).save(tmp_path / "strange" / f"{n}.png")
+    unknown = ["--unknown", str(tmp_path / "strange")]
+    assert evaluate_main([str(run / "model"), *words, *unknown]) == 0
     report = json.loads((out / "report.json").read_text())
     assert [row["items"] for row in report["labels"]] == [15, 16]
     assert report["metrics"]["test_map"] > 0.9
+    assert 0 <= report["metrics"]["unknown_answered"] <= 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
     with pytest.raises(SecondhandError, match="several labels each"):
         suggest_main([str(run / "model"), str(table.parent), "--out", str(tmp_path / "next.csv")])
