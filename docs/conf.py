@@ -3,6 +3,7 @@ as they were run. Nothing is fetched, neither to build it nor to read it."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def setup(app: Any) -> None:
         "mathml", inline_renderers=(_inline, None), block_renderers=(_block, None)
     )
     app.connect("source-read", _contents)
+    app.connect("autodoc-process-docstring", _described, priority=100)
     app.connect("build-finished", _front)
 
 
@@ -72,6 +74,12 @@ def _contents(app: Any, page: str, text: list[str]) -> None:
         from docs import flags
 
         text[0] += flags.page()
+
+
+def _described(app: Any, what: str, name: str, it: Any, options: Any, lines: list[str]) -> None:
+    """``name : what it is`` of a docstring: numpydoc, which comes after, takes that for a type."""
+    text = re.sub(r"^(\w[\w, ]*) : (?=\S)", r"\1\n    ", "\n".join(lines), flags=re.M)
+    lines[:] = text.split("\n")
 
 
 def _front(app: Any, error: Exception | None) -> None:
