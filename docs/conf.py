@@ -3,6 +3,7 @@ as they were run. Nothing is fetched, neither to build it nor to read it."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ smartquotes = False  # a flag begins with two hyphens, not with a dash
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_copy_source = html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_math_renderer = "mathml"
 html_sidebars = {root_doc: []}
 html_theme_options = {"navbar_align": "left", "show_toc_level": 2, "footer_end": []}
@@ -42,6 +45,7 @@ def setup(app: Any) -> None:
         "mathml", inline_renderers=(_inline, None), block_renderers=(_block, None)
     )
     app.connect("source-read", _contents)
+    app.connect("autodoc-process-docstring", _described, priority=100)
     app.connect("build-finished", _front)
 
 
@@ -72,6 +76,12 @@ def _contents(app: Any, page: str, text: list[str]) -> None:
         from docs import flags
 
         text[0] += flags.page()
+
+
+def _described(app: Any, what: str, name: str, it: Any, options: Any, lines: list[str]) -> None:
+    """``name : what it is`` of a docstring: numpydoc, which comes after, takes that for a type."""
+    text = re.sub(r"^(\w[\w, ]*) : (?=\S)", r"\1\n    ", "\n".join(lines), flags=re.M)
+    lines[:] = text.split("\n")
 
 
 def _front(app: Any, error: Exception | None) -> None:
