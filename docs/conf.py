@@ -33,8 +33,6 @@ smartquotes = False  # a flag begins with two hyphens, not with a dash
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_copy_source = html_show_sourcelink = False
-html_static_path = ["_static"]
-html_css_files = ["tables.css"]
 html_math_renderer = "mathml"
 html_sidebars = {root_doc: []}
 html_theme_options = {"navbar_align": "left", "show_toc_level": 2, "footer_end": []}
