@@ -41,7 +41,10 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
     """
     import jsonargparse
 
-    class All(argparse._HelpAction):
+    class All(argparse.Action):
+        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
             print(parser.format_help())
             parser.exit()

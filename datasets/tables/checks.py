@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 MAX_LABEL = 200
+#: What a table of answers has beside path and label: what the model thought, and why it refused.
+ANSWERS = ("best", "reason")
 #: Between several labels of one item; before one of which it is not known whether it is there.
 JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know

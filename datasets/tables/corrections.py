@@ -9,14 +9,12 @@ from collections.abc import Hashable
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
-from datasets.tables.checks import TIME_COLUMNS, UNKNOWN, clean_label, contents
+from datasets.tables.checks import ANSWERS, TIME_COLUMNS, UNKNOWN, clean_label, contents
 
 log = logging.getLogger(__name__)
 
 #: What a table of corrections has: a file, its label before and now, and the file that says so.
 COLUMNS = ("path", "before", "label", "by")
-#: What a table of answers has beside path and label: what the model thought, and why it refused.
-ANSWERS = ("best", "reason")
 _SHOWN = 5
 
 

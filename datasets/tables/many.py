@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.errors import SecondhandError, shown
-from datasets.tables.checks import JOIN, NOT_KNOWN, UNKNOWN, clean_label, names_of, parts_of
-from datasets.tables.corrections import ANSWERS
+from datasets.tables.checks import (
+    ANSWERS,
+    JOIN,
+    NOT_KNOWN,
+    UNKNOWN,
+    clean_label,
+    names_of,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,6 +23,7 @@ from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import files_below, visible
 from datasets.tables.checks import (
+    ANSWERS,
     NOT_KNOWN,
     TIME_COLUMNS,
     UNKNOWN,
@@ -32,7 +33,7 @@ from datasets.tables.checks import (
     usable,
     without_copies,
 )
-from datasets.tables.corrections import ANSWERS, COLUMNS, by_hand, corrected
+from datasets.tables.corrections import COLUMNS, by_hand, corrected
 from datasets.tables.many import MANY, canonical, check_said, check_source, from_columns
 
 log = logging.getLogger(__name__)

@@ -265,7 +265,7 @@ class History(EpochEnd):
     Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
     """
 
-    order = 70
+    order = 64  # before the best weights are kept: where those are, there is a history
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
+import ast
+import re
 from pathlib import Path
 
 import jinja2
@@ -43,12 +44,10 @@ def test_texts_are_cut_and_fractions_rounded():
 
 
 def test_an_installed_package_has_what_is_read_beside_its_code():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    data = settings["setuptools"]["package-data"]
+    (told,) = re.findall(r"^DATA = (.*)", (ROOT / "setup.py").read_text(encoding="utf-8"), re.M)
     packed = {
         path
-        for package, patterns in data.items()
-        for pattern in patterns
+        for package, pattern in ast.literal_eval(told).items()
         for path in (ROOT / package.replace(".", "/")).glob(pattern)
     }
     files = {
