@@ -262,7 +262,7 @@ def test_settings_differ_by_name_in_whatever_section() -> None:
 
 def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        read("--help")
+        read("--help-all")
     assert end.value.code == 0
     said = capsys.readouterr().out
     for section in vars(Settings()).values():
