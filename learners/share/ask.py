@@ -1,4 +1,5 @@
-"""python ask.py FILE...: a row for each picture, as CSV. Needs numpy, pillow and onnxruntime alone.
+"""Answers for pictures, a row for each, as CSV: ``python ask.py FILE...``. Needs numpy, pillow and onnxruntime
+alone.
 
 `model_input` cuts a picture as in training; the model's file has the rest of the arithmetic inside. An
 answer that is not sure enough is "unknown".
