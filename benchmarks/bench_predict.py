@@ -1,8 +1,8 @@
 """Prediction from files against the bare forward pass on ready tensors. Target: >= 0.9 of it.
 
-bare calls the network as it is, all threads on one batch; ours gives each core a part of it. Both in
-channels-last, float32, the same network and batch size, memory kept, in alternating rounds.
-``--engine onnx`` lets ONNX Runtime do both.
+bare calls the network as it is in torch, all threads on one batch, channels-last; ours answers with the
+engine that it takes by itself, or with that of ``--engine``, opening of the files and judging included.
+Both in float32, the same network and batch size, memory kept, in alternating rounds.
 
     python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
 """
@@ -36,10 +36,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--bs", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engine", default="torch")
+    parser.add_argument("--engine", default="auto")
     settings = parse(parser, count=8, bs=4, rounds=1)
     model = settings.model or demo_run(settings.small) / "model"
-    predictor = Predictor(model, engine=settings.engine)
+    predictor = Predictor(model, engine=settings.engine, tta=False)
+    network = Predictor(model, engine="torch").network
     found = find_files([settings.folder]) if settings.folder else demo_files(400)
     files = list(islice(cycle(found), settings.count))
     ready = np.stack([predictor.open(file) for file in files[: settings.bs]])
@@ -51,11 +52,7 @@ def main() -> None:
     @torch.inference_mode()
     def bare() -> None:
         for start in range(0, settings.count, settings.bs):
-            left = settings.count - start
-            if predictor.engine == "torch":
-                predictor.network(x[:left])
-            else:
-                predictor.forward(ready[:left])
+            network(x[: settings.count - start])
 
     def ours() -> None:
         assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count
@@ -73,7 +70,8 @@ def main() -> None:
         f"ratio {statistics.median(ratios):.2f}  [{min(ratios):.2f} to {max(ratios):.2f}]  "
         f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
     )
-    what = f"prediction, {predictor.bundle.spec.backbone}, {settings.engine}"
+    spec = predictor.bundle.spec
+    what = f"prediction, {spec.backbone}, {spec.size} px, {predictor.engine}"
     record(what, {"ratio of ours to bare, clock": spread(times["ours"][1:], times["bare"][1:])})
 
 

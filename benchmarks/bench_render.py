@@ -1,6 +1,6 @@
 """Rendering 400 five-second clips at 44.1 kHz into 224 px PNGs, against the essay's recipe.
 
-    python benchmarks/bench_render.py --clips 400 --turns 20
+    python benchmarks/bench_render.py --clips 400 --turns 4
 
 Peer: `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and
 `savefig(dpi=400)` of a new figure for each clip, of matplotlib's default size (about 2000 px, to be
@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--clips", type=int, default=400)
-    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=3, help="turns of two processes")
     options = parse(parser, clips=4, turns=1, pairs=1)
     import matplotlib

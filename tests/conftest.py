@@ -55,10 +55,13 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of `datasets` first: they fork, which takes longer the more a process has in memory. What
-    is marked ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
-    first = Path(__file__).parent / "datasets"
-    items.sort(key=lambda item: not item.path.is_relative_to(first))
+    """The notebooks first, each a test of half a minute that would be waited for at the end. Then those
+    of `datasets`: they fork, which takes longer the more a process has in memory. What is marked
+    ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
+    first = [Path(__file__).parent / name for name in ("datasets", "notebooks")]
+    items.sort(
+        key=lambda item: -sum(n * item.path.is_relative_to(f) for n, f in enumerate(first, 1))
+    )
     if not os.environ.get("SECONDHAND_LONG"):
         for item in items:
             for mark in item.iter_markers("long"):
