@@ -171,8 +171,12 @@ def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
         f"answers {100 * strange['accepted']['value']:.1f} %."
     ) in page.text
     weak = min((c for c in found["classes"] if c["items"]), key=lambda c: c["recall"])
-    helps = f"More labelled files of {weak['class']} would help most: {100 * weak['recall']:.0f} %"
+    helps = (
+        f"More labelled files of {weak['class']} would help most: {100 * weak['recall']:.0f} % of its "
+        f"{weak['items']} are named right."
+    )
     assert (helps in page.text) == (weak["recall"] < 0.9)
+    assert weak["recall"] < 0.9, "of another case nothing would be seen"
 
 
 def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
