@@ -67,7 +67,8 @@ _building = RLock()
 
 #: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
 FORMAT = 2
-CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
+#: All that a model folder is made of.
+FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "config.json",
     "model.safetensors",
     "reference.safetensors",

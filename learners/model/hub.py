@@ -14,12 +14,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from datasets.errors import SecondhandError
-from learners.model.bundle import CARD, CONFIG, ONNX, REFERENCE, WEIGHTS, Bundle, load_bundle
+from learners.model.bundle import FILES, Bundle, load_bundle
 from learners.model.tensors import check_file
 
 PREFIX = "hf:"
-#: All that is fetched or given; never what else lies in a folder.
-FILES = [CONFIG, WEIGHTS, REFERENCE, ONNX, CARD]
 
 
 def model_folder(name: str | os.PathLike[str]) -> Path:
@@ -42,7 +40,7 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
     with _told(name), no_waiting_for_a_hub_out_of_reach():
         snapshot_download(
-            repository, revision=revision or None, local_dir=folder, allow_patterns=FILES
+            repository, revision=revision or None, local_dir=folder, allow_patterns=[*FILES]
         )
     return folder
 
@@ -58,6 +56,7 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
     from huggingface_hub import HfApi
 
     load_bundle(model, network=False)
+    # Never what else lies in the folder.
     found = [file for file in FILES if (model / file).exists()]
     for file in found:
         check_file(model / file)

@@ -50,6 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = asked.zip
     if (asked.to is None) == (file is None):
         raise SecondhandError("name where to: USER/NAME on the hub, or --zip model.zip")
+    if asked.report is not None and file is None:
+        raise SecondhandError(
+            f"--report {asked.report}: goes into an archive (--zip), not to the hub"
+        )
+    if asked.private and file is not None:
+        raise SecondhandError("--private: of a model on the hub, not of --zip; leave it out")
     if asked.to is not None:
         from learners.model import publish
 
@@ -85,11 +91,19 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
 
     Raises
     ------
-    SecondhandError : no model folder, one of sound or strain, or one that ONNX has no words for.
+    SecondhandError : no model folder, one of sound or strain, of several labels an item, or one that
+        ONNX has no words for.
     """
+    from learners.confidence import ManyConfidence
     from learners.model import card, load_bundle
 
-    if (recipe := load_bundle(model, network=False).recipe) is not None:
+    told = load_bundle(model, network=False)
+    if isinstance(told.confidence, ManyConfidence):
+        raise SecondhandError(
+            f"{model}: says several labels of a picture, and the archive's program says one: share the "
+            "folder itself, which is safe to open"
+        )
+    if (recipe := told.recipe) is not None:
         raise SecondhandError(
             f"{model}: draws {recipe['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "

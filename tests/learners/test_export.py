@@ -30,7 +30,7 @@ from datasets.pictures.images import Preprocessing, open_picture, pixels
 from datasets.recipes import recipe_from_dict
 from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.confidence import Confidence, Items
+from learners.confidence import Confidence, Items, Label, ManyConfidence
 from learners.export import main as export
 from learners.model.bundle import Bundle, save_bundle
 from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
@@ -426,11 +426,22 @@ def test_an_archive_answers_as_its_model_does(
     assert len({row["probability"] for row in rows}) == 3
 
 
-def test_sound_is_refused_at_once_with_the_way_that_works(small: Bundle, tmp_path: Path) -> None:
+def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
+    small: Bundle, tmp_path: Path
+) -> None:
     heard = replace(small, recipe=AudioRecipe(rate=8000, window=1.0).to_dict())
     model = save_bundle(heard, tmp_path / "model")
     with pytest.raises(SecondhandError, match=r"draws sound .* share the folder itself"):
         share([str(model), "--zip", str(tmp_path / "a.zip")])
     with pytest.raises(SecondhandError, match=r"name an archive, as model\.zip"):
         share([str(model), "--zip", str(tmp_path / "a")])
+    several = ManyConfidence.of([Label()] * len(CLASSES))
+    model = save_bundle(replace(small, confidence=several), tmp_path / "several")
+    for words, said in (
+        (["--zip", str(tmp_path / "a.zip")], r"says several labels .* share the folder itself"),
+        (["--zip", str(tmp_path / "a.zip"), "--private"], r"--private: of a model on the hub"),
+        (["a/b", "--report", "x.html"], r"--report x\.html: goes into an archive"),
+    ):
+        with pytest.raises(SecondhandError, match=said):
+            share([str(model), *words])
     assert not list(tmp_path.glob("*.zip"))

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from huggingface_hub import constants
 from PIL import Image
 
 from datasets.errors import BadFile, SecondhandError
-from learners.model.hub import FILES, load_model, model_folder
+from learners.confidence import read_tree
+from learners.confidence.tree import Naming
+from learners.model.bundle import FILES, TREE, load_bundle, save_bundle
+from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.runs import continued
 from learners.settings import Settings
@@ -135,7 +139,8 @@ def test_there_and_back(
     assert share([str(model), "somebody/fruit", "--private"]) == 0
     there = hub.repositories["somebody/fruit"]
     assert "private" in str(there.pop("asked"))
-    assert there == {name: (model / name).read_bytes() for name in FILES}, "and nothing else"
+    wanted = {name: (model / name).read_bytes() for name in FILES if name != TREE}
+    assert there == wanted, "and nothing else"
 
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(SecondhandError, match="fruit on the hub: there already; give --overwrite"):
@@ -162,6 +167,18 @@ def test_there_and_back(
         SecondhandError, match=r"hub is not reached .*; a model folder is also taken by its path"
     ):
         model_folder("hf:somebody/other")
+
+
+def test_a_tree_goes_with_its_model(hub: type[Hub], model: Path, tmp_path: Path) -> None:
+    bundle = load_bundle(model)
+    rows = "".join(f"{name},fruit\n" for name in bundle.classes[:2])
+    rows += "".join(f"{name},\n" for name in bundle.classes[2:])
+    (tmp_path / "tree.csv").write_text(f"label,parent\nfruit,\n{rows}")
+    tree = read_tree(tmp_path / "tree.csv", bundle.classes)
+    bundle.confidence = replace(bundle.decider, naming=Naming(tree, 0.9))
+    folder = save_bundle(bundle, tmp_path / "with a tree")
+    assert share([str(folder), "somebody/tree"]) == 0
+    assert load_model("hf:somebody/tree", network=False).decider.tree.names == tree.names
 
 
 def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:
