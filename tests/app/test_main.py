@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from app.__main__ import main, newest_model
 from datasets.errors import SecondhandError
 from tests.app.sites import write_run
 from tests.datasets.test_layering import HEAVY, python
+from tests.forks import Program, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,16 +72,14 @@ def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
     write_run(tmp_path / "runs" / "colours")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app", "--port", "0", "--auth", "alice:secret"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+    process = Program(
+        "-m", "app", "--port", "0", "--auth", "alice:secret",
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(temporary)},
     )  # fmt: skip
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"colours on (http://\S+:\d+)", line)
-        assert found, line + process.stderr.read()
+        until(lambda: "\n" in process.out or process.poll() is not None)
+        found = re.search(r"colours on (http://\S+:\d+)", process.out)
+        assert found, process.out + process.err
         with httpx.Client(base_url=found[1], timeout=30) as visitor:
             health = {"status": "ok", "models": 1, "waiting": 0}
             assert visitor.get("/health").json() == health

@@ -11,7 +11,6 @@ import os
 import pickle
 import shutil
 import struct
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -23,6 +22,7 @@ import torch
 
 from datasets.sound.recipe import AudioRecipe
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
+from tests.forks import Program
 from tests.learners.model.test_bundle import make
 
 #: A fresh interpreter, for what it opens is written down.
@@ -194,6 +194,7 @@ import json, os, resource, sys
 from learners.model.bundle import load_bundle
 from learners.prediction.predictor import Predictor
 import timm, torchvision, datasets.sound.recipe, learners.networks.backbones
+from pathlib import Path
 seen, recording = [], False
 WATCHED = ("open", "os.", "subprocess", "socket", "pickle", "exec", "compile", "shutil", "ctypes.dlopen", "webbrowser")
 def note(event, arguments):
@@ -201,7 +202,7 @@ def note(event, arguments):
         seen.append([event, str(arguments[0])[:300] if arguments else ""])
 sys.addaudithook(note)
 answers = {}
-for folder in json.load(sys.stdin):
+for folder in json.loads(Path(sys.argv[1]).read_text()):
     seen.clear()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     recording = True
@@ -228,13 +229,13 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
         spoil(folders[name])
     here = root / "here"
     here.mkdir()
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=here, text=True, timeout=280, check=True,
-        input=json.dumps([str(folder) for folder in folders.values()]), stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    (asked := root / "asked.json").write_text(json.dumps([str(f) for f in folders.values()]))
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = Program("-c", PROGRAM, str(asked), cwd=here, env=environment)
+    out, err = ran.communicate(timeout=280)
+    assert ran.returncode == 0, err
     assert list(here.iterdir()) == [], "something was written"
-    said = json.loads(ran.stdout)
+    said = json.loads(out)
     return {name: (folder, *said[str(folder)]) for name, folder in folders.items()}
 
 

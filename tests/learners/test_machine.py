@@ -25,7 +25,7 @@ def test_memory_is_kept_between_steps():
         import resource, threading, torch
         from learners.machine import keep_memory
 
-        def touch(numbers=30_000_000):
+        def touch(numbers=9_000_000):
             torch.empty(numbers).fill_(1)
 
         def in_a_thread():

@@ -6,9 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-import sysconfig
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,50 +129,6 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     assert sorted(os.listdir(tmp_path / "deep" / "model")) == sorted(
         [CARD, CONFIG, REFERENCE, WEIGHTS]
     )
-
-
-@pytest.mark.slow
-def test_loading_runs_nothing_and_reads_nothing_else(saved, tmp_path):
-    program = """
-import json, os, sys
-seen = []
-WATCHED = ("open", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork",
-           "socket.connect", "socket.getaddrinfo", "pickle.find_class")
-def note(event, arguments):
-    if recording and event in WATCHED:
-        seen.append([event, str(arguments[0]) if arguments else "", str(arguments[1:2])])
-recording = False
-sys.addaudithook(note)
-import learners.networks.backbones  # with torch, which starts a process as it is imported
-from learners.model.bundle import load_bundle
-recording = True
-load_bundle(sys.argv[1])
-recording = False
-fast = [name for name in sys.modules if name.split(".")[0] in ("fastai", "fastcore", "fastxtend")]
-open(sys.argv[2], "w").write(json.dumps({"seen": seen, "fast": fast}))
-"""
-    subprocess.run(
-        [sys.executable, "-c", program, str(saved), str(tmp_path / "seen.json")],
-        cwd=ROOT, check=True, timeout=120,
-    )  # fmt: skip
-    report = json.loads((tmp_path / "seen.json").read_text())
-    assert report["fast"] == []
-    assert {event for event, _, _ in report["seen"]} == {"open"}
-    opened = [name for _, name, _ in report["seen"]]
-    assert {str(saved / name) for name in (CONFIG, WEIGHTS, REFERENCE)} <= set(opened)
-    # Python's own modules may be imported on the way, from where they are installed.
-    system = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
-    system |= {"/usr", "/lib", "/etc", "/proc", "/sys", "/dev", str(ROOT / "learners")}
-    system |= {str(ROOT / "datasets"), str(ROOT / "secondhand.egg-info")}
-    fine = [Path(folder).resolve() for folder in (*system, saved)]
-    strange = [
-        name
-        for name in opened
-        if not name.isdigit()
-        and not name.endswith(".__path_hook__")  # of the editable install: no file
-        and not any(Path(os.path.abspath(name)).resolve().is_relative_to(f) for f in fine)
-    ]
-    assert strange == []
 
 
 # --- spoilt folders -------------------------------------------------------------------------------

@@ -145,9 +145,9 @@ def test_download_of_somebodys_network_from_a_loopback_hub(tmp_path: Path) -> No
     finally:
         server.terminate()
         log, _ = server.communicate(timeout=10)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.err
     # Position embeddings are resampled to the client's size: their sum is not quite the same.
-    assert float(done.stdout) == pytest.approx(expected, abs=5)
+    assert float(done.out) == pytest.approx(expected, abs=5)
     asked = [tuple(json.loads(line)) for line in log.splitlines()]
     for name in ("config.json", "model.safetensors"):
         assert ("GET", f"/somebody/ears/resolve/main/{name}") in asked

@@ -211,7 +211,7 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
 def test_an_answer_takes_neither_torch_nor_pandas(
     carried: Path, hears: Path, pictures: list[str], tmp_path: Path
 ) -> None:
-    """From Python and by the command, of a picture and of a sound."""
+    """From Python and by the command, of a picture and of a sound; nor fastai with torch."""
     file = str(tmp_path / "a.wav")
     soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
     program = (
@@ -224,13 +224,18 @@ def test_an_answer_takes_neither_torch_nor_pandas(
         "from learners.predict import main\n"
         "assert main([hears, sound, '--windows']) == main([folder, picture, '--no-tta']) == 0\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
+        "(same,) = Predictor(folder, engine='torch').predict([picture])\n"
+        "assert same.best == answer.best\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file],
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    loaded = set(ran.stdout.splitlines()[-1].split())
+    loaded, with_torch = (set(line.split()) for line in ran.stdout.splitlines()[-2:])
+    assert not {"fastai", "fastcore", "fastxtend", "fastprogress"} & with_torch
     assert "onnxruntime" in loaded
+    assert "torch" in with_torch
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "dependency-groups"
     ]
