@@ -21,12 +21,12 @@ from app.serving import Limits, Served
 from datasets.errors import SecondhandError
 from learners.prediction.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
-from tests.app.test_api import close_to, hostile, pictures  # noqa: F401
+from tests.app.test_api import close_to, hostile, pictures, web  # noqa: F401
 
 
 def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
     form = {key: str(value) for key, value in fields.items()}
-    return httpx.post(f"{up.url}/ask", files={"file": (name, content)}, data=form, timeout=60)
+    return web.post(f"{up.url}/ask", files={"file": (name, content)}, data=form)
 
 
 def ask(up, file: str | Path, **fields: object) -> dict:
@@ -150,11 +150,11 @@ def test_a_wrong_field_is_named(up, fields, said):
 def test_a_request_without_a_file(up):
     for request in ({}, {"json": {"file": "a"}}, {"data": {"file": "/etc/passwd"}},
                     {"content": b"x", "headers": {"Content-Type": "multipart/form-data; boundary=y"}}):  # fmt: skip
-        answer = httpx.post(f"{up.url}/ask", **request)
+        answer = web.post(f"{up.url}/ask", **request)
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]
-    assert "curl -F file=@photo.jpg" in httpx.post(f"{up.url}/ask").json()["error"]
-    assert httpx.get(f"{up.url}/ask").status_code == 405
+    assert "curl -F file=@photo.jpg" in web.post(f"{up.url}/ask").json()["error"]
+    assert web.get(f"{up.url}/ask").status_code == 405
 
 
 def test_what_is_too_long_is_not_read(up):
