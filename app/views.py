@@ -7,7 +7,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,8 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Rule:
-    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, and
-    ``distance_p`` at least ``alpha``.
+    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, the score
+    named ``score`` at least ``floor`` where there is one, and ``distance_p`` at least ``alpha``.
 
     ``own`` is the model's own rule. ``kind`` says how its cut was found, ``target`` what for (NaN:
     a threshold has none), ``missed`` why that could not be had. Of several labels an item ``cuts`` has
@@ -47,6 +47,13 @@ class Rule:
     target: float = math.nan
     missed: str = ""
     cuts: Mapping[str, float] | None = None
+    score: str = ""
+    floor: float = math.nan
+
+    @property
+    def beside(self) -> str:
+        """What an answer takes beside the cut, in words."""
+        return f" and a score of {self.floor:.4g} ({self.score})" if self.score else ""
 
     def as_json(self) -> dict[str, Any]:
         """The rule for programs: null for no target."""
@@ -70,7 +77,9 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
         kind, target = "target accuracy", cut.target
     elif on != "probability" or not math.isnan(cut.target_coverage):
         kind, target = "target coverage", cut.target_coverage
-    return Rule(cut.value, confidence.alpha, True, on, kind, target, cut.message)
+    rule = Rule(cut.value, confidence.alpha, True, on, kind, target, cut.message)
+    floor = confidence.floors.get(confidence.score)
+    return rule if floor is None else replace(rule, score=confidence.score, floor=floor)
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:
@@ -155,7 +164,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
     """
     words = in_words(answer, rule)
     if not words:
-        takes = f"an answer takes {percent(rule.cut)}."
+        takes = f"an answer takes {percent(rule.cut)}{rule.beside}."
         if rule.on != "probability":
             takes = "this model's own rule accepts it."
         if rule.cuts is not None:
@@ -189,7 +198,7 @@ def rule_words(rule: Rule) -> str:
     """Which rule is in force, in plain words."""
     if not rule.own:
         return f"Not the model's own rule: an answer takes a probability of {percent(rule.cut)}."
-    amount = f"a probability of {percent(rule.cut)}"
+    amount = f"a probability of {percent(rule.cut)}{rule.beside}"
     if rule.on != "probability":
         amount = f"a score of {rule.cut:.4g} ({rule.on})"
     if rule.cuts is not None:

@@ -141,6 +141,7 @@ def _cross_validate(settings: Settings, command: str) -> int:
         table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))
         print("\n" + table.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
     if result.folder.exists():
+        print(f"the figures rest on {result.basis}")
         print(f"\nfolds   {result.folder}/folds.csv\nreport  {result.folder}/report/index.html")
     return 130 if result.missing else 0
 

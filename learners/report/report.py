@@ -184,9 +184,9 @@ def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
 
 
 def folds_page(
-    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str]
+    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str], basis: str
 ) -> str:
-    """The page of a cross-validation: its table, and for each fold a link to its report."""
+    """The page of a cross-validation: what its figures rest on, its table, links to the folds' reports."""
     counts = [name for name in table if str(name).endswith("_items")]
     figures = table.drop(columns=counts).set_index("fold").T
     rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
@@ -197,6 +197,7 @@ def folds_page(
         figures=rows,
         links=links,
         missing=missing,
+        basis=basis,
     )
 
 

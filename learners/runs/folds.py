@@ -31,7 +31,7 @@ from learners.runs.folder import is_empty, run_folder, run_name
 from learners.runs.many import check_many
 from learners.runs.resume import has_progress, write_config
 from learners.settings import FREE, Settings
-from learners.training import check_splits, folds_of, load_grouped
+from learners.training import basis_of, check_splits, folds_of, load_grouped
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,14 @@ class Folds:
     """What the finished folds reached.
 
     ``table`` has a row for each, then "mean" and "spread" (standard deviation over the folds, n - 1)
-    of every figure; ``missing`` are the folds that are still to be trained.
+    of every figure; ``missing`` are the folds that are still to be trained, ``basis`` is what the
+    figures rest on.
     """
 
     folder: Path
     table: pd.DataFrame
     missing: list[str]
+    basis: str
 
 
 def cross_validate(
@@ -73,7 +75,7 @@ def cross_validate(
         other settings or of other data.
     """
     check_many(settings)
-    items = _plan(settings)
+    items, basis = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path("runs") / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
@@ -85,19 +87,20 @@ def cross_validate(
         done = _prepare(folder, each, settings, items)
         write_config(folder, settings, command)
         write_beside(folder / "items.csv", items.to_csv(index=False).encode())
-        return _train(folder, every, done, command, log_to)
+        return _train(folder, every, done, basis, command, log_to)
 
 
 def _train(
     folder: Path,
     every: Mapping[str, Settings],
     done: dict[str, dict[str, float]],
+    basis: str,
     command: str,
     log_to: Callable[[Path], object],
 ) -> Folds:
     """Train the folds that are not done."""
     names, each = list(every), {name: Path(one.run.out or "") for name, one in every.items()}
-    result = _write(folder, names, each, done)
+    result = _write(folder, names, each, done, basis)
     try:
         for name in names:
             log_to(folder / "log.txt")
@@ -119,7 +122,7 @@ def _train(
             done[name] = _figures(inside, reached.metrics)
             record = {"fold": name, "metrics": done[name]}
             write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
-            result = _write(folder, names, each, done)
+            result = _write(folder, names, each, done, basis)
     except KeyboardInterrupt:
         kept = ", ".join(done) or "none"
         log.warning("interrupted in fold %s; finished: %s; the same command goes on", name, kept)
@@ -148,15 +151,20 @@ def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     return joined.rename_axis("fold").reset_index()
 
 
-def _plan(settings: Settings) -> pd.DataFrame:
-    """Each item's fold. Raises SecondhandError if any fold could not be trained."""
+def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
+    """Each item's fold, and what the figures rest on.
+
+    Raises SecondhandError if any fold could not be trained.
+    """
     data, seed = settings.data, settings.train.seed
-    frame = load_grouped(data, settings.signal, seed).frame
+    table = load_grouped(data, settings.signal, seed)
+    frame = table.frame
     assert data.cv is not None
     # Refuses data that bring a split of their own, before their folds are looked for.
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
-    return frame[["path", "label", "group", "fold", "start", "end", "gps"]]
+    items = frame[["path", "label", "group", "fold", "start", "end", "gps"]]
+    return items, basis_of(table, frame, data)
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:
@@ -253,6 +261,7 @@ def _write(
     names: Sequence[str],
     each: Mapping[str, Path],
     done: Mapping[str, Mapping[str, float]],
+    basis: str,
 ) -> Folds:
     """Write the figures so far; what cannot be averaged yet is left out."""
     order = [name for name in names if name in done]
@@ -264,12 +273,12 @@ def _write(
         "spread": rows.pop("spread", {}),
         "folds": rows,
         "missing": missing,
+        "basis": basis,
     }
     write_beside(folder / "folds.csv", table.to_csv(index=False, float_format="%.6f").encode())
     write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
     (folder / "report").mkdir(exist_ok=True)
     links = {name: f"../{each[name].name}/report/index.html" for name in order}
-    write_beside(
-        folder / "report/index.html", folds_page(folder.name, table, links, missing).encode()
-    )
-    return Folds(folder, table, missing)
+    page = folds_page(folder.name, table, links, missing, basis)
+    write_beside(folder / "report/index.html", page.encode())
+    return Folds(folder, table, missing, basis)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
+    from learners.training.basis import basis_of
     from learners.training.growth import ANSWERS
     from learners.training.items import Loaded, load_grouped, prepare_items
     from learners.training.members import Start, Trained, in_plain_words, train_members
@@ -25,6 +26,7 @@ __all__ = [
     "Start",
     "Trained",
     "background_of",
+    "basis_of",
     "check_precision",
     "check_splits",
     "earlier_items",

@@ -18,6 +18,7 @@ def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
     ----------
     table : split already.
     whole : its rows as the data have them, before.
+    data : ``cv`` without a ``fold`` asks for all folds together.
     """
     old = is_replayed(whole)
     if old.any():
@@ -26,11 +27,13 @@ def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
     frame, given = table.frame, set(whole["split"]) - {""}
     if data.cv is not None:
         folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
-        if str(data.cv) == "group":
-            return f"group {data.fold} of {folds}, of which nothing was learnt"
+        kind = "group" if str(data.cv) == "group" else "fold"
+        which = f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+        if kind == "group":
+            return f"{which}, of {'which' if data.fold is not None else 'each'} nothing was learnt"
         if str(data.cv) == "fold":
-            return f"fold {data.fold} of {folds}, which the data name"
-        return _drawn(table, f"fold {data.fold} of {folds}, drawn at random")
+            return f"{which}, which the data name"
+        return _drawn(table, f"{which}, drawn at random")
     if data.fold is not None:
         folds = whole["fold"].loc[whole["fold"].ne("")].nunique()
         beside = ", beside the test part that they name" if "test" in given else ""

@@ -162,6 +162,7 @@ def test_all_right_is_said_with_the_exact_limits(n):
     ("options", "rule", "words"),
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "takes a probability of 70.0"),
+        ({"score": "gen"}, ("threshold", "probability", NAN), f"of {percent(0.95)} and a score of "),
         ({"target_accuracy": 0.9, "score": "gen"}, ("target accuracy", "gen", 0.9),
          "(gen), chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
@@ -186,6 +187,10 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
         assert own.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(own).startswith("The model's own rule: ")
         assert words in rule_words(own)
+        assert own.as_json()["floor"] == confidence.floors.get(own.score)
+        assert bool(own.score) == bool(confidence.floors) == (own.kind == "threshold")
+        both = f"and a score of {own.floor:.4g} ({own.score})."
+        assert (both in Seen(answer_html(SURE, own, FITTED)).said) == bool(own.score)
     assert rule_words(Rule(0.5, 0.05, own=False)).startswith("Not the model's own rule: ")
 
 

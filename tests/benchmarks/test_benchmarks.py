@@ -31,6 +31,7 @@ FIGURES = {
     "bench_confidence": r"one prediction, 512 features: [\s\S]*all of it +\d+\.\d\d s",
     "bench_epoch": r"ours / fastai by clock +\d[\s\S]*ours / bare by clock +\d",
     "bench_export": r"test_resnet 64 px, batches of 1: eager .* ratio \d+",
+    "bench_few": r"data \| files a class \| defaults[\s\S]*\| 8 \| \d\.\d{3} \|",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
     "bench_generate": r"8 tokens: cached .* ratio \d+",
     "bench_growth": r"files +32 [\s\S]*classes +8 [\s\S]*seconds +8 [\s\S]*growth.png",
@@ -115,7 +116,7 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
 
 #: Those that take over four seconds of a core. `make bench` runs them all, at these sizes.
 LONG = {
-    "bench_app", "bench_cluster", "bench_epoch", "bench_export", "bench_kills", "bench_peers",
+    "bench_app", "bench_cluster", "bench_epoch", "bench_export", "bench_few", "bench_kills", "bench_peers",
     "bench_qscan", "bench_render", "bench_scratch", "bench_speakers", "check_events",
 }  # fmt: skip
 

@@ -8,14 +8,17 @@ import pytest
 from datasets.tables.table import ItemTable, with_columns
 from learners.settings import DataSettings
 from learners.training.basis import basis_of
-from learners.training.items import split
+from learners.training.replay import folds_of, split
 
 
 def basis(data: DataSettings, *, near: str = "", visits: str = "", **columns: object) -> str:
     """Of 40 items of two classes with these columns, split as the settings want it."""
     rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
     whole = with_columns(pd.DataFrame({**rows, **columns}))
-    frame, _ = split(whole, data, 0)
+    if data.cv and not data.fold:  # all folds together
+        frame = whole.assign(fold=folds_of(whole, data, 0))
+    else:
+        frame, _ = split(whole, data, 0)
     table = ItemTable(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, visits=visits)
     table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
     return basis_of(table, whole, data)
@@ -67,6 +70,8 @@ PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
             {},
             "fold 1 of 4, drawn at random; expect less elsewhere",
         ),
+        ({"cv": 4}, {"near": "none found"}, "4 folds, drawn at random; expect less elsewhere"),
+        ({"cv": "group"}, {"group": SITES}, "8 groups, of each nothing was learnt"),
     ],
 )
 def test_each_way_to_split_is_told(data, columns, said):

@@ -35,6 +35,15 @@ def logits(fitted: probe.Fitted, x: torch.Tensor) -> torch.Tensor:
     return x @ fitted.weight.T + fitted.bias
 
 
+class Scaler(StandardScaler):
+    """scikit-learn's, with half the root mean square of all spreads joined to each."""
+
+    def fit(self, x, y=None):
+        super().fit(x, y)
+        self.scale_ = np.sqrt(self.var_ + self.var_.mean() / 4)
+        return self
+
+
 @pytest.mark.parametrize("balanced", [False, True])
 def test_it_is_scikit_learns_regression_on_standardised_features(digits, balanced):
     x, y = digits
@@ -43,7 +52,7 @@ def test_it_is_scikit_learns_regression_on_standardised_features(digits, balance
     fitted = fit_probe(x, y, 10, balanced=balanced)
     weight = "balanced" if balanced else None
     model = LogisticRegression(C=fitted.strength, max_iter=2000, tol=1e-6, class_weight=weight)
-    theirs = make_pipeline(StandardScaler(), model).fit(x.numpy(), y.numpy())
+    theirs = make_pipeline(Scaler(), model).fit(x.numpy(), y.numpy())
     ours = logits(fitted, x).softmax(1).numpy()
     assert np.abs(ours - theirs.predict_proba(x.numpy())).max() < 0.02
 
@@ -53,7 +62,7 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
     fitted = fit_probe(x, y, 10)
     scores, folds = {}, StratifiedKFold(3, shuffle=True, random_state=0)
     for strength in probe.STRENGTHS:
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500))
+        model = make_pipeline(Scaler(), LogisticRegression(C=strength, max_iter=500))
         scores[strength] = cross_val_score(
             model, x.numpy(), y.numpy(), cv=folds, scoring="neg_log_loss"
         ).mean()
@@ -102,6 +111,14 @@ def test_a_feature_that_never_changes_weighs_nothing(digits):
     fitted = fit_probe(x, y, 10)
     assert fitted.weight[:, -1].abs().max() == 0
     assert torch.isfinite(logits(fitted, x)).all()
+
+
+def test_a_feature_that_hardly_spoke_in_training_does_not_decide(digits):
+    x, y = digits
+    quiet = 1e-4 * torch.rand(len(x), 1, generator=torch.Generator().manual_seed(0))
+    fitted = fit_probe(torch.cat([x, quiet], dim=1), y, 10)
+    calm, loud = (logits(fitted, torch.cat([x, torch.full_like(quiet, v)], 1)) for v in (0, 1))
+    assert (loud - calm).abs().max() < 0.1
 
 
 @pytest.mark.parametrize(
