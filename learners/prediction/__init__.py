@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from learners.prediction.gradcam import heatmap, overlay
     from learners.prediction.opening import Asked
     from learners.prediction.predictor import Predictor
+    from learners.prediction.resembling import REFERENCE, Resembled
     from learners.prediction.rounds import in_rounds
     from learners.prediction.triggers import answer_triggers
 
@@ -31,6 +32,8 @@ __all__ = [
     "Floats",
     "Prediction",
     "Predictor",
+    "REFERENCE",
+    "Resembled",
     "answer_triggers",
     "cell",
     "check_moment",
