@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from learners.prediction.triggers import answer_triggers
 
 __all__ = [
+    "REFERENCE",
     "Answer",
     "Asked",
     "Floats",
     "Prediction",
     "Predictor",
-    "REFERENCE",
     "Resembled",
     "answer_triggers",
     "cell",

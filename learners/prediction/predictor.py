@@ -67,7 +67,7 @@ class Predictor:
     threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
     score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
-    device : "auto", "cpu", "cuda" or "cuda:N".
+    device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
     engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
         `engine.pick_engine` has it.

@@ -106,7 +106,8 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     assert len({found.source.path for found in near}) == 5
     assert [found.cosine for found in near] == sorted((f.cosine for f in near), reverse=True)
     cards = resembling(Predictor(finished / "model"), Source(one.path))
-    assert cards[0]["name"] == Path(one.path).name and cards[0]["picture"].startswith("data:image")
+    assert cards[0]["name"] == Path(one.path).name
+    assert cards[0]["picture"].startswith("data:image")
     shutil.copytree(finished / "model", tmp_path / "model")
     assert Predictor(tmp_path / "model").resembled(one.path) == []
 
