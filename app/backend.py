@@ -16,7 +16,7 @@ from app.about import Bought, Evidence
 from app.drawing import look, panel_svg, timeline, trigger
 from app.feedback import Feedback
 from app.serving import Busy, Served
-from app.views import Rule, own_rule, span, without_paths
+from app.views import UNKNOWN, Rule, own_rule, span, without_paths
 from datasets import sound
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
@@ -195,13 +195,14 @@ class Site:
             panels=[panel_svg(panel) for panel in panels],
             plain=served.kind == "picture",
             near=near,
+            known=shown.label != UNKNOWN,
         )
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
     """The training files that a file is most like: name, class, and a picture of those that are there."""
     pictures, cards = Pictures(predictor), []
-    for near in predictor.resembled(source):
+    for near in predictor.resembled(source, 4):
         card = {"name": Path(near.source.path).name + when(near.source), "label": near.label}
         try:
             card["picture"] = shown(pictures.draw(near.source), 120)
