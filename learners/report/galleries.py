@@ -169,7 +169,7 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
             except SecondhandError:  # it is told of where it was asked
                 continue
             small.append((shown(picture, SMALL), name))
-        drawn.append(Figure(small, name, f"{len(own)} held out"))
+        drawn.append(Figure(small, name, f"{len(own)} files"))
     return drawn
 
 
