@@ -93,7 +93,7 @@ def cuda_here() -> bool:
 
 def mps_here() -> bool:
     """Whether torch has Apple's GPU to compute on; elsewhere torch is not asked."""
-    if sys.platform != "darwin":
+    if platform.system() != "Darwin":
         return False
     import torch
 

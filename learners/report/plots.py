@@ -182,7 +182,7 @@ def embedding(
             axes.plot(*own.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
             if len(own) and len(classes) <= COUNTED:
                 middle = np.median(own, axis=0)
-                axes.text(*middle, short(name), fontsize=9, ha="center", va="center")
+                axes.text(middle[0], middle[1], short(name), fontsize=9, ha="center", va="center")
         axes.set(
             xticks=[], yticks=[], xlabel=f"first direction, {100 * held[0]:.0f} % of what differs",
             ylabel=f"second, {100 * held[1]:.0f} %",

@@ -169,7 +169,7 @@ def answer(
     if reference is None:
         return evaluation, found
     trained = reference_rows(learnt.loaded.rows, learnt.settings.train.seed)
-    if len(trained) == len(reference.labels):  # else a training file went bad since
+    if len(trained) == len(reference):  # else a training file went bad since
         columns = ["path", "label", "start", "end", "gps"]
         write_csv(folder / REFERENCE, trained[columns])
     if learnt.choice is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import platform
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,7 @@ def test_fp16_needs_a_gpu():
 def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
     with pytest.raises(SecondhandError, match="--device mps: no GPU of Apple is here"):
         pick_device("mps")
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert [pick_device("auto", train=train) for train in (True, False)] == ["mps", "cpu"]
     assert pick_device("mps") == "mps"
