@@ -9,13 +9,14 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.about import Bought, Evidence
 from app.drawing import look, panel_svg, timeline, trigger
 from app.feedback import Feedback
 from app.serving import Busy, Served
-from app.views import Rule, own_rule, span, without_paths
+from app.views import UNKNOWN, Rule, own_rule, span, without_paths
 from datasets import sound
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
@@ -23,10 +24,12 @@ from datasets.kinds import kind_of
 from datasets.processes import apart
 from learners.confidence import ManyConfidence, Reason
 from learners.prediction import refused
+from learners.report import Pictures, shown, when
 from learners.templates import render
 
 if TYPE_CHECKING:
     from app.pool import Alike, Labelling
+    from learners.prediction import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +185,7 @@ class Site:
                 except SecondhandError as error:
                     panels = look(served.predictor, source, None)
                     log.info("no heat map: %s", error)
+                near = resembling(served.predictor, source)
         except SecondhandError as error:
             return render("app", "note.html", words=without_paths(str(error), asked.file))
         return render(
@@ -190,7 +194,22 @@ class Site:
             strip=timeline(windows, served.predictor.classes, windows[-1].end) if windows else "",
             panels=[panel_svg(panel) for panel in panels],
             plain=served.kind == "picture",
+            near=near,
+            known=shown.label != UNKNOWN,
         )
+
+
+def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
+    """The training files that a file is most like: name, class, and a picture of those that are there."""
+    pictures, cards = Pictures(predictor), []
+    for near in predictor.resembled(source, 4):
+        card = {"name": Path(near.source.path).name + when(near.source), "label": near.label}
+        try:
+            card["picture"] = shown(pictures.draw(near.source), 120)
+        except SecondhandError:  # gone since
+            card["picture"] = ""
+        cards.append(card)
+    return cards
 
 
 def refusal(file: str, kind: str) -> str | None:

@@ -7,11 +7,11 @@ python -m learners.finetune --from runs/photos/model --data corrected/feedback.c
 from __future__ import annotations
 
 import csv
-import fcntl
 import hashlib
 import io
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -148,6 +148,13 @@ def item_of(row: dict[str, str]) -> tuple[str, ...]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
+    if (
+        sys.platform == "win32"
+    ):  # it has no such locks, and opens no folder: one page a folder there
+        yield
+        return
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems have no locks

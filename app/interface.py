@@ -102,7 +102,7 @@ class Rules(NamedTuple):
 def _ask(site: Site, name: str) -> Rules:
     served, waiting = site.models[name], no_answer_html("Choose a file.", "")
     asked = gr.State(Asked(), time_to_live=3600)
-    with gr.Row():
+    with gr.Row(elem_classes="sh-ask"):
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
@@ -112,19 +112,20 @@ def _ask(site: Site, name: str) -> Rules:
                 visible=served.kind == "strain",
             )
             button = gr.Button("Ask", variant="primary")
-            own = gr.Checkbox(
-                True,
-                label="The model's own rule",
-                info="Moving the threshold puts another in its place.",
-            )
-            start = site.start(name)
-            threshold = gr.Slider(
-                0, 1, value=start, step=0.001, label="Threshold", buttons=[],
-                info="An answer takes at least this probability.",
-            )  # fmt: skip
-            first = site.rule(name, None)
-            bought = gr.HTML(bought_html(site.bought(name, first), first))
-            _examples(site, name, file, at)
+            with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
+                own = gr.Checkbox(
+                    True,
+                    label="The model's own rule",
+                    info="Moving the threshold puts another in its place.",
+                )
+                start = site.start(name)
+                threshold = gr.Slider(
+                    0, 1, value=start, step=0.001, label="Threshold", buttons=[],
+                    info="An answer takes at least this probability.",
+                )  # fmt: skip
+                first = site.rule(name, None)
+                bought = gr.HTML(bought_html(site.bought(name, first), first))
+                _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             said = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)

@@ -32,6 +32,7 @@ smartquotes = False  # a flag begins with two hyphens, not with a dash
 
 html_theme = "pydata_sphinx_theme"
 html_title = project
+html_static_path = html_css_files = ["tables.css"]
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_sidebars = {root_doc: []}

@@ -19,7 +19,7 @@ class ComputeSettings:
 
     bs: int = option(32, "batch size in items")
     workers: int | None = option(None, "processes that decode files")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps (Apple)")
 
 
 @dataclass(kw_only=True)

@@ -29,7 +29,7 @@ R = TypeVar("R")
 class SpeedSettings:
     """speed"""
 
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps (Apple)")
     precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
         "auto", "of training steps; auto follows the hardware and the kind of network"
     )
@@ -74,7 +74,7 @@ def keep_memory() -> bool:
     """
     try:
         mallopt = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None).mallopt
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # TypeError: Windows
         return False
     m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
     # One arena: those of other threads are too small for activations, and give them back.
@@ -89,6 +89,15 @@ def cuda_here() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def mps_here() -> bool:
+    """Whether torch has Apple's GPU to compute on; elsewhere torch is not asked."""
+    if platform.system() != "Darwin":
+        return False
+    import torch
+
+    return torch.backends.mps.is_available()
 
 
 def _gpu_driver() -> bool:

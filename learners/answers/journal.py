@@ -8,7 +8,6 @@ is whole and the same however often the job was stopped.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import IO, Any, Self
 
 from datasets.errors import SecondhandError, shown
 from learners.confidence import Reason, Why
+from learners.files import hold
 from learners.prediction import Prediction
 
 
@@ -115,13 +115,13 @@ class Journal:
     def _lock(self) -> None:
         """Keep others out, by a record lock: it ends with the process, however that dies."""
         try:
-            fcntl.lockf(self._written, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(self._written)
         except (BlockingIOError, PermissionError):
             raise SecondhandError(
                 f"--out {self.out}: another process is at work on it; wait for its end, or choose "
                 "another"
             ) from None
-        except OSError:  # some network file systems have no locks
+        except OSError:  # there are none
             pass
 
     def _cut_off(self) -> None:

@@ -2,7 +2,7 @@
 a folder that one process works in."""
 
 from learners.files.checked import jsonable, ranged, read_as
-from learners.files.lock import LOCK, locked
+from learners.files.lock import LOCK, hold, locked
 from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
 from learners.files.replace import check_replaceable, disk_error
 
@@ -12,6 +12,7 @@ __all__ = [
     "check_replaceable",
     "data_name",
     "disk_error",
+    "hold",
     "jsonable",
     "last_part",
     "locked",

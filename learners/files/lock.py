@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from datasets.errors import SecondhandError
 
@@ -18,11 +18,26 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 
 
+def hold(file: int | IO[bytes]) -> None:
+    """Take a POSIX record lock on an open file, until it is closed or the process ends.
+
+    Raises
+    ------
+    OSError : another process has it (EACCES, EAGAIN); or there are none, as on Windows and on some
+        network file systems.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError(errno.ENOTSUP, "this system has no such locks") from None
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextmanager
 def locked(folder: Path, said: str = "") -> Iterator[None]:
     """Keep other processes out of a folder.
 
-    By a POSIX record lock: it ends with its process, however that dies, and workers that outlive it
+    By a record lock: it ends with its process, however that dies, and workers that outlive it
     do not hold it, for a fork does not inherit it.
 
     Parameters
@@ -35,18 +50,17 @@ def locked(folder: Path, said: str = "") -> Iterator[None]:
     """
     file = folder / LOCK
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(descriptor)
         except OSError as error:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            owner = os.read(descriptor, 200).decode(errors="replace").strip()
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise SecondhandError(
                     f"{said or f'--out {folder}'}: {owner or 'another process'} is at work in it; wait "
                     "for its end, or choose another"
                 ) from None
-            # Some network file systems have no locks.
             log.warning("%s: cannot be locked (%s): begin nothing else in it", folder, error)
             yield
             return

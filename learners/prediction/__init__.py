@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from learners.prediction.gradcam import heatmap, overlay
     from learners.prediction.opening import Asked
     from learners.prediction.predictor import Predictor
+    from learners.prediction.resembling import REFERENCE, Resembled
     from learners.prediction.rounds import in_rounds
     from learners.prediction.triggers import answer_triggers
 
 __all__ = [
+    "REFERENCE",
     "Answer",
     "Asked",
     "Floats",
     "Prediction",
     "Predictor",
+    "Resembled",
     "answer_triggers",
     "cell",
     "check_moment",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from datasets.drawings import cache_root
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import file_beside
-from learners.machine import CoreEach, cuda_here
+from learners.machine import CoreEach, cuda_here, mps_here
 from learners.model import Bundle, View, look_and_average
 from learners.networks import NetworkSpec
 from learners.prediction.answers import Floats
@@ -58,8 +58,11 @@ def pick_engine(wanted: str, device: str, bundle: Bundle) -> str:
     return "onnx" if device == "cpu" and there and not bundle.built else "torch"
 
 
-def pick_device(wanted: str, engine: str = "auto") -> str:
+def pick_device(wanted: str, engine: str = "auto", *, train: bool = False) -> str:
     """ "auto" is the first CUDA GPU where there is one, else the CPU; for ONNX Runtime the CPU.
+
+    Apple's GPU trains by itself; it answers where it is named, for the CPU has answered before torch
+    is imported.
 
     Raises
     ------
@@ -68,7 +71,9 @@ def pick_device(wanted: str, engine: str = "auto") -> str:
     if engine not in ENGINES:
         raise SecondhandError(f"--engine {engine!r} is none of {', '.join(ENGINES)}")
     if wanted == "auto":
-        return "cuda" if engine != "onnx" and cuda_here() else "cpu"
+        if engine != "onnx" and cuda_here():
+            return "cuda"
+        return "mps" if train and mps_here() else "cpu"
     if wanted == "cpu":
         return wanted
     import torch
@@ -76,11 +81,15 @@ def pick_device(wanted: str, engine: str = "auto") -> str:
     try:
         kind = torch.device(wanted).type
     except RuntimeError:
-        raise SecondhandError(f"--device {wanted!r} is none of auto, cpu, cuda, cuda:N") from None
+        raise SecondhandError(
+            f"--device {wanted!r} is none of auto, cpu, cuda, cuda:N, mps"
+        ) from None
     if engine == "onnx" and kind != "cpu":
         raise SecondhandError(f"--engine onnx runs on the CPU: leave --device {wanted} out")
     if kind == "cuda" and not torch.cuda.is_available():
         raise SecondhandError(f"--device {wanted}: no CUDA GPU is here; use cpu or auto")
+    if kind == "mps" and not mps_here():
+        raise SecondhandError(f"--device {wanted}: no GPU of Apple is here; use cpu or auto")
     return wanted
 
 

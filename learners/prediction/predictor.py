@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from datasets.sound import AudioRecipe
 from datasets.tables import UNKNOWN, joined
 from learners.confidence import ManyDecisions
 from learners.machine import threads
-from learners.model import PLAIN, Bundle, load_model
+from learners.model import PLAIN, Bundle, load_bundle, model_folder
 from learners.prediction.answers import (
     Answer,
     Floats,
@@ -40,6 +41,7 @@ from learners.prediction.answers import (
 )
 from learners.prediction.engine import arithmetic, pick_device
 from learners.prediction.opening import Asked, Cutter, Opened, Opener, as_source
+from learners.prediction.resembling import Resembled, resembled
 from learners.prediction.rounds import in_batches
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Predictor:
     threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
     score : what ranks files from stranger to known, instead of the model's own: one that it holds.
     top : how many classes to list.
-    device : "auto", "cpu", "cuda" or "cuda:N".
+    device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     tta : look at each input in all of the model's views, as its calibration did; False for one.
     engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
         `engine.pick_engine` has it.
@@ -85,7 +87,12 @@ class Predictor:
         only: Collection[str] | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
-        self.bundle = model if isinstance(model, Bundle) else load_model(model, network=False)
+        self._run: Path | None = None
+        if isinstance(model, Bundle):
+            self.bundle = model
+        else:
+            folder = model_folder(model)
+            self.bundle, self._run = load_bundle(folder, network=False), folder.absolute().parent
         self.classes = self.bundle.classes
         preprocessing = self.bundle.preprocessing
         recipe = self.bundle.recipe
@@ -180,6 +187,17 @@ class Predictor:
         apart = self._apart(workers)
         for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
             yield opened
+
+    def resembled(self, path: Asked, n: int = 5) -> list[Resembled]:
+        """The training files that a file is most like to the network, the nearest first; none where the
+        run around the model folder does not name them, or the file cannot be judged."""
+        reference = self.confidence.reference
+        if self._run is None or reference is None:
+            return []
+        opened = self.open(path)
+        if not isinstance(opened, np.ndarray):
+            return []
+        return resembled(self._run, reference, self.forward(opened[None])[1][0], n)
 
     @property
     def network(self) -> Network:

@@ -14,7 +14,7 @@ from PIL import Image
 from datasets.drawings import Source, source_of
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures import open_picture
-from learners.evaluation import Changes, Evaluation, Judged
+from learners.evaluation import STRANGE, Changes, Evaluation, Judged
 from learners.files import Names
 from learners.prediction import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent
@@ -22,6 +22,8 @@ from learners.templates import data_uri, percent
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for
 SHOWN = 12  # figures in a gallery
+SMALL = 96  # pixels of an example of a class
+EACH, MANY = 3, 20  # examples of a class, and classes up to which they are shown
 
 
 class Figure(NamedTuple):
@@ -142,16 +144,33 @@ def when(source: Source) -> str:
     return f", {source.start:.1f}–{source.end:.1f} s"  # noqa: RUF001
 
 
-def shown(picture: Image.Image) -> str:
+def shown(picture: Image.Image, side: int = SIDE) -> str:
     """As it stands in the page."""
     size = max(picture.size)
-    if size < SIDE:  # small pictures keep their pixels
-        scale = -(-SIDE // size)
+    if size < side:  # small pictures keep their pixels
+        scale = -(-side // size)
         picture = picture.resize(
             (picture.width * scale, picture.height * scale), Image.Resampling.NEAREST
         )
-    picture.thumbnail((SIDE, SIDE))
+    picture.thumbnail((side, side))
     return data_uri(picture)
+
+
+def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
+    """A few held-out items of each class, spread over those that it has."""
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    drawn = []
+    for name in pictures.predictor.classes[:MANY]:
+        own = known.loc[known["truth"].eq(name)]
+        small = []
+        for at in dict.fromkeys(np.linspace(0, len(own) - 1, EACH).astype(int) if len(own) else ()):
+            try:
+                picture = pictures.draw(source_of(own.iloc[at]))
+            except SecondhandError:  # it is told of where it was asked
+                continue
+            small.append((shown(picture, SMALL), name))
+        drawn.append(Figure(small, name, f"{len(own)} files"))
+    return drawn
 
 
 def mistakes(

@@ -9,6 +9,7 @@ import io
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from colorsys import hls_to_rgb
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
+
+from learners.confidence import normalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +31,7 @@ BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
 _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
 PANELS = 12  # classes whose learning curve is drawn
+DOTS = 1000  # items on a map
 LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
 
 _INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
@@ -139,6 +143,50 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
             for (row, column), count in np.ndenumerate(matrix):
                 if count:
                     axes.text(column, row, str(count), ha="center", va="center", fontsize=9)
+    return out()
+
+
+def colours(count: int) -> list[str]:
+    """One for each class, as far from those before it as can be; seen on white and on black."""
+    turns = (hls_to_rgb(n * 0.382 % 1, 0.5, 0.7) for n in range(count))
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in turns]
+
+
+def embedding(
+    features: NDArray[np.float32], of: Sequence[str], classes: Sequence[str]
+) -> Markup | None:
+    """Items as the network sees them: its features of length 1, along their two main directions.
+
+    Parameters
+    ----------
+    features : [n, width]; of more than `DOTS` items as many, spread evenly. Rows with NaN are left
+        out; of fewer than three there is no map.
+    of : the class of each; what is none of the ``classes`` is a stranger.
+    """
+    good = np.flatnonzero(np.isfinite(features).all(axis=1))
+    if len(good) < 3 or features.shape[1] < 2:
+        return None
+    chosen = good[np.unique(np.linspace(0, len(good) - 1, DOTS).astype(int))]
+    x, names = normalise(features[chosen]), np.array(of, dtype=object)[chosen]
+    x = x - x.mean(axis=0)
+    across, sizes, _ = np.linalg.svd(x, full_matrices=False)
+    at, held = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
+    said = f"Map of {len(x)} items: the two main directions of their features, one colour a class"
+    with panel(said, size=(5.6, 4.0)) as (axes, out):
+        strange = ~np.isin(names, list(classes))
+        if strange.any():
+            axes.plot(*at[strange].T, "x", color=INK, alpha=0.45, label="unknown")
+            axes.legend(loc="best")
+        for name, colour in zip(classes, colours(len(classes)), strict=True):
+            own = at[names == name]
+            axes.plot(*own.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
+            if len(own) and len(classes) <= COUNTED:
+                middle = np.median(own, axis=0)
+                axes.text(middle[0], middle[1], short(name), fontsize=9, ha="center", va="center")
+        axes.set(
+            xticks=[], yticks=[], xlabel=f"first direction, {100 * held[0]:.0f} % of what differs",
+            ylabel=f"second, {100 * held[1]:.0f} %",
+        )  # fmt: skip
     return out()
 
 

@@ -30,7 +30,7 @@ from learners.machine import surroundings
 from learners.model import Bundle
 from learners.prediction import Predictor
 from learners.report import plots
-from learners.report.galleries import Pictures, changed, mistakes, suspected, twinned
+from learners.report.galleries import Pictures, changed, examples, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
 from learners.templates import render
 
@@ -125,6 +125,11 @@ def write_report(
         "learners.report",
         "report.html",
         found=everything,
+        examples=examples(pictures, evaluation),
+        colours=plots.colours(len(bundle.classes)),
+        map=plots.embedding(
+            evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
+        ),
         note=names(table.note) if table.note else "",
         confidence=bundle.confidence,
         notes=notes,

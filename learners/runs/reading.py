@@ -65,11 +65,11 @@ def read(folder: Path, settings: Settings) -> Begun:
         settings = as_before(settings, origin)
         settings.check()
     distributed.check_batch(settings.train.bs)
-    device = pick_device(distributed.device(settings.speed.device))
-    if settings.speed.precision == "fp16":
+    device = pick_device(distributed.device(settings.speed.device), train=True)
+    if settings.speed.precision == "fp16" or device == "mps":
         from learners.training import check_precision
 
-        check_precision("fp16", device)
+        check_precision(settings.speed.precision, device)
     recipe = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
     trained_on = mel_of(settings.network.backbone) if recipe is None else {}
     loaded = distributed.from_first(

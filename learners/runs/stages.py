@@ -36,7 +36,7 @@ from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
 from learners.model import Bundle, View, save_bundle, views_for
-from learners.prediction import Predictor, write_network
+from learners.prediction import REFERENCE, Predictor, write_network
 from learners.report import Pictures, write_many_report, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import lineage, start, tree_of
@@ -168,6 +168,10 @@ def answer(
     save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
     if reference is None:
         return evaluation, found
+    trained = reference_rows(learnt.loaded.rows, learnt.settings.train.seed)
+    if len(trained) == len(reference):  # else a training file went bad since
+        columns = ["path", "label", "start", "end", "gps"]
+        write_csv(folder / REFERENCE, trained[columns])
     if learnt.choice is not None:
         tables = {"Backbones": as_table(learnt.choice.candidates), **tables}
     changes = None

@@ -71,9 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(f"--report {asked.report}: no such file; as RUN/report/index.html")
     if file.suffix != ".zip":
         raise SecondhandError(f"--zip {file}: name an archive, as model.zip")
+    check(model := Path(asked.model))
     if file.exists() and not (asked.overwrite or replaced(str(file))):
         return 1
-    share(Path(asked.model), file, asked.report)
+    share(model, file, asked.report)
     print(file)
     return 0
 
@@ -86,16 +87,11 @@ def replaced(what: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def share(model: Path, file: Path, report: Path | None = None) -> None:
-    """Write the archive of a model folder, whole or not at all.
-
-    Raises
-    ------
-    SecondhandError : no model folder, one of sound or strain, of several labels an item, or one that
-        ONNX has no words for.
-    """
+def check(model: Path) -> None:
+    """Raise SecondhandError for what an archive cannot be of: no model folder, one of sound or strain,
+    or of several labels an item."""
     from learners.confidence import ManyConfidence
-    from learners.model import card, load_bundle
+    from learners.model import load_bundle
 
     told = load_bundle(model, network=False)
     if isinstance(told.confidence, ManyConfidence):
@@ -111,7 +107,15 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
                 "python -m learners.predict MODEL FILE... (docs/machines.md: without torch)"
             )
         )
+
+
+def share(model: Path, file: Path, report: Path | None = None) -> None:
+    """Write the archive of a model folder that `check` lets pass, whole or not at all.
+
+    Raises `SecondhandError` for a network that ONNX has no words for.
+    """
     from datasets.pictures import standalone
+    from learners.model import card, load_bundle
     from learners.prediction import export_onnx, notes
     from learners.share import ask
 

@@ -14,9 +14,9 @@ import torch
 import yaml
 from torch import nn
 
+from datasets import processes
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
-from datasets.processes import cores
 from learners.machine import SpeedSettings
 
 
@@ -34,7 +34,9 @@ def settle(
     kept : pictures lie decoded. Beside a network on the CPU processes that open them would cost more
         than they do (`datasets.drawings.decoded.keep`).
     """
-    workers = 0 if kept and not device.startswith("cuda") else max(1, cores() - 1)
+    # Where processes are not forked each worker of each epoch would import all libraries anew.
+    alone = not processes.FORKS or (kept and not device.startswith("cuda"))
+    workers = 0 if alone else max(1, processes.cores() - 1)
     return replace(
         speed,
         precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
@@ -57,6 +59,7 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
     an older GPU     fp16                           fp16
     a CPU with AMX   bf16                           fp32
     any other CPU    fp32                           fp32
+    a GPU of Apple   fp32                           fp32
     ===============  =============================  ======================
 
     Depthwise convolutions cannot use AMX's matrix units (pictures a second through a step, fp32 and
@@ -66,19 +69,24 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
 
     Raises
     ------
-    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably.
+    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably; either half on a GPU
+        of Apple, where no training in it was tried.
     """
     check_precision(wanted, device)
     if wanted != "auto":
         return wanted
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    if device == "mps":
+        return "fp32"
     matrix_units = torch.cpu.get_capabilities().get("amx_tile", False)
     return "bf16" if matrix_units and not _has_depthwise(network) else "fp32"
 
 
 def check_precision(wanted: str, device: str) -> None:
-    """Raise SecondhandError for fp16 on a CPU."""
+    """Raise SecondhandError for fp16 on a CPU, and for all but fp32 on a GPU of Apple."""
+    if device == "mps" and wanted in ("fp16", "bf16"):
+        raise SecondhandError(f"--precision {wanted}: a GPU of Apple trains in fp32 here; use auto")
     if wanted == "fp16" and not device.startswith("cuda"):
         raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
 

@@ -384,7 +384,9 @@ def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
     drawn(page, 2)
     fits(page)
     assert page.evaluate(CONTRAST) == []
-    if width == 390:
+    top = page.locator(".sh-answer:visible").bounding_box()["y"]
+    assert 0 < top < 850, "the answer is seen without scrolling"
+    if not page.locator("button[role=tab]:visible", has_text="About this model").count():
         page.locator("button[aria-label='More tabs']:visible").last.click()
     page.locator("button:visible", has_text="About this model").last.click()
     page.get_by_text("Reliability:").wait_for()

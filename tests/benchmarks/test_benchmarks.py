@@ -37,6 +37,7 @@ FIGURES = {
     "bench_growth": r"files +32 [\s\S]*classes +8 [\s\S]*seconds +8 [\s\S]*growth.png",
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_leave_class_out": r"left out +AUROC[\s\S]*mean +\d\.\d{3}",
+    "check_pictures": r"librosa: at most \S+e-\d+ apart[\s\S]*gwpy: at most \S+e-\d+ apart",
     "bench_peers": r"ours / timm by clock +\d[\s\S]*ours / trainer by clock +\d",
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
     "bench_predict": r"ratio \d+\.\d\d  \[",
@@ -118,6 +119,7 @@ def side(script: str, name: str, *words: str, **environment: str) -> _sides.Side
 LONG = {
     "bench_app", "bench_cluster", "bench_epoch", "bench_export", "bench_few", "bench_kills", "bench_peers",
     "bench_qscan", "bench_render", "bench_scratch", "bench_speakers", "check_events",
+    "check_pictures",
 }  # fmt: skip
 
 

@@ -431,6 +431,7 @@ def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
 ) -> None:
     heard = replace(small, recipe=AudioRecipe(rate=8000, window=1.0).to_dict())
     model = save_bundle(heard, tmp_path / "model")
+    (tmp_path / "a.zip").write_text("older")  # nobody is asked whether to replace it
     with pytest.raises(SecondhandError, match=r"draws sound .* share the folder itself"):
         share([str(model), "--zip", str(tmp_path / "a.zip")])
     with pytest.raises(SecondhandError, match=r"name an archive, as model\.zip"):
@@ -444,4 +445,4 @@ def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
     ):
         with pytest.raises(SecondhandError, match=said):
             share([str(model), *words])
-    assert not list(tmp_path.glob("*.zip"))
+    assert [file.read_text() for file in tmp_path.glob("*.zip")] == ["older"]

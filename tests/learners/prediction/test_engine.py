@@ -211,25 +211,33 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
 def test_an_answer_takes_neither_torch_nor_pandas(
     carried: Path, hears: Path, pictures: list[str], tmp_path: Path
 ) -> None:
-    """From Python and by the command, of a picture and of a sound; nor fastai with torch."""
+    """From Python and by the command, of a picture and of a sound; also where processes cannot be
+    forked and what POSIX alone has is not there. Nor fastai with torch."""
     file = str(tmp_path / "a.wav")
     soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
     program = (
-        "import sys\n"
+        "import multiprocessing, os, sys\n"
+        "sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'))\n"
+        "del os.fork, os.forkpty, os.nice, os.sched_getaffinity, os.pread, os.pwrite, os.O_CLOEXEC\n"
+        "multiprocessing.set_start_method('spawn')\n"
+        "from datasets import processes\n"
+        "processes.FORKS = False\n"
         "from learners.predictor import Predictor\n"
-        "folder, picture, hears, sound = sys.argv[1:]\n"
+        "folder, picture, hears, sound, out = sys.argv[1:]\n"
         "(answer,) = Predictor(folder).predict([picture])\n"
         "(heard,) = Predictor(hears).predict([sound])\n"
         "assert answer.best and len(heard.windows) > 1, (answer, heard)\n"
         "from learners.predict import main\n"
-        "assert main([hears, sound, '--windows']) == main([folder, picture, '--no-tta']) == 0\n"
+        "assert main([hears, sound, '--windows']) == 0\n"
+        "assert main([folder, picture, '--no-tta', '--out', out]) == 0 and os.path.getsize(out)\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
         "(same,) = Predictor(folder, engine='torch').predict([picture])\n"
         "assert same.best == answer.best\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file],
+        [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file,
+         str(tmp_path / "all.csv")],
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     loaded, with_torch = (set(line.split()) for line in ran.stdout.splitlines()[-2:])

@@ -146,6 +146,10 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
     assert found["metrics"]["valid_accuracy"] == (valid.best == valid.truth).mean()
     assert len(found["history"]) == 3
+    # Before all figures: three files of each class, and where each file lies among the others.
+    assert [image["alt"] for image in page.all("img")[:9]] == sorted(classes * 3, key=classes.index)
+    maps = [drawn["aria-label"] for drawn in page.all("svg") if drawn.get("role")]
+    assert str(maps[0]).startswith(f"Map of {len(judged.rows)} items")
     assert found["near_duplicates"][0]["path"] == photos[2].name
     assert found["data"]["items"][-1]["all"] == 150
     assert found["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]

@@ -22,6 +22,8 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
+from app.backend import resembling
+from datasets.drawings import Source
 from datasets.errors import SecondhandError
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
@@ -92,6 +94,22 @@ def test_a_run_leaves_what_the_readme_lists(finished, folder):
     assert list(rejected.path) == [str(folder / "red" / "broken.jpg")]
     assert "broken.jpg" in (finished / "log.txt").read_text()
     assert not list(finished.rglob(".*")), "nothing half-written is left"
+
+
+def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path):
+    """As long as the model lies in its run: the folder that is shared names none of them."""
+    items = pd.read_csv(finished / "items.csv")
+    one = items.loc[items.split.eq("train")].iloc[3]
+    near = Predictor(finished / "model").resembled(one.path)
+    assert (near[0].source.path, near[0].label) == (one.path, one.label)
+    assert near[0].cosine == pytest.approx(1, abs=1e-3)
+    assert len({found.source.path for found in near}) == 5
+    assert [found.cosine for found in near] == sorted((f.cosine for f in near), reverse=True)
+    cards = resembling(Predictor(finished / "model"), Source(one.path))
+    assert cards[0]["name"] == Path(one.path).name
+    assert cards[0]["picture"].startswith("data:image")
+    shutil.copytree(finished / "model", tmp_path / "model")
+    assert Predictor(tmp_path / "model").resembled(one.path) == []
 
 
 def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):

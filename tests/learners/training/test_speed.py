@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 import yaml
 from torch import nn
 
+from datasets import processes
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.flags import given, make_parser, parse
 from learners.machine import SpeedSettings
 from learners.networks.backbones import NetworkSpec, build
+from learners.prediction.engine import pick_device
 from learners.training.speed import check_precision, resolve_precision, settle
 from tests.pictures import write_pictures
 
@@ -33,6 +36,7 @@ PLAIN, DEPTHWISE = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
         (nn.Conv2d(8, 8, 3, groups=2), True, "cpu", "bf16"),
         (nn.Conv2d(1, 8, 3), True, "cpu", "bf16"),
         (DEPTHWISE, False, "cuda", "bf16"),
+        (PLAIN, True, "mps", "fp32"),
     ],
 )
 def test_precision_follows_the_hardware_and_the_kind_of_network(
@@ -42,7 +46,7 @@ def test_precision_follows_the_hardware_and_the_kind_of_network(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert resolve_precision("auto", device, network) == precision
     assert settle(SpeedSettings(), network, device).precision == precision
-    for wanted in ("fp32", "bf16"):
+    for wanted in ("fp32",) if device == "mps" else ("fp32", "bf16"):
         assert resolve_precision(wanted, device, network) == wanted
 
 
@@ -58,6 +62,17 @@ def test_fp16_needs_a_gpu():
     with pytest.raises(SecondhandError, match="fp16 needs a CUDA GPU"):
         check_precision("fp16", "cpu")
     check_precision("fp16", "cuda:1")
+    with pytest.raises(SecondhandError, match="bf16: a GPU of Apple trains in fp32"):
+        check_precision("bf16", "mps")
+
+
+def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
+    with pytest.raises(SecondhandError, match="--device mps: no GPU of Apple is here"):
+        pick_device("mps")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert [pick_device("auto", train=train) for train in (True, False)] == ["mps", "cpu"]
+    assert pick_device("mps") == "mps"
 
 
 def test_what_the_user_gave_is_never_changed():
@@ -74,12 +89,16 @@ def test_what_the_user_gave_is_never_changed():
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "device", "workers"),
-    [(None, True, "cpu", 0), (None, False, "cpu", 3), (3, True, "cpu", 3), (None, True, "cuda", 3)],
-)
+    ("asked", "kept", "device", "forks", "workers"),
+    [
+        (None, True, "cpu", True, 0), (None, False, "cpu", True, 3), (3, True, "cpu", True, 3),
+        (None, True, "cuda", True, 3), (None, False, "cpu", False, 0), (2, False, "mps", False, 2),
+    ],
+)  # fmt: skip
 def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
-    monkeypatch, asked, kept, device, workers
+    monkeypatch, asked, kept, device, forks, workers
 ):
+    monkeypatch.setattr(processes, "FORKS", forks)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
     settings = SpeedSettings(precision="fp32", workers=asked)
     assert settle(settings, PLAIN, device, kept=kept).workers == workers
