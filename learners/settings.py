@@ -333,6 +333,7 @@ class ConfidenceSettings:
         "instead of both: accuracy promised of what is accepted",
         span=Span(above=0, below=1, like=0.99),
     )
+    per_class: bool = option(False, "promise --target-accuracy of each class by itself")
     target_coverage: float | None = option(
         None, "instead of both: part of known items to accept", span=Span(above=0, high=1, like=0.9)
     )
@@ -425,26 +426,24 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not span.holds(value)
         ]
-        if self.train.freeze_epochs == 0 and (self.train.probe or not self.train.epochs):
-            none = "--probe" if self.train.probe else "--epochs 0"
-            wrong.append(f"{none} with --freeze-epochs 0")
-        if self.data.background and self.network.head == "cosine":
-            wrong.append("--background with --head cosine (linear or concat)")
-        if self.run.learning_curve and not (
-            self.network.fits and self.train.freeze_epochs == "fit" and self.data.from_ is None
-        ):
-            wrong.append(
-                "--learning-curve without a fitted head on a published body (leave out --from, "
-                "--freeze-epochs, --no-pretrained, --head concat and cosine)"
-            )
-        if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
-            wrong.append("--target-accuracy beside --target-coverage (one of the two)")
-        network = self.network
-        if network.candidates and (network.weights is not None or not network.pretrained):
-            other = "--weights" if network.weights is not None else "--no-pretrained"
-            wrong.append(f"{other} with --backbone auto (name the backbone)")
-        if self.data.classes_table and (self.data.background or self.confidence.coverage):
-            other = "--background" if self.data.background else "--coverage"
-            wrong.append(f"{other} with --classes-table (one of the two)")
+        data, network, train, asked = self.data, self.network, self.train, self.confidence
+        fitted = network.fits and train.freeze_epochs == "fit" and data.from_ is None
+        untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
+        own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
+        flat = "--background" if data.background else "--coverage" if asked.coverage else ""
+        together = {
+            f"{untrained} with --freeze-epochs 0": untrained and train.freeze_epochs == 0,
+            "--background with --head cosine (linear or concat)": data.background
+            and network.head == "cosine",
+            "--learning-curve without a fitted head on a published body (leave out --from, "
+            "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
+            and not fitted,
+            "--target-accuracy beside --target-coverage (one of the two)": None
+            not in (asked.target_accuracy, asked.target_coverage),
+            "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
+            f"{own} with --backbone auto (name the backbone)": own and network.candidates,
+            f"{flat} with --classes-table (one of the two)": flat and data.classes_table,
+        }
+        wrong += [said for said, is_so in together.items() if is_so]
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")

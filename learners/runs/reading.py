@@ -77,7 +77,11 @@ def read(folder: Path, settings: Settings) -> Begun:
             settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
         )
     )
-    tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
+    tree = tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
+    if tree is not None and settings.confidence.per_class:
+        raise SecondhandError(
+            "--per-class: with a tree each depth has its own threshold; leave it out"
+        )
     if loaded.table.many and settings.train.mixup and loaded.table.kind != "sound":
         raise SecondhandError(
             f"--mixup with several labels an item: of sounds alone, not of files of kind {loaded.table.kind}"
