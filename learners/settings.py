@@ -364,19 +364,16 @@ class RunSettings:
     learning_curve: bool = option(
         False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
     )
+    full: bool = option(
+        False, "of --learning-curve: train on each part as on all, of probes instead"
+    )
 
 
 #: Settings that may be others when a run goes on: they do not say what is learnt.
 FREE = (
-    "track",
-    "device",
-    "workers",
-    "threads",
-    "cache_dir",
-    "cache_limit",
-    "decoded_limit",
+    "track", "device", "workers", "threads", "cache_dir", "cache_limit", "decoded_limit",
     "checkpoint_minutes",
-)
+)  # fmt: skip
 
 
 @dataclass
@@ -427,7 +424,7 @@ class Settings:
             and not span.holds(value)
         ]
         data, network, train, asked = self.data, self.network, self.train, self.confidence
-        fitted = network.fits and train.freeze_epochs == "fit" and data.from_ is None
+        fitted = self.run.full or (network.fits and train.freeze_epochs == "fit")
         untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
         own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
         flat = "--background" if data.background else "--coverage" if asked.coverage else ""
@@ -437,7 +434,8 @@ class Settings:
             and network.head == "cosine",
             "--learning-curve without a fitted head on a published body (leave out --from, "
             "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
-            and not fitted,
+            and not (fitted and data.from_ is None),
+            "--full without --learning-curve": self.run.full and not self.run.learning_curve,
             "--target-accuracy beside --target-coverage (one of the two)": None
             not in (asked.target_accuracy, asked.target_coverage),
             "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
