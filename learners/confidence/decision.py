@@ -188,7 +188,7 @@ class Confidence:
             naming = Naming(tree, target_accuracy or threshold)
             named, top, msp = naming.name(z, probabilities)
             right, notes = tree.holds(named, y), [*notes, *too_sure(tree, probabilities, y)]
-        on, floors, promises = "probability", {}, []
+        on, floors, promises = "probability", {}, list[Threshold]()
         if target_accuracy is None and target_coverage is None:
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
                 each = {n: s.score(x, z) for n, s in held_scores(score, chosen, knn).items()}
@@ -395,8 +395,8 @@ class Confidence:
         arrays = arrays or {}
         if isinstance(settings, Mapping):
             # Saved before there were any.
-            since = {"sets": None, "floors": {}, "background": False, "tree": None, "promises": []}
-            settings = without_retired({**since, **settings})
+            since = {"sets": None, "background": False, "tree": None}
+            settings = without_retired({**since, "floors": {}, "promises": [], **settings})
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):

@@ -42,7 +42,7 @@ def grow(
     train = rows["split"].eq("train")
     items = pd.Series(item_numbers(rows), rows.index)
     labels = rows["label"].loc[train].groupby(items.loc[train]).first()
-    numbers = pd.Index(loaded.labels).get_indexer(labels)
+    numbers = pd.Index(loaded.labels).get_indexer(pd.Index(labels))
     finished, found, seed = False, whole[["path", "truth"]].copy(), settings.train.seed
     for name, chosen in parts_of_labels(numbers, len(table.classes), DRAWS, seed):
         log.info("learning curve: %s labels, draw %s", *name.split("-"))

@@ -94,7 +94,8 @@ class Growth(Callback):
 def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
     """Of which item each row is: windows of one recording have one number."""
     own = rows.get("item", pd.Series(np.nan, rows.index))
-    return own.fillna(pd.Series(-1 - np.arange(len(own)), own.index)).to_numpy(np.int64)
+    found = own.fillna(pd.Series(-1 - np.arange(len(own)), own.index))
+    return np.asarray(found, dtype=np.int64)
 
 
 def parts_of_labels(

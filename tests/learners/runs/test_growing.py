@@ -13,6 +13,7 @@ from learners import distributed
 from learners.finetune import main
 from learners.runs import growing, stages
 from learners.settings import Settings
+from learners.training import members
 from tests.learners.stops import QUICK
 from tests.pictures import write_pictures
 
@@ -22,7 +23,7 @@ def test_parts_are_trained_as_the_whole_and_go_on_after_ctrl_c(
 ) -> None:
     pictures = write_pictures(tmp_path / "data", per_class=10)
     words = ["--data", str(pictures), *QUICK, "--epochs", "1", "--learning-curve", "--full"]
-    out, real, learnt = tmp_path / "run", growing.train_members, list[Any]()
+    out, real, learnt = tmp_path / "run", members.train_members, list[Any]()
 
     def stopped(folder: Path, loaded: Any, *more: Any) -> Any:
         if learnt:
