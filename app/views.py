@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from learners.prediction import Prediction
 
 UNKNOWN = "unknown"
+EACH = "thresholds of the classes"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, the score
-    named ``score`` at least ``floor`` where there is one, and ``distance_p`` at least ``alpha``.
+    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, or of `EACH`
+    the class's own; the score named ``score`` at least ``floor`` where there is one, and ``distance_p``
+    at least ``alpha``.
 
     ``own`` is the model's own rule. ``kind`` says how its cut was found, ``target`` what for (NaN:
     a threshold has none), ``missed`` why that could not be had. Of several labels an item ``cuts`` has
@@ -73,7 +75,9 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
         return Rule(min(cuts.values()), 0.0, kind=kind, target=target, cuts=cuts)
     cut, on = confidence.threshold, confidence.threshold_on
     kind, target = "threshold", math.nan
-    if not math.isnan(cut.target):
+    if confidence.promises:
+        on, kind, target = EACH, "target accuracy of each", confidence.promises[0].target
+    elif not math.isnan(cut.target):
         kind, target = "target accuracy", cut.target
     elif on != "probability" or not math.isnan(cut.target_coverage):
         kind, target = "target coverage", cut.target_coverage
@@ -201,6 +205,8 @@ def rule_words(rule: Rule) -> str:
     amount = f"a probability of {percent(rule.cut)}{rule.beside}"
     if rule.on != "probability":
         amount = f"a score of {rule.cut:.4g} ({rule.on})"
+    if rule.on == EACH:
+        amount = "for each class a threshold of its own"
     if rule.cuts is not None:
         low, high = min(rule.cuts.values()), max(rule.cuts.values())
         amount = f"for each label a probability of its own, {percent(low)} to {percent(high)}"

@@ -213,9 +213,9 @@ def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:
     left = settings.threshold
     if left is None and decider.threshold_on == "probability":
         left = decider.threshold.value
-    own = dict(zip(bundle.classes, decider.each, strict=True)) if decider.each is not None else {}
-    if settings.threshold is not None:
-        own = {}
+    own: dict[str, float] = {}
+    if left is not None and settings.threshold is None and decider.each is not None:
+        own = {c: min(1.0, v) for c, v in zip(bundle.classes, decider.each, strict=True)}
     found = tuple(given.get(name, own.get(name, left)) for name in bundle.classes)
     if None in found:
         raise SecondhandError(

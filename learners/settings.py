@@ -333,6 +333,7 @@ class ConfidenceSettings:
         "instead of both: accuracy promised of what is accepted",
         span=Span(above=0, below=1, like=0.99),
     )
+    per_class: bool = option(False, "promise --target-accuracy of each class by itself")
     target_coverage: float | None = option(
         None, "instead of both: part of known items to accept", span=Span(above=0, high=1, like=0.9)
     )
@@ -363,19 +364,16 @@ class RunSettings:
     learning_curve: bool = option(
         False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
     )
+    full: bool = option(
+        False, "of --learning-curve: train on each part as on all, of probes instead"
+    )
 
 
 #: Settings that may be others when a run goes on: they do not say what is learnt.
 FREE = (
-    "track",
-    "device",
-    "workers",
-    "threads",
-    "cache_dir",
-    "cache_limit",
-    "decoded_limit",
+    "track", "device", "workers", "threads", "cache_dir", "cache_limit", "decoded_limit",
     "checkpoint_minutes",
-)
+)  # fmt: skip
 
 
 @dataclass
@@ -425,26 +423,25 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not span.holds(value)
         ]
-        if self.train.freeze_epochs == 0 and (self.train.probe or not self.train.epochs):
-            none = "--probe" if self.train.probe else "--epochs 0"
-            wrong.append(f"{none} with --freeze-epochs 0")
-        if self.data.background and self.network.head == "cosine":
-            wrong.append("--background with --head cosine (linear or concat)")
-        if self.run.learning_curve and not (
-            self.network.fits and self.train.freeze_epochs == "fit" and self.data.from_ is None
-        ):
-            wrong.append(
-                "--learning-curve without a fitted head on a published body (leave out --from, "
-                "--freeze-epochs, --no-pretrained, --head concat and cosine)"
-            )
-        if None not in (self.confidence.target_accuracy, self.confidence.target_coverage):
-            wrong.append("--target-accuracy beside --target-coverage (one of the two)")
-        network = self.network
-        if network.candidates and (network.weights is not None or not network.pretrained):
-            other = "--weights" if network.weights is not None else "--no-pretrained"
-            wrong.append(f"{other} with --backbone auto (name the backbone)")
-        if self.data.classes_table and (self.data.background or self.confidence.coverage):
-            other = "--background" if self.data.background else "--coverage"
-            wrong.append(f"{other} with --classes-table (one of the two)")
+        data, network, train, asked = self.data, self.network, self.train, self.confidence
+        fitted = self.run.full or (network.fits and train.freeze_epochs == "fit")
+        untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
+        own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
+        flat = "--background" if data.background else "--coverage" if asked.coverage else ""
+        together = {
+            f"{untrained} with --freeze-epochs 0": untrained and train.freeze_epochs == 0,
+            "--background with --head cosine (linear or concat)": data.background
+            and network.head == "cosine",
+            "--learning-curve without a fitted head on a published body (leave out --from, "
+            "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
+            and not (fitted and data.from_ is None),
+            "--full without --learning-curve": self.run.full and not self.run.learning_curve,
+            "--target-accuracy beside --target-coverage (one of the two)": None
+            not in (asked.target_accuracy, asked.target_coverage),
+            "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
+            f"{own} with --backbone auto (name the backbone)": own and network.candidates,
+            f"{flat} with --classes-table (one of the two)": flat and data.classes_table,
+        }
+        wrong += [said for said, is_so in together.items() if is_so]
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")

@@ -20,14 +20,16 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, among, check_logits, softmax
 from learners.confidence.detectors import (
+    SHARED,
     Combined,
     Items,
-    check_sorted,
     conformal_p,
     held_scores,
     known_labels,
     make_score,
     read_floors,
+    restored,
+    restored_distance,
     score_beside,
     scored,
     without_retired,
@@ -38,16 +40,18 @@ from learners.confidence.scores import KNN, Score, check_features
 from learners.confidence.temperature import Temperature, cautious, fit_temperature
 from learners.confidence.thresholds import (
     Threshold,
+    check_alpha,
     check_threshold,
+    read_promises,
     threshold_for_coverage,
     threshold_for_target,
+    thresholds_by_class,
+    values_of,
 )
 from learners.confidence.tree import Naming, Tree, promised, raised, too_sure
 from learners.files import jsonable, ranged, read_as
 from learners.settings import ConfidenceSettings, ScoreName
 
-#: The array of a score that is the distance's own reference, and stored once.
-SHARED = {"knn": "reference", "combined": "knn.reference"}
 NO_CLASS = -1
 
 
@@ -83,7 +87,8 @@ class Confidence:
     sentence each, what is off or could not be promised. ``sets`` makes sets of classes, where they
     were asked for. With a ``background`` the logits are relative to that one's, which is 0 and takes
     its share of the probability; the temperature is the classes' alone. ``possible``, [classes], are
-    those that may be answered, None for all; ``each`` their own thresholds, None for one. With a
+    those that may be answered, None for all; ``each`` their own thresholds, None for one, and
+    ``promises`` what is known of these where a target chose them (`thresholds_by_class`). With a
     ``naming`` by a tree items are named by its nodes, too, and those count in ``each``.
     """
 
@@ -100,6 +105,7 @@ class Confidence:
     possible: NDArray[np.bool_] | None = None
     each: Floats | None = None
     naming: Naming | None = None
+    promises: list[Threshold] = field(default_factory=list)
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
@@ -115,6 +121,7 @@ class Confidence:
         background: bool = False,
         paths: Sequence[str] | None = None,
         tree: Tree | None = None,
+        names: Sequence[str] = (),
     ) -> Confidence:
         """Fit on calibration items (used for nothing else) and training items.
 
@@ -132,6 +139,7 @@ class Confidence:
         background : the logits are those of `learners.networks.backbones.against_last`.
         paths : names of the calibration items, for errors.
         tree : of the classes; what a target accuracy promises then, `promised` says.
+        names : of the classes, for ``notes`` on those that can be promised nothing.
         """
         asked = settings or ConfidenceSettings()
         threshold, score = asked.threshold, str(asked.score)
@@ -139,7 +147,7 @@ class Confidence:
         z = check_logits(held.logits, paths=paths)
         y = known_labels(held)
         check_threshold(threshold)
-        _check_alpha(alpha)
+        check_alpha(alpha)
         if target_accuracy is not None and target_coverage is not None:
             raise SecondhandError("target accuracy and target coverage: give one of the two")
         needs = make_score(score).needs
@@ -180,7 +188,7 @@ class Confidence:
             naming = Naming(tree, target_accuracy or threshold)
             named, top, msp = naming.name(z, probabilities)
             right, notes = tree.holds(named, y), [*notes, *too_sure(tree, probabilities, y)]
-        on, floors = "probability", {}
+        on, floors, promises = "probability", {}, list[Threshold]()
         if target_accuracy is None and target_coverage is None:
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
                 each = {n: s.score(x, z) for n, s in held_scores(score, chosen, knn).items()}
@@ -205,13 +213,19 @@ class Confidence:
                 notes += said
             if cut.message:
                 notes.append(cut.message)
+            if asked.per_class:
+                best = np.where(passed, z.argmax(axis=1), NO_CLASS)
+                cut, promises, said = thresholds_by_class(
+                    cut, best, known, right, names or range(z.shape[1])
+                )
+                notes += said
         sets = None
         if asked.coverage is not None:
             sets = fit_prediction_sets(probabilities, y, coverage=asked.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], temperature, cut, on, alpha, score, notes, sets, floors, background,
-            None, None, naming, chosen, knn, distance,
+            None, values_of(promises), naming, promises, chosen, knn, distance,
         )  # fmt: skip
 
     @classmethod
@@ -242,8 +256,9 @@ class Confidence:
         cut = Threshold(check_threshold(value if each is None else each.min()), np.nan, np.nan)
         naming = self.naming and Naming(self.naming.tree, cut.value)
         return replace(
-            self, threshold=cut, each=each, threshold_on="probability", floors={}, naming=naming
-        )
+            self, threshold=cut, each=each, threshold_on="probability", floors={}, naming=naming,
+            promises=[],
+        )  # fmt: skip
 
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.
@@ -347,6 +362,7 @@ class Confidence:
             # Others stay as they were, for programs that know of none.
             **({"background": True} if self.background else {}),
             **({} if self.naming is None else {"tree": self.naming.to_dict()}),
+            **({"promises": jsonable(self.promises)} if self.promises else {}),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -379,8 +395,8 @@ class Confidence:
         arrays = arrays or {}
         if isinstance(settings, Mapping):
             # Saved before there were any.
-            settings = {"sets": None, "floors": {}, "background": False, "tree": None, **settings}
-            settings = without_retired(settings)
+            since = {"sets": None, "background": False, "tree": None}
+            settings = without_retired({**since, "floors": {}, "promises": [], **settings})
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):
@@ -390,39 +406,27 @@ class Confidence:
         temperature = read_as(Temperature, read.temperature, "confidence.temperature")
         low, high = (0.0, 1.0) if on == "probability" else (-1e9, 1e9)
         cut = Threshold.from_dict(read.threshold, "confidence.threshold", low=low, high=high)
-        _check_alpha(read.alpha)
+        promises = read_promises(read.promises, classes, low=low, high=high)
+        check_alpha(read.alpha)
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
-        knn, distance = None, np.empty(0)
-        if "distance.reference" in arrays:
-            if "distance.calibration" not in arrays:
-                raise SecondhandError("distance.calibration: missing beside distance.reference")
-            knn = KNN()
-            knn.restore({"reference": arrays["distance.reference"]})
-            distance = check_sorted(arrays["distance.calibration"], "distance")
+        knn, distance = restored_distance(arrays)
         if read.distance and knn is None:
             notes.append("distance off: no reference features beside the model")
-        fitted = make_score(score)
-        if knn is None and fitted.needs == "features":
+        if knn is None and make_score(score).needs == "features":
             if on != "probability":
                 raise SecondhandError(
                     f"confidence.threshold_on is {on!r}, which needs reference.safetensors: "
                     "put it back beside the model, or export the model again"
                 )
             notes.append(f"score {score} needs reference features: msp instead")
-            score, fitted = "msp", make_score("msp")
-        own = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
-        if knn is not None and score in SHARED:
-            own[SHARED[score]] = knn.reference
-        try:
-            fitted.restore(own)
-        except KeyError as error:
-            raise SecondhandError(f"score.{error.args[0]}: missing for score {score}") from None
+            score = "msp"
         return cls(
             classes, temperature, cut, on, read.alpha, score, notes, sets, read_floors(read.floors),
-            read.background, None, None, naming, fitted, knn, distance,
+            read.background, None, values_of(promises), naming, promises,
+            restored(score, knn, arrays), knn, distance,
         )  # fmt: skip
 
 
@@ -442,8 +446,4 @@ class _Stored:
     sets: object
     background: bool
     tree: object
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 <= alpha < 1:
-        raise SecondhandError(f"alpha {alpha!r}: expected 0 (off) to below 1")
+    promises: object

@@ -27,6 +27,8 @@ SCORES: tuple[str, ...] = get_args(ScoreName)
 #: Scores that models were saved with once: such a model opens, and ranks by another.
 RETIRED = ("max-logit", "energy", "entropy", "vim")
 PARTS = ("msp", "knn", "rmds")
+#: The array of a score that is the distance's own reference, and stored once.
+SHARED = {"knn": "reference", "combined": "knn.reference"}
 
 
 def conformal_p(calibration: Floats, score: Floats) -> Floats:
@@ -114,6 +116,31 @@ def check_sorted(values: ArrayLike, name: str) -> Floats:
     if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
         raise SecondhandError(f"{name}.calibration: expected finite numbers in ascending order")
     return out
+
+
+def restored_distance(arrays: Mapping[str, ArrayLike]) -> tuple[KNN | None, Floats]:
+    """The distance to the training items of a saved model, and the calibration items' own, ascending;
+    without any, None and no items."""
+    if "distance.reference" not in arrays:
+        return None, np.empty(0)
+    if "distance.calibration" not in arrays:
+        raise SecondhandError("distance.calibration: missing beside distance.reference")
+    knn = KNN()
+    knn.restore({"reference": arrays["distance.reference"]})
+    return knn, check_sorted(arrays["distance.calibration"], "distance")
+
+
+def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:
+    """The score ``name`` of a saved model, which shares its reference with the distance ``knn``."""
+    score = make_score(name)
+    own = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
+    if knn is not None and name in SHARED:
+        own[SHARED[name]] = knn.reference
+    try:
+        score.restore(own)
+    except KeyError as error:
+        raise SecondhandError(f"score.{error.args[0]}: missing for score {name}") from None
+    return score
 
 
 def make_score(name: str) -> Score:

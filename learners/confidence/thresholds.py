@@ -6,7 +6,7 @@ negative of a distance). An item is accepted where ``score >= threshold``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -49,6 +49,25 @@ class Threshold:
         return read_as(cls, values, name, value=(low, high))
 
 
+def read_promises(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
+    """The thresholds of each class from JSON, or none; null is one that nothing reaches."""
+    name = "confidence.promises"
+    if not isinstance(values, list) or len(values) not in (0, classes):
+        raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
+    found = []
+    for number, one in enumerate(values):
+        never = isinstance(one, Mapping) and one.get("value", low) is None
+        filled = {**one, "value": low} if never else one
+        cut = Threshold.from_dict(filled, f"{name}.{number}", low=low, high=high)
+        found.append(replace(cut, value=np.inf) if never else cut)
+    return found
+
+
+def values_of(promises: list[Threshold]) -> Floats | None:
+    """The thresholds [classes], None where all have one."""
+    return np.array([cut.value for cut in promises]) if promises else None
+
+
 @dataclass(frozen=True)
 class RiskCoverage:
     """Points from strict to loose, one a distinct score: accept all items scoring at least it."""
@@ -64,6 +83,12 @@ def check_threshold(value: object) -> float:
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
     return number
+
+
+def check_alpha(value: float) -> None:
+    """Raise SecondhandError for what is no part of known items that may be refused."""
+    if not 0 <= value < 1:
+        raise SecondhandError(f"alpha {value!r}: expected 0 (off) to below 1")
 
 
 def threshold_for_accuracy(
@@ -197,6 +222,76 @@ def threshold_for_target(
     return replace(
         found, coverage=found.coverage * share, message=message, target_coverage=coverage
     )
+
+
+def thresholds_by_class(
+    whole: Threshold,
+    named: NDArray[np.int64],
+    known: Floats,
+    right: NDArray[np.bool_],
+    names: Sequence[object],
+) -> tuple[Threshold, list[Threshold], list[str]]:
+    """A threshold for each class, with the promise of `threshold_for_accuracy` for what is named so.
+
+    Which class an item is named follows from its logits alone, never from its label, so that the
+    items of a class are a sample by themselves. Each promise is one by itself, at a risk of 5 %, as
+    the whole model's is: of twenty classes one may break it.
+
+    A class whose items cannot support the target keeps the threshold of the ``whole`` model: refused
+    altogether, every class with fewer calibration items than the target takes (149 for 0.98, all
+    right) would be lost, though nothing speaks against it. Where something does it is answered
+    nowhere: where its items show, at the same risk, that it is right less often than the target from
+    that threshold on; and where the whole model reaches the target nowhere while other classes do.
+
+    Parameters
+    ----------
+    whole : the threshold of all classes, from the same items, with its ``target``.
+    named : ``[n]`` the number of the best class, -1 for items that are refused anyway.
+    known, right : ``[n]``. names : of the classes.
+
+    Returns
+    -------
+    the whole model's threshold with what all of these give together, which promises nothing more; one
+    for each class, whose ``coverage`` is of the items named so, with a ``message`` where it promises
+    nothing, and infinite where the class is not answered; and sentences on the classes that are
+    promised nothing.
+    """
+    target = whole.target
+    found = [
+        threshold_for_accuracy(known[named == k], right[named == k], target)
+        for k in range(len(names))
+    ]
+    kept = not whole.message or all(cut.message for cut in found)
+    beside: dict[str, list[str]] = {}
+    for k, cut in enumerate(found):
+        if not cut.message:
+            continue
+        inside = named == k
+        taken = inside & (known >= whole.value)
+        n, hits = int(taken.sum()), int(right[taken].sum())
+        worse = hits < n and scipy.special.betaincinv(hits + 1, n - hits, 1 - RISK) < target
+        answered = kept and not worse
+        found[k] = replace(
+            cut,
+            value=whole.value if answered else np.inf,
+            coverage=n / max(int(inside.sum()), 1) if answered else 0.0,
+            accuracy=hits / n if n and answered else np.nan,
+        )
+        how = "from the threshold of all classes on" if answered else "nowhere"
+        beside.setdefault(how, []).append(f"{names[k]} ({hits} of {n} right)")
+    taken = known >= np.array([*(cut.value for cut in found), np.inf])[named]
+    whole = replace(
+        whole,
+        coverage=float(taken.mean()) if len(taken) else float("nan"),
+        accuracy=float(right[taken].mean()) if taken.any() else float("nan"),
+        accuracy_low=float("nan"),
+        target=float("nan"),
+    )
+    return whole, found, [
+        f"calibration items do not suffice to promise {target:.4g} of these, answered {how}: "
+        f"{', '.join(classes)}"
+        for how, classes in beside.items()
+    ]  # fmt: skip
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:

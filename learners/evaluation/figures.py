@@ -314,11 +314,12 @@ def _accepted_strangers(
     found = {"accepted": rate, "said": said, "stricter": None}
     if value is None or not len(known.rows):
         return found
+    now = "one a class" if rule.promises else f"{rule.threshold.value:.4g}"
     left = int((gates[0] >= value).sum())
     held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
     before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return found | {
-        "said": f"{said}; at a threshold{on} of {value:.12g} instead of {rule.threshold.value:.4g} it "
+        "said": f"{said}; at a threshold{on} of {value:.12g} instead of {now} it "
         f"would be {left} ({percent(left / files)}), and {percent(after)} of known files would be "
         f"accepted, not {percent(before)}",
         "stricter": {

@@ -58,7 +58,10 @@ def calibrate(
     held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
     reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
     learned = bool(rows["label"].eq(UNKNOWN).any())
-    fitted = Confidence.fit(held, reference, settings, paths=paths, background=learned, tree=tree)
+    fitted = Confidence.fit(
+        held, reference, settings,
+        paths=paths, background=learned, tree=tree, names=predictor.classes,
+    )  # fmt: skip
     predictor.bundle.confidence = predictor.confidence = fitted
     log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
     for note in fitted.notes:

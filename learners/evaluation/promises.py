@@ -5,6 +5,7 @@ All intervals are 95 % and exact (Clopper and Pearson 1934) where they are of a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +39,13 @@ class Recheck:
 Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
-def recheck(confidence: Confidence, items: Items) -> Recheck:
+def recheck(confidence: Confidence, items: Items, classes: Sequence[str] = ()) -> Recheck:
     """Judge known items by a model's confidence and compare with what it claims.
 
     Parameters
     ----------
     items : of known classes, that could be judged; raw logits (not divided by the temperature).
+    classes : their names, where each has a promise of its own.
     """
     if not len(known_labels(items)):
         nothing = ["no item of a known class was judged: nothing to check"]
@@ -52,6 +54,8 @@ def recheck(confidence: Confidence, items: Items) -> Recheck:
     found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
         found.insert(1, _depths(confidence, confidence.tree, items, decided))
+    if confidence.promises:
+        found.insert(1, _classes(confidence, classes, items, decided))
     if confidence.sets is not None:
         found.append(_sets(confidence, items, decided))
     rows = [row for _, rows in found for row in rows]
@@ -87,11 +91,28 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
 def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
     cut = confidence.threshold
     promised = float("nan") if cut.message else cut.target
+    parts = by_depth(tree, decided.label, known_labels(items))
+    return _each((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
+
+
+def _classes(
+    confidence: Confidence, classes: Sequence[str], items: Items, decided: Decisions
+) -> Found:
+    labels, found = known_labels(items), []
+    for k, (name, cut) in enumerate(zip(classes, confidence.promises, strict=True)):
+        right = labels[decided.label == k] == k
+        promised = float("nan") if cut.message else cut.target
+        found.append((f"as {name}", promised, len(right), fraction(int(right.sum()), len(right))))
+    return _each(found)
+
+
+def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]]) -> Found:
+    """Of answers in parts: what is promised (nan: nothing), how many they are, and how many right."""
     lines, rows = [], []
-    for name, _, n, limits in by_depth(tree, decided.label, known_labels(items)):
+    for name, promised, n, limits in parts:
         verdict = "" if promised != promised else _verdict(promised, *limits[1:])
-        lines.append(f"answered by {name}: {n}, right {with_limits(*limits)}{verdict}")
-        rows.append((f"accuracy of those by {name}", promised, *limits, n))
+        lines.append(f"answered {name}: {n}, right {with_limits(*limits)}{verdict}")
+        rows.append((f"accuracy of those {name}", promised, *limits, n))
     return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 

@@ -147,6 +147,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "temperature": confidence.temperature.value,
         "threshold": confidence.threshold.value,
         "threshold_on": confidence.threshold_on,
+        **({"thresholds": jsonable(confidence.each)} if confidence.promises else {}),
         "floors": confidence.floors,
         "tree": confidence.tree and confidence.tree.rows(),
         **(

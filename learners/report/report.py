@@ -14,6 +14,7 @@ import pandas as pd
 from datasets.errors import Rejected
 from datasets.files import write_beside
 from datasets.tables import ItemTable
+from learners.confidence import Confidence
 from learners.evaluation import (
     LOW,
     STRANGE,
@@ -82,6 +83,8 @@ def write_report(
             **tables,
             f"Corrected labels ({len(table.corrections)})": _corrected(table, names),
         }
+    if bundle.confidence and bundle.confidence.promises:
+        tables = {"Each class's threshold": _promises(bundle.confidence, bundle.classes), **tables}
     notices = [*checks, *(bundle.confidence.notes if bundle.confidence else [])]
     notices += _too_good(len(same), alike, len(judged.rows))
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
@@ -177,6 +180,26 @@ def write_estimate(
     html = render("learners.report", "estimate.html", found=everything)
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
+
+
+def _promises(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
+    """What each class's threshold gave on the calibration items that were named so."""
+    found = pd.DataFrame(
+        {
+            "class": name,
+            "threshold": cut.value,
+            "answered": cut.coverage,
+            "right": cut.accuracy,
+            "at least": cut.accuracy_low,
+            "promised": np.nan if cut.message else cut.target,
+        }
+        for name, cut in zip(classes, confidence.promises, strict=True)
+    )
+    found.attrs["note"] = (
+        "On the calibration items that were named so; without a promise at least is the most they "
+        "show, at a risk of 5 %."
+    )
+    return found
 
 
 def _made(command: str, table: ItemTable) -> dict[str, Any]:

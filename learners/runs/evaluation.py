@@ -103,7 +103,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         raise SecondhandError(
             f"--data {asked.data}: no file of a known class could be judged{first}"
         )
-    checked = recheck(confidence, known)
+    checked = recheck(confidence, known, bundle.classes)
     lines += checked.lines
     ranked = score_tables(evaluation, bundle.classes, confidence)
     bundle.metrics = {

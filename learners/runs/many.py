@@ -44,6 +44,7 @@ def check_many(settings: Settings, origin: Bundle | None = None) -> None:
         "--keep-known": asked.keep_known != usual.keep_known,
         "--target-coverage": asked.target_coverage,
         "--coverage": asked.coverage,
+        "--per-class (each label has its own promise anyway)": asked.per_class,
         "--learning-curve": settings.run.learning_curve,
     }
     if wrong := [flag for flag, given in refused.items() if given]:

@@ -64,6 +64,10 @@ def read(folder: Path, settings: Settings) -> Begun:
     if origin is not None:
         settings = as_before(settings, origin)
         settings.check()
+    if settings.run.full and distributed.count() > 1:
+        raise SecondhandError(
+            "--full: the parts are trained in one process; launch no more than one"
+        )
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":
@@ -77,7 +81,11 @@ def read(folder: Path, settings: Settings) -> Begun:
             settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
         )
     )
-    tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
+    tree = tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
+    if tree is not None and settings.confidence.per_class:
+        raise SecondhandError(
+            "--per-class: with a tree each depth has its own threshold; leave it out"
+        )
     if loaded.table.many and settings.train.mixup and loaded.table.kind != "sound":
         raise SecondhandError(
             f"--mixup with several labels an item: of sounds alone, not of files of kind {loaded.table.kind}"

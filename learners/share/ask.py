@@ -26,7 +26,10 @@ def main(files: list[str]) -> int:
     preprocessing = json.loads(told["secondhand.preprocessing"])
     # A threshold on another score than the probability needs what is not in the file.
     on_probability = told["secondhand.threshold_on"] == "probability"
-    threshold = json.loads(told["secondhand.threshold"]) if on_probability else 0.0
+    threshold = told.get("secondhand.thresholds", told["secondhand.threshold"])
+    thresholds = json.loads(threshold) if on_probability else 0.0
+    if not isinstance(thresholds, list):
+        thresholds = [thresholds] * len(classes)
     rows, bad = csv.writer(sys.stdout, lineterminator="\n"), 0
     rows.writerow(["path", "label", "best", "probability"])
     for file in files:
@@ -39,7 +42,8 @@ def main(files: list[str]) -> int:
         probabilities = session.run(["probabilities"], {"pixels": pixels})[0][0]
         best = int(probabilities.argmax())
         # What is left of 1 is the background's, of a model that has learned one.
-        sure = probabilities[best] >= max(threshold, 1 - probabilities.sum() - 1e-6)
+        least = 2.0 if thresholds[best] is None else thresholds[best]  # None: it is not answered
+        sure = probabilities[best] >= max(least, 1 - probabilities.sum() - 1e-6)
         label = classes[best] if sure else "unknown"
         rows.writerow([file, label, classes[best], f"{probabilities[best]:.6f}"])
     return 3 if bad else 0

@@ -6,7 +6,7 @@ from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
     from learners.training.basis import basis_of
-    from learners.training.growth import ANSWERS
+    from learners.training.growth import ANSWERS, item_numbers, parts_of_labels
     from learners.training.items import Loaded, load_grouped, prepare_items
     from learners.training.members import Start, Trained, in_plain_words, train_members
     from learners.training.probe import fit_probe
@@ -34,7 +34,9 @@ __all__ = [
     "folds_of",
     "in_plain_words",
     "is_replayed",
+    "item_numbers",
     "load_grouped",
+    "parts_of_labels",
     "prepare_items",
     "settle",
     "split",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,8 +64,7 @@ class Growth(Callback):
         if self.file.exists() or not distributed.is_first():
             return
         began = time.monotonic()
-        own = self.rows.get("item", pd.Series(np.nan, self.rows.index))
-        items = own.fillna(pd.Series(-1 - np.arange(len(own)), own.index)).to_numpy(np.int64)
+        items = item_numbers(self.rows)
         parts, held = [], pd.DataFrame()
         for loader, split in zip(loaders, ("train", "valid"), strict=True):
             here = self.rows["split"].eq(split).to_numpy()
@@ -92,6 +91,34 @@ class Growth(Callback):
         )
 
 
+def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Of which item each row is: windows of one recording have one number."""
+    own = rows.get("item", pd.Series(np.nan, rows.index))
+    found = own.fillna(pd.Series(-1 - np.arange(len(own)), own.index))
+    return np.asarray(found, dtype=np.int64)
+
+
+def parts_of_labels(
+    labels: NDArray[np.int64], classes: int, draws: Mapping[float, int], seed: int = 0
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Stratified parts of items with these labels [n], those from ``classes`` on being of a background:
+    "LABELS-DRAW", the background not counted, and which items are in it.
+
+    Each part of a draw holds the smaller ones. Of each, a share of all, there are so many ``draws``.
+    """
+    rng, counts = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
+    for draw in range(max(draws.values())):
+        # The place of each item among those of its class.
+        place = np.empty(len(labels), np.int64)
+        for target, count in enumerate(counts):
+            place[labels == target] = rng.permutation(count)
+        for part, times in draws.items():
+            most = np.ceil(part * counts).astype(np.int64)
+            size = int(most[:classes].sum())
+            if size >= FEWEST * classes and draw < times:
+                yield f"{size}-{draw + 1}", place < most[labels]
+
+
 def answers_by_part(
     train: Seen,
     held: Seen,
@@ -113,8 +140,7 @@ def answers_by_part(
     One row a held-out item: ``item``, ``truth``, and for each part and draw the class answered, in a
     column "LABELS-DRAW", the background not counted among the labels.
     """
-    rng, width = np.random.default_rng(seed), int(train.targets.max()) + 1
-    width = max(width, len(classes))
+    width = max(int(train.targets.max()) + 1, len(classes))
     targets = train.targets.numpy()
     _, first, number = np.unique(train.items, return_index=True, return_inverse=True)
     labels = targets[first]
@@ -123,25 +149,16 @@ def answers_by_part(
     truths = np.empty(len(items), np.int64)
     truths[where] = held.targets.numpy()[known]
     found: dict[str, object] = {"item": items, "truth": np.array(classes, object)[truths]}
-    counts = np.bincount(labels, minlength=width)
-    for draw in range(DRAWS):
-        # The place of each item among those of its class.
-        place = np.empty(len(labels), np.int64)
-        for target in range(width):
-            place[labels == target] = rng.permutation(counts[target])
-        for part in PARTS:
-            most = np.ceil(part * counts).astype(np.int64)
-            size = int(most[: len(classes)].sum())
-            if size < FEWEST * len(classes) or (part == 1 and draw):
-                continue
-            rows = torch.from_numpy(np.flatnonzero((place < most[labels])[number]))
-            probe = fit_probe(
-                train.features[rows], train.targets[rows], width,
-                balanced=balanced, last=last, seed=seed,
-            )  # fmt: skip
-            logits = held.features[torch.from_numpy(known)].float().cpu() @ probe.weight.T
-            each = (logits + probe.bias)[:, : len(classes)].softmax(1).numpy()
-            sums = np.zeros((len(items), len(classes)))
-            np.add.at(sums, where, each)  # a recording by all of its windows
-            found[f"{size}-{draw + 1}"] = np.array(classes, object)[sums.argmax(1)]
+    draws = {part: DRAWS if part < 1 else 1 for part in PARTS}
+    for name, chosen in parts_of_labels(labels, len(classes), draws, seed):
+        rows = torch.from_numpy(np.flatnonzero(chosen[number]))
+        probe = fit_probe(
+            train.features[rows], train.targets[rows], width,
+            balanced=balanced, last=last, seed=seed,
+        )  # fmt: skip
+        logits = held.features[torch.from_numpy(known)].float().cpu() @ probe.weight.T
+        each = (logits + probe.bias)[:, : len(classes)].softmax(1).numpy()
+        sums = np.zeros((len(items), len(classes)))
+        np.add.at(sums, where, each)  # a recording by all of its windows
+        found[name] = np.array(classes, object)[sums.argmax(1)]
     return pd.DataFrame(found)

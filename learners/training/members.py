@@ -230,7 +230,7 @@ def _continued(
 
 def _growth(folder: Path, loaded: Loaded, settings: Settings, number: int) -> list[Growth]:
     """Of the first network, what ``--learning-curve`` asks for."""
-    if not settings.run.learning_curve or number:
+    if not settings.run.learning_curve or settings.run.full or number:
         return []
     return [Growth(folder / ANSWERS, loaded.rows, loaded.table.classes, settings.train)]
 

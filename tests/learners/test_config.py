@@ -231,6 +231,7 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
         ({"probe": True, "freeze_epochs": 0}, "--probe with --freeze-epochs 0"),
+        ({"per_class": True}, "--per-class without --target-accuracy"),
         (
             {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
             "--overlap 1 (it is 0 to 0.95), --target-accuracy beside --target-coverage (one of the two)",

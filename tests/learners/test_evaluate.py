@@ -314,6 +314,32 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     assert json.loads((others / "r/report.json").read_text())["expected"]["value"] is None
 
 
+def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
+    """By the command that answers and by the one that judges."""
+    made = bundle(folder, target_accuracy=0.05, per_class=True)
+    each = dict(zip(CLASSES, made.decider.promises, strict=True))
+    model, out, data = others / "model", others / "report", str(others / "data")
+    assert main([str(save_bundle(made, model)), "--data", data, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    report, answers = json.loads((out / "report.json").read_text()), (out / "predictions.csv")
+    shown = report["tables"]["Each class's threshold"]
+    assert [row["class"] for row in shown] == CLASSES
+    assert [row["promised"] for row in shown] == [
+        None if cut.message else 0.05 for cut in each.values()
+    ]
+    said = set(pd.read_csv(answers)["label"]) - {"unknown"}
+    assert said
+    assert all(f"answered as {name}: " in printed for name in said)
+    assert "each class from a threshold of its own" in (out / "index.html").read_text()
+    assert predict([str(model), data, "--format", "csv"]) == 0
+    told = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert sorted(told["label"]) == sorted(pd.read_csv(answers)["label"])
+    some = others / "some.csv"
+    some.write_text("label,threshold\nred,0\n")
+    with pytest.raises(SecondhandError, match="the model's own cut is on its score"):
+        predict([str(model), data, "--threshold-per-class", str(some)])
+
+
 def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     """By the command that answers and by the one that judges; a file is labelled by its class."""
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
