@@ -79,6 +79,31 @@ def test_each_label_keeps_the_precision_it_promises():
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
 
 
+def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities():
+    rng = np.random.default_rng(0)
+    (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
+    asked = ConfidenceSettings(target_accuracy=0.8)
+    model = ManyConfidence.fit_many(
+        z, y, asked, NAMES, features=near[:400], reference=near[400:700]
+    )
+    # What passes the distance is what a threshold is chosen on, and what its promise is of.
+    there = model.decide(z, near[:400])
+    assert there.said[:, 0].mean() == pytest.approx(model.labels[0].coverage)
+    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.labels[0].precision)
+    assert model.decide(z[:200], near[700:]).unlike.mean() == pytest.approx(0.05, abs=0.04)
+    stored = json.loads(json.dumps(model.to_dict()))
+    again = read_confidence(stored, model.arrays())
+    for one in (model, again):
+        found = one.decide(z[:50], far)
+        assert not found.said.any()
+        assert {str(reason) for reason in found.reason} == {"unlike training data"}
+        assert (found.distance_p < 0.05).all()
+    assert "distance off" in read_confidence(stored).notes[-1]
+    with pytest.raises(SecondhandError, match="features are needed"):
+        again.decide(z)
+
+
 def test_what_is_not_known_has_no_part_in_it():
     logits, targets = drawn(600)
     half = targets.copy()

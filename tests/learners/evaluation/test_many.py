@@ -54,6 +54,7 @@ def test_figures_are_scikit_learns() -> None:
     assert figures["test_precision"] == pytest.approx(
         metrics.precision_score(y[rows], said, average="micro")
     )
+    assert figures["test_unlike"] == figures["unknown_unlike"] == 0  # no distance is measured
     assert figures["test_coverage"] == said.any(axis=1).mean()
     assert figures["test_ece"] < 0.12  # they are calibrated
     assert figures["unknown_answered"] == judged.said[:5].any(axis=1).mean()

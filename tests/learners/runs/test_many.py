@@ -22,7 +22,8 @@ from learners.prediction.exporting import Portable, check
 from learners.suggest import main as suggest_main
 
 WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
-         "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6"]  # fmt: skip
+         "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6",
+         "--calibration", "0.4", "--valid", "0.1"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,12 @@ def test_each_label_is_answered_by_itself(
     assert {name for name, p in json.loads(both["top"]) if p >= 0.6} == {"blue", "red"}
     assert predict_main([str(run / "model"), both["path"], "--format", "table"]) == 0
     assert capsys.readouterr().out.split()[1].count("%") == 2
+    odd = table.parent / "odd" / "green.png"  # which no training picture is
+    odd.parent.mkdir()
+    pixels = np.random.default_rng(1).integers(0, 2, (40, 40, 1)) * np.array([0, 255, 60])
+    Image.fromarray(pixels.astype(np.uint8)).save(odd)
+    assert predict_main([str(run / "model"), str(odd), "--format", "csv"]) == 0
+    assert ",unlike training data," in capsys.readouterr().out
     strict = ["--threshold", "1", "--format", "csv"]
     assert predict_main([str(run / "model"), both["path"], *strict]) == 0
     assert ",unknown," in capsys.readouterr().out
@@ -112,6 +119,7 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert [row["items"] for row in report["labels"]] == [15, 16]
     assert report["metrics"]["test_map"] > 0.9
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
+    assert report["metrics"]["unknown_unlike"] == 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
     with pytest.raises(SecondhandError, match="several labels each"):
         suggest_main([str(run / "model"), str(table.parent), "--out", str(tmp_path / "next.csv")])
