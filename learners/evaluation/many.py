@@ -97,8 +97,8 @@ def many_figures(
     ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
     items of which something is said (``coverage``), that which is ``unlike`` the training data, and
     the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``labels``: of
-    each its average precision, ``precision``, ``recall`` and F1 at its threshold, calibration error,
-    and what it was promised; ``curves``: precision by recall, reliability; ``together``: how often two
+    each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
+    and what it was promised; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
     labels are there, and said, at once; ``mistakes``: the surest.
     """
     classes, split = predictor.classes, evaluation.predictions["split"]
@@ -145,7 +145,7 @@ def many_figures(
 
 def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
-    from sklearn.metrics import average_precision_score
+    from sklearn.metrics import average_precision_score, roc_auc_score
 
     p, said, there = _known(judged, k, here)
     hits, count, wanted = int((said & there).sum()), int(said.sum()), int(there.sum())
@@ -154,6 +154,7 @@ def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
         "items": len(p),
         "there": wanted,
         "average_precision": float(average_precision_score(there, p)) if wanted else float("nan"),
+        "auroc": float(roc_auc_score(there, p)) if 0 < wanted < len(p) else float("nan"),
         "said": count,
         "precision": dict(zip(LIMITS, precision, strict=True)),
         "recall": dict(zip(LIMITS, recall, strict=True)),
@@ -170,19 +171,23 @@ def calibration_error(p: Floats, there: Mask) -> float:
 
 
 def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
-    """Precision by recall, and the part that is there by probability, with exact limits."""
-    from sklearn.metrics import precision_recall_curve
+    """Precision by recall, recall by the part of items without the label of which it is said (ROC), and
+    the part that is there by probability, with exact limits."""
+    from sklearn.metrics import precision_recall_curve, roc_curve
 
     p, _, there = _known(judged, k, here)
-    if not there.any():
-        return {"recall": [], "precision": [], "reliability": None}
+    if not there.any() or there.all():
+        return {"recall": [], "precision": [], "roc": [], "reliability": None}
     precision, recall, _ = precision_recall_curve(there, p)
     kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
+    roc = np.stack(roc_curve(there, p)[:2])
+    of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
     count, hits, confidence, part = _binned(p, there)
     low, high = clopper_pearson(hits, count)
     return {
         "recall": recall[kept],
         "precision": precision[kept],
+        "roc": roc[:, of_roc],
         "reliability": {"confidence": confidence, "accuracy": part, "low": low, "high": high},
     }
 

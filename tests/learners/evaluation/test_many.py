@@ -41,6 +41,8 @@ def test_figures_are_scikit_learns() -> None:
         assert row["average_precision"] == pytest.approx(
             metrics.average_precision_score(there, p[:, k])
         )
+        assert row["auroc"] == pytest.approx(metrics.roc_auc_score(there, p[:, k]))
+        assert metrics.auc(*found["curves"][k]["roc"]) == pytest.approx(row["auroc"])
         precision, recall, f1, _ = metrics.precision_recall_fscore_support(
             there, said[:, k], average="binary"
         )

@@ -101,7 +101,8 @@ def test_the_report_and_an_evaluation_tell_each_label(
 ) -> None:
     page = (run / "report" / "index.html").read_text(encoding="utf-8")
     assert all(
-        words in page for words in ("mean average precision", "Labels together", "Each label")
+        words in page
+        for words in ("mean average precision", "Labels together", "Each label", "ROC of red")
     )
     frame = pd.read_csv(table, keep_default_na=False).iloc[:16]
     columns = {name: frame["label"].str.contains(name).astype(int) for name in ("blue", "red")}
