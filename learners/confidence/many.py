@@ -249,8 +249,9 @@ def _calibrated(logits: Floats, known: NDArray[np.bool_], there: NDArray[np.bool
     largest of six labels 0.035 and 0.070); by 300 items 0.017 and 0.021. Pairs of ESC-10: 0.063 and 0.064
     (0.097 and 0.112, where chance alone gives a perfect model 0.07).
     """
-    made = Label()
+    made, so = Label(), ""
     if min(there.sum(), (known & ~there).sum()) >= ENOUGH:
+        so = "; it is calibrated as all labels together are"
         made = replace(
             made, **dict(zip(_PARTS, fit_platt(logits[known], there[known]), strict=True))
         )
@@ -260,9 +261,7 @@ def _calibrated(logits: Floats, known: NDArray[np.bool_], there: NDArray[np.bool
         label = replace(made, items=n, there=count)
         if min(count, n - count) < ENOUGH:
             few = f"{count} items with it and {n - count} without, {ENOUGH} of each are needed"
-            label = replace(
-                label, message=f"not enough to calibrate: {few}; as all labels together"
-            )
+            label = replace(label, message=f"not enough to calibrate: {few}{so}")
         else:
             times, more = _near(label.scale * logits[rows, k] + label.shift, there[rows, k])
             label = replace(

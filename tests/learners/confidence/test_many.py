@@ -137,7 +137,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = ManyConfidence.fit_many(3 * true[:50], y[:50], ConfidenceSettings(), NAMES).labels[2]
-    assert few.message.endswith("as all labels together")
+    assert few.message.endswith("calibrated as all labels together are")
     assert few.scale == pytest.approx(1 / 3, rel=0.5)
 
 

@@ -19,18 +19,19 @@ from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
 from learners.prediction.exporting import Portable, check
+from learners.runs.folds import _figures
 from learners.suggest import main as suggest_main
 
 WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
          "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6",
-         "--calibration", "0.4", "--valid", "0.1"]  # fmt: skip
+         "--calibration", "0.35", "--valid", "0.1", "--cv", "3", "--fold", "1", "--tta", "2"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Dark pictures with a red upper half, a blue lower half, both or none."""
     folder, rng, rows = tmp_path_factory.mktemp("many"), np.random.default_rng(0), []
-    for n in range(64):
+    for n in range(96):
         pixels = rng.normal(40, 25, (40, 40, 3))
         names = [name for name, bit in (("blue", n & 1), ("red", n & 2)) if bit]
         pixels[:20, :, 0] += 160 * ("red" in names)
@@ -51,8 +52,8 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [(["--cv", "3"], "--cv"), (["--cv", "3", "--fold", "1"], "--cv"),
-     (["--seeds", "2", "--tta", "4"], "--seeds, --tta"), (["--target-coverage", "0.9"], "--target-coverage"),
+    [(["--cv", "3", "--class-weights"], "--class-weights"),
+     (["--score", "knn", "--target-coverage", "0.9"], "--score, --target-coverage"),
      (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
 )  # fmt: skip
 def test_what_it_does_not_go_with_is_named_at_the_start(
@@ -68,7 +69,9 @@ def test_each_label_is_answered_by_itself(
 ) -> None:
     bundle = load_bundle(run / "model")
     assert bundle.classes == ["blue", "red"]
-    assert bundle.metrics["valid_map"] > 0.9
+    assert bundle.metrics["test_map"] > 0.9
+    assert len(bundle.views) == 2
+    assert _figures(run, bundle.metrics)["test_ece"] == bundle.metrics["test_ece"]
     capsys.readouterr()
     files = [str(table.parent / f"{n:02d}.png") for n in range(12)]
     assert predict_main([str(run / "model"), *files, "--top", "1", "--format", "csv"]) == 0
@@ -122,8 +125,13 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
     assert report["metrics"]["unknown_unlike"] == 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
-    with pytest.raises(SecondhandError, match="several labels each"):
-        suggest_main([str(run / "model"), str(table.parent), "--out", str(tmp_path / "next.csv")])
+    grey = Image.new("RGB", (40, 40), (60, 40, 40))
+    grey.save(tmp_path / "strange" / "unlike.png")
+    pool, out = [str(tmp_path / "strange"), str(table.parent)], tmp_path / "next.csv"
+    assert suggest_main([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
+    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # of which nothing is said
+    assert (row["score"], row["guess"]) == (1.0, "")
+    assert row["why"].startswith("unlike training data: ")
     with pytest.raises(SecondhandError, match="--no-labels: nothing is expected"):
         evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
     with pytest.raises(SecondhandError, match=r"--from .* cannot be gone on from"):
