@@ -35,7 +35,6 @@ def check_many(settings: Settings, origin: Bundle | None = None) -> None:
         "--background": data.background,
         "--classes-table": data.classes_table,
         "--backbone auto": settings.network.candidates,
-        "--class-weights": train.class_weights,
         "--label-smoothing": train.label_smoothing,
         "--score": asked.score != usual.score,
         "--keep-known": asked.keep_known != usual.keep_known,

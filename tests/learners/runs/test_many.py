@@ -24,7 +24,7 @@ from learners.suggest import main as suggest_main
 
 WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
          "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6",
-         "--calibration", "0.35", "--valid", "0.1", "--cv", "3", "--fold", "1", "--tta", "2"]  # fmt: skip
+         "--calibration", "0.35", "--valid", "0.1", "--cv", "3", "--fold", "1", "--tta", "2", "--class-weights"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [(["--cv", "3", "--class-weights"], "--class-weights"),
+    [(["--cv", "3", "--label-smoothing", "0.1"], "--label-smoothing"),
      (["--score", "knn", "--target-coverage", "0.9"], "--score, --target-coverage"),
      (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
 )  # fmt: skip
