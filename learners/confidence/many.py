@@ -252,9 +252,8 @@ def _calibrated(logits: Floats, known: NDArray[np.bool_], there: NDArray[np.bool
     made, so = Label(), ""
     if min(there.sum(), (known & ~there).sum()) >= ENOUGH:
         so = "; it is calibrated as all labels together are"
-        made = replace(
-            made, **dict(zip(_PARTS, fit_platt(logits[known], there[known]), strict=True))
-        )
+        scale, shift = fit_platt(logits[known], there[known])
+        made = replace(made, scale=scale, shift=shift)
     found = []
     for k, rows in enumerate(known.T):
         n, count = int(rows.sum()), int(there[rows, k].sum())

@@ -138,8 +138,8 @@ def build(
         built = [build(one, pretrained=pretrained, weights=weights) for _ in range(spec.members)]
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
-        joined = Ensemble(members, many=spec.many)
-        return joined, replace(resolved, members=spec.members), preprocessing
+        resolved = replace(resolved, members=spec.members)
+        return Ensemble(members, many=spec.many), resolved, preprocessing
     body, preprocessing, portable = load_body(
         spec.backbone, spec.shape, pretrained and weights is None, weights
     )

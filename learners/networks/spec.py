@@ -60,7 +60,7 @@ class NetworkSpec:
                 continue
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
-        if type(self.many) is not bool:
+        if self.many not in (True, False):
             problems.append(f"many {shown(self.many)} is not true or false")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
             problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
