@@ -72,7 +72,8 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
         aims = [label.target for label in confidence.labels if not math.isnan(label.target)]
         kind, target = ("target precision", aims[0]) if aims else ("threshold", math.nan)
         cuts = dict(zip(classes, confidence.cuts.tolist(), strict=True))
-        return Rule(min(cuts.values()), 0.0, kind=kind, target=target, cuts=cuts)
+        alpha = confidence.alpha
+        return Rule(min(cuts.values()), alpha, kind=kind, target=target, cuts=cuts)
     cut, on = confidence.threshold, confidence.threshold_on
     kind, target = "threshold", math.nan
     if confidence.promises:
@@ -90,18 +91,18 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     """The answer at another threshold. Nothing is computed anew, so it may follow a slider."""
     if rule.own or not answer.best:
         return answer
-    if rule.cuts is not None:
-        label = joined(name for name, p in answer.top if p >= rule.cuts[name])
-        reason = Reason() if label else BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
-        windows = tuple(judge(window, rule) for window in answer.windows)
-        return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     unlike = answer.distance_p < rule.alpha  # NaN: never
+    windows = tuple(judge(window, rule) for window in answer.windows)
+    if rule.cuts is not None:
+        label = "" if unlike else joined(name for name, p in answer.top if p >= rule.cuts[name])
+        none = UNLIKE if unlike else BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
+        reason = Reason() if label else none
+        return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     named = deepest(answer.best, answer.probability, answer.branch, rule.cut)
     reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
     if answer.reason == BACKGROUND:
         reason = BACKGROUND
     label = UNKNOWN if unlike or reason == BACKGROUND else named or UNKNOWN
-    windows = tuple(judge(window, rule) for window in answer.windows)
     return answer._replace(label=label, reason=reason, windows=windows)
 
 

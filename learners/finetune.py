@@ -20,7 +20,7 @@ from learners.settings import Settings
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = {
     "test_accuracy", "test_coverage", "test_accuracy_of_accepted", "test_ece", "unknown_accepted",
-    "background_accepted",
+    "background_accepted", "test_map", "test_precision", "test_recall",
 }  # fmt: skip
 
 #: For a call without a word.

@@ -122,19 +122,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.strain is not None:
         raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    if isinstance(predictor.confidence, ManyConfidence):
-        refused = {"--events": settings.events, "--format camtrap-dp": format == "camtrap-dp"}
-        if wrong := [name for name, asked in refused.items() if asked]:
-            raise SecondhandError(
-                f"{', '.join(wrong)}: not with several labels an item; leave it out"
-            )
+    many = isinstance(predictor.confidence, ManyConfidence)
+    if many and format == "camtrap-dp":
+        raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
         windows=settings.windows or format in ("raven", "audacity"),
-        events=_events(settings, predictor.kind),
+        events=_events(settings, predictor.kind, many),
         top=settings.top,
         hidden=[name for name, asked in shown.items() if not asked],
         names=settings.paths,
@@ -187,7 +184,7 @@ class Tally:
         return 3 if bad or outside else 0
 
 
-def _events(settings: Any, kind: str) -> Events | None:
+def _events(settings: Any, kind: str, many: bool) -> Events | None:
     """How windows become events; SecondhandError where that cannot be."""
     from learners.answers import Events
 
@@ -200,7 +197,7 @@ def _events(settings: Any, kind: str) -> Events | None:
     for name in ("gap", "min_length"):
         if not 0 <= (value := getattr(settings, name)) < math.inf:
             raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
-    return Events(settings.gap, settings.min_length)
+    return Events(settings.gap, settings.min_length, many)
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:

@@ -258,7 +258,7 @@ class TrainSettings:
     label_smoothing: float = option(
         0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
     )
-    class_weights: bool = option(False, "weigh classes by 1 / their number of items")
+    class_weights: bool = option(False, "rare classes count more (docs/unbalanced.md)")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
     monitor: Literal["valid_loss", "accuracy"] = option(
         "accuracy", "what the best epoch is best in"

@@ -33,7 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.confidence import ManyConfidence
     from learners.model import model_folder
     from learners.pool import as_text, check_out, labelled_in, sheet_of, suggest, write_list
     from learners.prediction import Predictor
@@ -42,10 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
-    if isinstance(predictor.confidence, ManyConfidence):
-        raise SecondhandError(
-            f"{settings.model}: its items have several labels each, and nothing is suggested for these yet"
-        )
     skipped: Counter[str] = Counter()
     found = suggest(
         predictor,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from datasets.tables import UNKNOWN
+from datasets.tables import UNKNOWN, names_of
 from learners.prediction import Prediction
 
 #: The least probability of a class, or of the background, as its logarithm is taken.
@@ -21,37 +21,56 @@ class Events(NamedTuple):
     ----------
     gap : seconds without the class up to which two stretches of it are one event.
     min_length : seconds below which an event is left out.
+    many : a window may name several labels; each has events of its own.
     """
 
     gap: float = 0.0
     min_length: float = 0.0
+    many: bool = False
 
     def of(self, answer: Prediction) -> list[Prediction]:
         """The events of a recording, by their start; a bad file's answer is the first row.
 
         A row's ``start`` and ``end`` are those of the event: a window speaks for its middle, up to
         half of what it shares with the window before and behind. ``at`` is the middle of the window
-        that is surest, and ``probability`` is `joined`. The rest is of that window.
+        that is surest of the class, and ``probability`` is `joined`. The rest is of that window.
         """
         windows = answer.windows or (answer,)
         edges = _edges(windows)
-        found: list[list[int]] = []
+        found: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
         for n, window in enumerate(windows):
             if window.label == UNKNOWN:
                 continue
-            run = last.get(window.label)
-            if run and edges[n] - edges[run[-1] + 1] <= self.gap:
-                run.append(n)
-            else:
-                last[window.label] = [n]
-                found.append(last[window.label])
+            for name in names_of(window.label) if self.many else [window.label]:
+                run = last.get(name)
+                if run and edges[n] - edges[run[-1] + 1] <= self.gap:
+                    run.append(n)
+                else:
+                    last[name] = [n]
+                    found.append((name, last[name]))
         rows = [
-            _event([windows[n] for n in run], edges[run[0]], edges[run[-1] + 1]) for run in found
+            self._event(name, [windows[n] for n in run], edges[run[0]], edges[run[-1] + 1])
+            for name, run in found
         ]
         # NaN is the whole of a file that fits into one window.
         rows = [row for row in rows if not row.end - row.start < self.min_length]
         return [answer, *rows] if answer.reason.unanswered else rows
+
+    def _event(
+        self, name: str, windows: Sequence[Prediction], start: float, end: float
+    ) -> Prediction:
+        surest = max(windows, key=lambda window: dict(window.top)[name])
+        top = each_joined(windows) if self.many else joined(windows)
+        return surest._replace(
+            label=name,
+            best=name,
+            probability=dict(top)[name],
+            top=top,
+            start=start,
+            end=end,
+            at=(surest.start + surest.end) / 2,
+        )
 
 
 def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
@@ -79,19 +98,16 @@ def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
     return sorted(((name, p / total) for name, p in shares.items()), key=lambda pair: -pair[1])
 
 
+def each_joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """`joined` of labels that are there, or not, each by itself: there, and not, are its two classes."""
+    each = [
+        joined([window._replace(top=[(name, dict(window.top)[name])]) for window in windows])
+        for name, _ in windows[0].top
+    ]
+    return sorted((pair for (pair,) in each), key=lambda pair: -pair[1])
+
+
 def _edges(windows: Sequence[Prediction]) -> list[float]:
     """Where windows meet, [n + 1] seconds: in the middle of what two of them share."""
     meet = [(a.end + b.start) / 2 for a, b in pairwise(windows)]
     return [windows[0].start, *meet, windows[-1].end]
-
-
-def _event(windows: Sequence[Prediction], start: float, end: float) -> Prediction:
-    surest = max(windows, key=lambda window: window.probability)
-    top = joined(windows)
-    return surest._replace(
-        probability=dict(top)[surest.label],
-        top=top,
-        start=start,
-        end=end,
-        at=(surest.start + surest.end) / 2,
-    )

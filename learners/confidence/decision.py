@@ -24,12 +24,13 @@ from learners.confidence.detectors import (
     Combined,
     Items,
     conformal_p,
+    fit_distance,
     held_scores,
     known_labels,
     make_score,
+    read_distance,
     read_floors,
     restored,
-    restored_distance,
     score_beside,
     scored,
     without_retired,
@@ -164,15 +165,8 @@ class Confidence:
                 score = "msp"
         else:
             x = check_features(held.features, len(z), paths=paths)
-            knn = KNN()
-            knn.fit(reference.features, z, y)
-            own = knn.score(x, z) if len(x) else np.empty(0)
-            distance = np.sort(own)
-            # Each item against the others: it would count itself as at least as far.
-            passed = np.searchsorted(distance, own, side="right") / max(len(own), 1) >= alpha
-            if alpha > 0 and 1 / (len(z) + 1) >= alpha:
-                needed = f"at least {np.floor(1 / alpha):.0f} calibration items, not {len(z)}"
-                notes.append(f"the distance cannot refuse yet: that needs {needed}")
+            knn, distance, passed, said = fit_distance(reference.features, x, alpha)
+            notes += said
 
         if reference is not None:
             scaled = check_logits(reference.logits) / temperature.value
@@ -305,16 +299,7 @@ class Confidence:
         if z.shape[1] != self.classes:
             raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
         n = len(z)
-        x, p = None, np.full(n, np.nan)
-        have: dict[str, Floats] = {}
-        if self._knn is not None:
-            if features is None:
-                raise SecondhandError(
-                    "the distance is on, so features are needed beside the logits"
-                )
-            x = check_features(features, n, paths=paths)
-            have["knn"] = self._knn.score(x, z)
-            p = conformal_p(self._distance, have["knn"])
+        x, p, have = self._measured(z, features, paths)
         possible = np.ones(self.classes, bool) if self.possible is None else self.possible
         probabilities, others = among(softmax(z, background=self.background), possible)
         best = probabilities.argmax(axis=1)
@@ -345,6 +330,19 @@ class Confidence:
         accepted = enough & ~unlike & ~unusual & ~behind & ~elsewhere
         label = np.where(accepted, named, NO_CLASS)
         return Decisions(label, best, probability, reason, p, known, probabilities, named, sure)
+
+    def _measured(
+        self, z: Floats, features: ArrayLike | None, paths: Sequence[str] | None
+    ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
+        """The features, each item's p-value by its distance, and that by the score's name; None, NaN
+        and none where the distance is off."""
+        if self._knn is None:
+            return None, np.full(len(z), np.nan), {}
+        if features is None:
+            raise SecondhandError("the distance is on, so features are needed beside the logits")
+        x = check_features(features, len(z), paths=paths)
+        near = self._knn.score(x, z)
+        return x, conformal_p(self._distance, near), {"knn": near}
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""
@@ -412,9 +410,8 @@ class Confidence:
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
-        knn, distance = restored_distance(arrays)
-        if read.distance and knn is None:
-            notes.append("distance off: no reference features beside the model")
+        knn, distance, said = read_distance(arrays, wanted=read.distance)
+        notes += said
         if knn is None and make_score(score).needs == "features":
             if on != "probability":
                 raise SecondhandError(

@@ -118,16 +118,37 @@ def check_sorted(values: ArrayLike, name: str) -> Floats:
     return out
 
 
-def restored_distance(arrays: Mapping[str, ArrayLike]) -> tuple[KNN | None, Floats]:
-    """The distance to the training items of a saved model, and the calibration items' own, ascending;
-    without any, None and no items."""
+def fit_distance(
+    reference: ArrayLike, features: NDArray[np.float32], alpha: float
+) -> tuple[KNN, Floats, NDArray[np.bool_], list[str]]:
+    """The distance to ``reference``, features of training items [m, d]; those of the calibration items,
+    whose ``features`` are [n, d], in ascending order; which of these pass at ``alpha``; and notes."""
+    knn, count = KNN(), len(features)
+    knn.fit(reference, (), ())
+    own = knn.score(features, ()) if count else np.empty(0)
+    distance = np.sort(own)
+    # Each item against the others: it would count itself as at least as far.
+    passed = np.searchsorted(distance, own, side="right") / max(count, 1) >= alpha
+    notes = []
+    if alpha > 0 and 1 / (count + 1) >= alpha:
+        needed = f"at least {np.floor(1 / alpha):.0f} calibration items, not {count}"
+        notes.append(f"the distance cannot refuse yet: that needs {needed}")
+    return knn, distance, passed, notes
+
+
+def read_distance(
+    arrays: Mapping[str, ArrayLike], *, wanted: bool
+) -> tuple[KNN | None, Floats, list[str]]:
+    """What `fit_distance` gave but for what passes, out of `Confidence.arrays`; None where it is not
+    there, with a note if it is ``wanted``."""
     if "distance.reference" not in arrays:
-        return None, np.empty(0)
+        said = ["distance off: no reference features beside the model"] if wanted else []
+        return None, np.empty(0), said
     if "distance.calibration" not in arrays:
         raise SecondhandError("distance.calibration: missing beside distance.reference")
     knn = KNN()
     knn.restore({"reference": arrays["distance.reference"]})
-    return knn, check_sorted(arrays["distance.calibration"], "distance")
+    return knn, check_sorted(arrays["distance.calibration"], "distance"), []
 
 
 def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:

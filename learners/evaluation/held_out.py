@@ -81,12 +81,20 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Items, list[str]]:
     """What the network makes of labelled rows, without those it cannot judge; and their paths."""
     numbers = {name: i for i, name in enumerate(predictor.classes)}
+    good, labels, logits, features = judged_rows(predictor, frame, bs)
+    found = np.array([numbers[label] for label in labels], dtype=np.int64)
+    return Items(logits.astype(np.float64), found, features), good
+
+
+def judged_rows(
+    predictor: Predictor, frame: pd.DataFrame, bs: int
+) -> tuple[list[str], list[str], Floats, Floats]:
+    """Of the rows that the network can judge the paths, labels, logits and features."""
     answers = list(predictor.answers(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
-    logits, features = stacked([answers[n] for n in good], len(numbers))
-    labels = np.array([numbers[frame["label"].iloc[n]] for n in good], dtype=np.int64)
-    items = Items(logits.astype(np.float64), labels, features)
-    return items, [answers[n].prediction.path for n in good]
+    held = [answers[n] for n in good]
+    labels = frame["label"].iloc[good].tolist()
+    return [a.prediction.path for a in held], labels, *stacked(held, len(predictor.classes))
 
 
 def answer(

@@ -15,10 +15,10 @@ from datasets.tables import targets_of
 from learners.confidence import Floats, Ints, ManyConfidence, ManyDecisions
 from learners.evaluation.calibration_metrics import BINS, clopper_pearson, fraction
 from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
-from learners.evaluation.held_out import STRANGE, Evaluation, sources
+from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
-from learners.prediction import Predictor, stacked
-from learners.settings import ConfidenceSettings
+from learners.prediction import Predictor
+from learners.settings import ConfidenceSettings, TrainSettings
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +35,39 @@ class ManyJudged:
     targets : [n, classes], 1 is there, 0 is not, NaN is not known; of strangers all are 0.
     probabilities : [n, classes], calibrated.
     said : [n, classes].
+    unlike : [n], of which nothing is said, for they are unlike the training data.
     """
 
     rows: Ints
     targets: Floats
     probabilities: Floats
     said: Mask
+    unlike: Mask
 
 
 def calibrate_many(
-    predictor: Predictor, frame: pd.DataFrame, settings: ConfidenceSettings, bs: int
+    predictor: Predictor,
+    frame: pd.DataFrame,
+    rows: pd.DataFrame,
+    settings: ConfidenceSettings,
+    train: TrainSettings,
 ) -> None:
-    """Set the model's calibration and thresholds from the calibration split."""
+    """Set the model's calibration, thresholds and distance, as `calibrate` has it."""
     held = frame.loc[frame["split"].eq("calibration")]
-    answers = list(predictor.answers(sources(held), bs=bs))
-    good = [n for n, found in enumerate(answers) if found.logits is not None]
-    logits, _ = stacked([answers[n] for n in good], len(predictor.classes))
-    targets = np.array([targets_of(held["label"].iloc[n], predictor.classes) for n in good])
+    paths, labels, logits, features = judged_rows(predictor, held, train.bs)
+    *_, reference = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
+    targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = ManyConfidence.fit_many(
         logits,
         targets.reshape(logits.shape),
         settings,
         predictor.classes,
-        paths=[answers[n].prediction.path for n in good],
+        features=features,
+        reference=reference,
+        paths=paths,
     )
     predictor.bundle.confidence = predictor.confidence = fitted
-    log.info("%d labels calibrated by %d items", len(fitted.labels), len(good))
+    log.info("%d labels calibrated by %d items", len(fitted.labels), len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
 
@@ -70,11 +77,13 @@ def judge_many(evaluation: Evaluation, predictor: Predictor) -> ManyJudged:
     classes, frame = predictor.classes, evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
-    decided = predictor.confidence.decide(logits[rows].reshape(-1, len(classes)))
+    features = evaluation.features[rows]
+    decided = predictor.confidence.decide(logits[rows].reshape(-1, len(classes)), features)
     assert isinstance(decided, ManyDecisions)
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
-    return ManyJudged(rows, targets.reshape(-1, len(classes)), decided.probabilities, decided.said)
+    targets = targets.reshape(-1, len(classes))
+    return ManyJudged(rows, targets, decided.probabilities, decided.said, decided.unlike)
 
 
 def many_figures(
@@ -86,10 +95,10 @@ def many_figures(
     -------
     ``metrics``, of each split: mean average precision over the labels that occur (``map``), the
     ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
-    items of which something is said (``coverage``), and the labels' calibration error, its mean
-    (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``labels``: of
-    each its average precision, ``precision``, ``recall`` and F1 at its threshold, calibration error,
-    and what it was promised; ``curves``: precision by recall, reliability; ``together``: how often two
+    items of which something is said (``coverage``), that which is ``unlike`` the training data, and
+    the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``labels``: of
+    each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
+    and what it was promised; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
     labels are there, and said, at once; ``mistakes``: the surest.
     """
     classes, split = predictor.classes, evaluation.predictions["split"]
@@ -112,6 +121,7 @@ def many_figures(
             said = judged.said[strange].any(axis=1)
             metrics[f"{name}_answered"], *limits = fraction(int(said.sum()), len(said))
             metrics[f"{name}_answered_interval"] = limits
+            metrics[f"{name}_unlike"] = float(judged.unlike[strange].mean())
     here = of_row == main
     return dict(
         jsonable(
@@ -135,7 +145,7 @@ def many_figures(
 
 def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
-    from sklearn.metrics import average_precision_score
+    from sklearn.metrics import average_precision_score, roc_auc_score
 
     p, said, there = _known(judged, k, here)
     hits, count, wanted = int((said & there).sum()), int(said.sum()), int(there.sum())
@@ -144,6 +154,7 @@ def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
         "items": len(p),
         "there": wanted,
         "average_precision": float(average_precision_score(there, p)) if wanted else float("nan"),
+        "auroc": float(roc_auc_score(there, p)) if 0 < wanted < len(p) else float("nan"),
         "said": count,
         "precision": dict(zip(LIMITS, precision, strict=True)),
         "recall": dict(zip(LIMITS, recall, strict=True)),
@@ -160,19 +171,23 @@ def calibration_error(p: Floats, there: Mask) -> float:
 
 
 def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
-    """Precision by recall, and the part that is there by probability, with exact limits."""
-    from sklearn.metrics import precision_recall_curve
+    """Precision by recall, recall by the part of items without the label of which it is said (ROC), and
+    the part that is there by probability, with exact limits."""
+    from sklearn.metrics import precision_recall_curve, roc_curve
 
     p, _, there = _known(judged, k, here)
-    if not there.any():
-        return {"recall": [], "precision": [], "reliability": None}
+    if not there.any() or there.all():
+        return {"recall": [], "precision": [], "roc": [], "reliability": None}
     precision, recall, _ = precision_recall_curve(there, p)
     kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
+    roc = np.stack(roc_curve(there, p)[:2])
+    of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
     count, hits, confidence, part = _binned(p, there)
     low, high = clopper_pearson(hits, count)
     return {
         "recall": recall[kept],
         "precision": precision[kept],
+        "roc": roc[:, of_roc],
         "reliability": {"confidence": confidence, "accuracy": part, "low": low, "high": high},
     }
 
@@ -201,6 +216,7 @@ def _together(
     hits = int((said & there).sum())
     of_items = np.asarray(judged.said[here].any(axis=1))
     found: dict[str, Any] = {}
+    found["unlike"] = float(judged.unlike[here].mean()) if here.any() else float("nan")
     found["map"] = _mean([one["average_precision"] for one in labels])
     for name, part, whole in (
         ("precision", hits, int(said.sum())),

@@ -339,7 +339,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         and len(set(classes)) == len(classes)
     ):
         raise SecondhandError("classes are not two or more different names that print")
-    spec = _typed(NetworkSpec, {"width": None, **config["network"]}, "network")
+    spec = _typed(NetworkSpec, {"width": None, "many": False, **config["network"]}, "network")
     if spec.n_classes != len(classes):
         raise SecondhandError(f"{len(classes)} classes but {spec.n_classes} outputs")
     preprocessing = _typed(

@@ -137,7 +137,11 @@ def _weights(n: int, size: int) -> Floats:
 
 
 def look_and_average(
-    ask: Callable[[A], tuple[A, A]], x: A, views: Sequence[View] = (PLAIN,)
+    ask: Callable[[A], tuple[A, A]],
+    x: A,
+    views: Sequence[View] = (PLAIN,),
+    *,
+    many: bool = False,
 ) -> tuple[A, A]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
 
@@ -145,18 +149,21 @@ def look_and_average(
 
     The logits' softmax is the mean of the views' probabilities, as that of an ensemble is of its
     members': averaged so, and with the temperature fitted to the average, views improve the
-    likelihood of held-out data (arXiv:2002.06470). The features are the views' mean.
+    likelihood of held-out data (arXiv:2002.06470). Of ``many`` labels an item, and of the features, it is the
+    views' mean.
     """
     logits, features = zip(*(ask(look(x, view)) for view in views), strict=True)
     if len(views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
-        return _averaged_arrays(np.stack(logits)), np.mean(features, axis=0)
+        stacked = np.stack(logits)
+        joined = np.mean(stacked, axis=0) if many else _averaged_arrays(stacked)
+        return joined, np.mean(features, axis=0)
     import torch
 
     from learners.networks import averaged
 
-    return averaged(list(logits)), torch.stack(features).mean(0)
+    return averaged(list(logits), many=many), torch.stack(features).mean(0)
 
 
 def _averaged_arrays(logits: Floats) -> Floats:

@@ -31,6 +31,7 @@ class NetworkSpec:
     members : networks that answer together, 1 to 16; more than one are a
         `backbones.Ensemble`.
     width : of an input that is no square but ``size`` x ``width``.
+    many : of several labels an item, each logit by itself: members and views are averaged so.
     """
 
     backbone: str
@@ -41,6 +42,7 @@ class NetworkSpec:
     dropout: float = 0.2
     members: int = 1
     width: int | None = None
+    many: bool = False
 
     def __post_init__(self) -> None:
         problems = []
@@ -58,6 +60,8 @@ class NetworkSpec:
                 continue
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+        if self.many not in (True, False):
+            problems.append(f"many {shown(self.many)} is not true or false")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
             problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
@@ -71,5 +75,6 @@ class NetworkSpec:
         return self.size, self.width or self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON; a square has no width."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """All of it, ready for JSON; a square has no width, and one label an item is not told."""
+        found = asdict(self).items()
+        return {name: value for name, value in found if value is not None and value is not False}

@@ -7,8 +7,8 @@ of its gradients. So fifty files are not fifty pictures of one doubtful scene, a
 them is as good a choice.
 
 How unsure an answer is: 1 less the margin between the two likeliest classes, by the calibrated
-probabilities (2210.03822 compares such measures); of a file that is unlike the training data, where
-probabilities say nothing, 1.
+probabilities (2210.03822 compares such measures), of several labels an item the least sure one's, there
+or not; of a file that is unlike the training data, where probabilities say nothing, 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.drawings import Source
 from datasets.errors import Rejected, SecondhandError
-from learners.confidence import Reason, Why, softmax
+from datasets.tables import UNKNOWN
+from learners.confidence import ManyConfidence, Reason, Why, softmax
 from learners.pool.embeddings import nameable
 from learners.pool.vectors import unit
 from learners.prediction import Answer, Floats, Predictor
@@ -51,7 +52,7 @@ class Suggestion(NamedTuple):
     source : the file, with the span, or the moment of strain, that was judged.
     score : how unsure the answer is, 0 to 1.
     why : in words.
-    guess : the best class, as a start.
+    guess : the best class, as a start; of several labels an item those that are said.
     """
 
     source: Source
@@ -160,16 +161,22 @@ def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
 def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
     found, confidence = answer.prediction, predictor.confidence
     assert answer.logits is not None
-    logits = np.asarray(answer.logits, float)[None] / confidence.temperature.value
-    probabilities = softmax(logits, background=confidence.background)
+    logits = np.asarray(answer.logits, float)[None]
+    classes, guess = predictor.classes, found.best
+    if isinstance(confidence, ManyConfidence):  # by the label that is least sure, there or not
+        each = confidence.probabilities(logits)[0]
+        least = int(np.abs(each - 0.5).argmin())
+        classes, probabilities = [classes[least]], each[None, least : least + 1]
+        guess = "" if found.label == UNKNOWN else found.label
+    else:
+        logits = logits / confidence.temperature.value
+        probabilities = softmax(logits, background=confidence.background)
     unlike = found.reason.why is Why.UNLIKE
     source = Source(
         found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
     )
     score = 1.0 if unlike else float(unsureness(probabilities)[0])
-    return Suggestion(
-        source, score, _words(predictor.classes, probabilities[0], found.reason), found.best
-    )
+    return Suggestion(source, score, _words(classes, probabilities[0], found.reason), guess)
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:

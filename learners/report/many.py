@@ -75,7 +75,7 @@ def write_many_report(
             drawn
             for row, curve in list(zip(everything["labels"], found["curves"], strict=True))
             for drawn in _drawn(row, curve)
-        ][: 2 * plots.PANELS],
+        ][: 3 * plots.PANELS],
         wrong=[_figure(pictures, evaluation, one) for one in found["mistakes"]],
     )
     write_beside(folder / "index.html", html.encode())
@@ -95,7 +95,8 @@ def label_counts(table: ItemTable) -> list[dict[str, Any]]:
 
 
 def _drawn(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Markup]:
-    """Precision by recall with the threshold's point, and reliability; nothing where it never occurs."""
+    """Precision by recall with the threshold's point, ROC and reliability; nothing where it never
+    occurs, or always."""
     if curve["reliability"] is None:
         return []
     name, at = row["label"], (row["recall"]["value"], row["precision"]["value"])
@@ -107,7 +108,12 @@ def _drawn(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Markup]:
             axes.legend(loc="lower left")
         axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
         axes.set_title(plots.short(name), fontsize=10)
-    return [out(), plots.reliability(curve["reliability"], plots.short(name), row["ece"])]
+    with plots.panel(f"ROC of {name}, area under it {row['auroc']:.3f}") as (axes, roc):
+        axes.plot(*curve["roc"], color=plots.BLUE)
+        axes.set(xlabel="said of those without it", ylabel="recall", ylim=(0, 1.04))
+        axes.set_title(plots.short(name), fontsize=10)
+    bins = plots.reliability(curve["reliability"], plots.short(name), row["ece"])
+    return [out(), roc(), bins]
 
 
 def _figure(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:

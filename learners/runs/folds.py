@@ -249,7 +249,8 @@ def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
     """A fold's metrics, and how well its calibrated probabilities held on what it was tested on."""
     found = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     report = json.loads((inside / "report/report.json").read_text())
-    calibrated = report["splits"]["test"]["calibration"]["after"] or {}
+    # Of several labels an item the metrics have it already.
+    calibrated = ("splits" in report and report["splits"]["test"]["calibration"]["after"]) or {}
     for name in ("nll", "brier", "ece"):
         if name in calibrated and calibrated[name]["value"] is not None:
             found[f"test_{name}"] = calibrated[name]["value"]

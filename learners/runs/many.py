@@ -32,13 +32,9 @@ def check_many(settings: Settings, origin: Bundle | None = None) -> None:
         return
     refused = {
         "--from": data.from_,
-        "--cv": data.cv,
         "--background": data.background,
         "--classes-table": data.classes_table,
         "--backbone auto": settings.network.candidates,
-        "--seeds": train.seeds > 1,
-        "--tta": settings.augment.tta > 1,
-        "--class-weights": train.class_weights,
         "--label-smoothing": train.label_smoothing,
         "--score": asked.score != usual.score,
         "--keep-known": asked.keep_known != usual.keep_known,

@@ -139,7 +139,8 @@ def calibrate(learnt: Learnt) -> Items | None:
     """
     settings, (table, rows, _) = learnt.settings, learnt.loaded
     if table.many:
-        calibrate_many(learnt.predictor, table.frame, settings.confidence, settings.train.bs)
+        asked = settings.confidence, settings.train
+        calibrate_many(learnt.predictor, table.frame, rows, *asked)
         return None
     tree = tree_of(settings.data, learnt.bundle.classes, learnt.origin)
     fitted = settings.confidence, settings.train, tree

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
 from fastai.learner import Learner, Recorder
-from fastai.losses import CrossEntropyLossFlat
 from fastxtend.callback.ema import EMACallback
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -90,9 +90,12 @@ class PlainLoss(Callback):
 
     order = 10
 
+    def __init__(self, plain: Callable[..., Tensor]) -> None:
+        self.plain = plain
+
     def before_validate(self) -> None:
         self.training_loss = self.learn.loss_func
-        self.learn.loss_func = CrossEntropyLossFlat()
+        self.learn.loss_func = self.plain
 
     def after_validate(self) -> None:
         self.learn.loss_func = self.training_loss

@@ -73,14 +73,16 @@ def make_learner(
     fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
     many = bool(getattr(dls, "many", False))
     options: dict[str, Any] = {
-        "loss_func": KnownLoss() if many else _loss(settings, counts, background),
+        "loss_func": KnownLoss(asymmetric=settings.class_weights)
+        if many
+        else _loss(settings, counts, background),
         "opt_func": optimizer(settings),
         "metrics": [] if many else [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
         "cbs": [
             FixedNorms(body=fits, head_kept=goes_on),
-            *([] if many else [PlainLoss()]),
+            PlainLoss(KnownLoss() if many else CrossEntropyLossFlat()),
             LossNumbers(),
             *_training_callbacks(settings, TwoAtOnce if many else MixUp),
             *cbs,
@@ -154,7 +156,7 @@ def _probe(
 ) -> Fitted:
     """The linear probe, as the learner's loss has it."""
     if isinstance(learn.loss_func, KnownLoss):
-        return fit_many(features, targets, seed=settings.seed)
+        return fit_many(features, targets, learn.loss_func, seed=settings.seed)
     balanced, from_here = settings.class_weights, learn.fixed_norms.head_kept
     return fit_probe(
         features,

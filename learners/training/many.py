@@ -15,18 +15,33 @@ from torch import Tensor, nn
 from learners.training.probe import ENOUGH, FOLDS, STRENGTHS, Fitted, Floats, standardised
 
 _PARTNERED = 0.5  # of the items of a batch
+_FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as its authors have them
 
 
 class KnownLoss(nn.Module):
-    """Binary cross-entropy in nats, the mean over what is known of a batch."""
+    """Binary cross-entropy in nats, the mean over what is known of a batch.
+
+    ``asymmetric``, for rare labels: what is not there counts ``q ** 4`` times ``-log(1 - q)``, where q is its
+    probability less 0.05 or 0, so that the many easy negatives do not outweigh the few positives
+    (arXiv 2009.14119, equation 7). Linear probes, two labels thinned to 8 items and to 20: average precision
+    of these 0.745 -> 0.767 and 0.773 -> 0.793 (pairs mixed from ESC-10), 0.946 as before (`demo:scenes`).
+    Positives that weigh 1 / their number: no gain in either.
+    """
+
+    def __init__(self, *, asymmetric: bool = False) -> None:
+        super().__init__()
+        self.asymmetric = asymmetric
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Of logits and targets [n, classes]."""
-        wanted = targets.as_subclass(Tensor)
+        z, wanted = (part.as_subclass(Tensor) for part in (logits, targets))
         known = ~wanted.isnan()
         each = nn.functional.binary_cross_entropy_with_logits(
-            logits.as_subclass(Tensor), wanted.nan_to_num(0.0), reduction="none"
+            z, wanted.nan_to_num(0.0), reduction="none"
         )
+        if self.asymmetric:
+            q = (z.sigmoid() - _MARGIN).clamp(min=0)
+            each = torch.where(wanted == 1, each, -(q**_FOCUS) * torch.log1p(-q))
         return (each * known).sum() / known.sum().clamp(min=1)
 
 
@@ -51,60 +66,65 @@ class TwoAtOnce(MixUp):
         self.learn.yb = (torch.where(mixed.view(-1, 1), either, y),)
 
 
-def fit_many(features: Tensor, targets: Tensor, *, seed: int = 0) -> Fitted:
+def fit_many(
+    features: Tensor, targets: Tensor, criterion: KnownLoss | None = None, *, seed: int = 0
+) -> Fitted:
     """`probe.fit_probe` for several labels an item: a logistic regression for each, one penalty.
 
     Parameters
     ----------
     features : float [n, width]. targets : float [n, classes], NaN for what is not known.
+    criterion : what is made least; by default binary cross-entropy.
     """
+    criterion = criterion or KnownLoss()
     x, mean, spread = standardised(features)
-    y = targets.cpu().numpy().astype(np.float64)
+    y = targets.double().cpu()
     order = np.random.default_rng(seed).permutation(len(y))[:ENOUGH]
     losses = dict.fromkeys(STRENGTHS, 0.0)
     for held in range(FOLDS):
         inside, outside = (order[(np.arange(len(order)) % FOLDS == held) == out] for out in (0, 1))
         start = None
         for strength in STRENGTHS:  # each begins where the one before ended
-            start = _fit(x[inside], y[inside], strength, start)
-            losses[strength] += _nll(x[outside] @ start[:-1] + start[-1], y[outside]).sum()
+            start = _fit(x[inside], y[inside], strength, start, criterion)
+            logits = torch.from_numpy(x[outside] @ start[:-1] + start[-1])
+            losses[strength] += float(criterion(logits, y[outside])) / FOLDS
     strength = min(losses, key=lambda c: losses[c])
-    found = _fit(x, y, strength, None)
+    found = _fit(x, y, strength, None, criterion)
     weight = found[:-1].T / spread
     bias = found[-1] - weight @ mean
-    known = max(1, int((~np.isnan(y[order])).sum()))
     return Fitted(
         torch.from_numpy(weight.astype(np.float32)),
         torch.from_numpy(bias.astype(np.float32)),
         strength,
-        losses[strength] / known,
+        losses[strength],
     )
 
 
-def _nll(logits: Floats, targets: Floats) -> Floats:
-    """Of each item and label; 0 where it is not known."""
-    known = ~np.isnan(targets)
-    return np.where(known, np.logaddexp(0, logits) - np.where(known, targets, 0) * logits, 0.0)
-
-
-def _fit(x: NDArray[np.float32], y: Floats, strength: float, start: Floats | None) -> Floats:
+def _fit(
+    x: NDArray[np.float32],
+    y: Tensor,
+    strength: float,
+    start: Floats | None,
+    criterion: KnownLoss,
+) -> Floats:
     """Weights [width, classes] and, in a row below them, biases."""
     from scipy.optimize import minimize
 
-    x = np.column_stack([x, np.ones(len(x), x.dtype)]).astype(np.float64)
-    known = ~np.isnan(y)
+    rows = torch.from_numpy(np.column_stack([x, np.ones(len(x), x.dtype)]).astype(np.float64))
+    known = (~y.isnan()).sum()
     # A label that all items have, or none, keeps a finite bias; on others this weighs nothing.
-    pulled = np.r_[np.ones(x.shape[1] - 1), 0.01][:, None]
+    pulled = torch.ones(rows.shape[1], 1, dtype=torch.float64)
+    pulled[-1] = 0.01
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        w = flat.reshape(x.shape[1], -1)
-        logits = x @ w
-        value = strength * _nll(logits, y).sum() + (pulled * w**2).sum() / 2
-        pull = np.where(known, 1 / (1 + np.exp(-logits)) - np.where(known, y, 0), 0.0)
-        slope = strength * (x.T @ pull) + pulled * w
-        return float(value) / (strength * len(x)), slope.ravel() / (strength * len(x))
+        w = torch.from_numpy(flat).view(rows.shape[1], -1).requires_grad_()
+        value = known * criterion(rows @ w, y) + (pulled * w**2).sum() / (2 * strength)
+        value = value / len(x)
+        (slope,) = torch.autograd.grad(value, w)
+        return value.item(), slope.numpy().ravel()
 
-    first = np.zeros(x.shape[1] * y.shape[1]) if start is None else start.ravel()
+    first = np.zeros(rows.shape[1] * y.shape[1]) if start is None else start.ravel()
     ends = {"maxiter": 300, "gtol": 1e-4}
-    found = minimize(loss, first, jac=True, method="L-BFGS-B", options=ends).x
-    return np.asarray(found).reshape(x.shape[1], -1)
+    with torch.enable_grad():
+        found = minimize(loss, first, jac=True, method="L-BFGS-B", options=ends).x
+    return np.asarray(found).reshape(rows.shape[1], -1)

@@ -174,7 +174,7 @@ def train_members(
     if loaded.labels != loaded.table.classes:
         for one in members:
             against_last(one)
-    joined = Ensemble(members).eval() if len(members) > 1 else members[0]
+    joined = Ensemble(members, many=spec.many).eval() if len(members) > 1 else members[0]
     spec = replace(spec, members=len(members), n_classes=len(loaded.table.classes))
     return Trained(joined, spec, preprocessing, interrupted, kept_epochs)
 
@@ -190,6 +190,7 @@ def _untrained(
         head=settings.head,
         hidden=settings.hidden,
         dropout=settings.dropout,
+        many=loaded.table.many,
     )
     one, spec, preprocessing = build(spec, pretrained=settings.pretrained, weights=settings.weights)
     check_room(folder, one, members)

@@ -263,5 +263,7 @@ def test_several_labels_are_judged_and_drawn_each_by_itself():
     assert in_words(none, replace(strict, cuts={"cat": 0.98, "dog": 0.98})).endswith(
         f"takes {percent(0.98)}."
     )
+    far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
+    assert (far.label, far.reason) == ("unknown", UNLIKE)
     assert "precision and the recall of each label" in bought_html(None, rule)
     assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()

@@ -51,6 +51,24 @@ def test_neighbours_of_one_class_are_one_event():
     assert spans("....") == []
 
 
+def test_each_of_several_labels_has_its_own_events():
+    each = [(0.9, 0.8, 0.1), (0.7, 0.9, 0.2), (0.6, 0.1, 0.1), (0.2, 0.2, 0.3)]
+    said = ["a|b", "a|b", "a", UNKNOWN]
+    windows = tuple(
+        window(n, n + 1, *one)
+        for n, one in enumerate((s, *p) for s, p in zip(said, each, strict=True))
+    )
+    of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    rows = Events(many=True).of(of)
+    assert [(row.label, row.best, row.start, row.end, row.at) for row in rows] == [
+        ("a", "a", 0, 3, 0.5),
+        ("b", "b", 0, 2, 1.5),
+    ]
+    logits = [np.log(p / (1 - p)) for p in (0.9, 0.7, 0.6)]
+    assert rows[0].probability == pytest.approx(1 / (1 + np.exp(-np.mean(logits))))
+    assert dict(rows[1].top)["b"] == rows[1].probability == pytest.approx(6 / 7)
+
+
 def test_a_gap_is_bridged_also_over_another_class_and_short_ones_are_left_out():
     assert spans("a.a..a", length=1.0) == [("a", 0, 1), ("a", 2, 3), ("a", 5, 6)]
     assert spans("a.a..a", gap=1, length=1.0) == [("a", 0, 3), ("a", 5, 6)]

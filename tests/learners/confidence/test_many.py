@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -79,15 +80,65 @@ def test_each_label_keeps_the_precision_it_promises():
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
 
 
+def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities():
+    rng = np.random.default_rng(0)
+    (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
+    asked = ConfidenceSettings(target_accuracy=0.8)
+    model = ManyConfidence.fit_many(
+        z, y, asked, NAMES, features=near[:400], reference=near[400:700]
+    )
+    # What passes the distance is what a threshold is chosen on, and what its promise is of.
+    there = model.decide(z, near[:400])
+    assert there.said[:, 0].mean() == pytest.approx(model.labels[0].coverage)
+    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.labels[0].precision)
+    assert model.decide(z[:200], near[700:]).unlike.mean() == pytest.approx(0.05, abs=0.04)
+    stored = json.loads(json.dumps(model.to_dict()))
+    again = read_confidence(stored, model.arrays())
+    for one in (model, again):
+        found = one.decide(z[:50], far)
+        assert not found.said.any()
+        assert {str(reason) for reason in found.reason} == {"unlike training data"}
+        assert (found.distance_p < 0.05).all()
+    assert "distance off" in read_confidence(stored).notes[-1]
+    with pytest.raises(SecondhandError, match="features are needed"):
+        again.decide(z)
+
+
 def test_what_is_not_known_has_no_part_in_it():
     logits, targets = drawn(600)
     half = targets.copy()
-    half[300:, 0] = np.nan
+    half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
-        ManyConfidence.fit_many(logits[:n], y[:n], ConfidenceSettings(), NAMES).labels[0]
+        ManyConfidence.fit_many(logits[:n], y[:n], ConfidenceSettings(), NAMES).labels
         for n, y in ((600, half), (300, targets))
     )
-    assert part == first
+    for ours, theirs in zip(part, first, strict=True):
+        np.testing.assert_allclose(
+            [float(v) for v in astuple(ours)[:-1]], [float(v) for v in astuple(theirs)[:-1]]
+        )
+        assert ours.message == theirs.message
+
+
+def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
+    rng = np.random.default_rng(0)
+    true = rng.normal(0, 2, (4000, 3))
+    y = (rng.random(true.shape) < expit(true)).astype(float)
+
+    def far(z: np.ndarray, n: int) -> np.ndarray:
+        model = ManyConfidence.fit_many(z[:n], y[:n], ConfidenceSettings(), NAMES)
+        return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
+
+    assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one is off by itself
+    alone = [fit_platt(3 * true[:50, k], y[:50, k] == 1) for k in range(3)]
+    by_itself = [
+        np.abs(expit(3 * a * t + b) - expit(t)) for t, (a, b) in zip(true.T, alone, strict=True)
+    ]
+    assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
+    y[3:50, 2] = 0
+    few = ManyConfidence.fit_many(3 * true[:50], y[:50], ConfidenceSettings(), NAMES).labels[2]
+    assert few.message.endswith("calibrated as all labels together are")
+    assert few.scale == pytest.approx(1 / 3, rel=0.5)
 
 
 def test_it_is_read_as_it_was_written_and_every_value_is_checked():

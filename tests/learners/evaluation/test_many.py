@@ -41,6 +41,8 @@ def test_figures_are_scikit_learns() -> None:
         assert row["average_precision"] == pytest.approx(
             metrics.average_precision_score(there, p[:, k])
         )
+        assert row["auroc"] == pytest.approx(metrics.roc_auc_score(there, p[:, k]))
+        assert metrics.auc(*found["curves"][k]["roc"]) == pytest.approx(row["auroc"])
         precision, recall, f1, _ = metrics.precision_recall_fscore_support(
             there, said[:, k], average="binary"
         )
@@ -54,6 +56,7 @@ def test_figures_are_scikit_learns() -> None:
     assert figures["test_precision"] == pytest.approx(
         metrics.precision_score(y[rows], said, average="micro")
     )
+    assert figures["test_unlike"] == figures["unknown_unlike"] == 0  # no distance is measured
     assert figures["test_coverage"] == said.any(axis=1).mean()
     assert figures["test_ece"] < 0.12  # they are calibrated
     assert figures["unknown_answered"] == judged.said[:5].any(axis=1).mean()

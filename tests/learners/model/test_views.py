@@ -99,13 +99,16 @@ def test_an_array_is_looked_at_as_a_tensor_is(view):
     np.testing.assert_allclose(look(x, view), look(torch.from_numpy(x), view), rtol=0, atol=1e-5)
 
 
-def test_arrays_are_averaged_as_tensors_are():
+@pytest.mark.parametrize("many", [False, True])
+def test_arrays_are_averaged_as_tensors_are(many):
     logits, features = torch.randn(3, 5, 4) * 5, torch.randn(3, 5, 7)
     views = (PLAIN, View(mirror=True), View(zoom=2))
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
-    theirs = look_and_average(lambda x: next(tensors), torch.zeros(5, 3, 8, 8), views)
-    ours = look_and_average(lambda x: next(arrays), np.zeros((5, 3, 8, 8), np.float32), views)
+    of = torch.zeros(5, 3, 8, 8)
+    theirs = look_and_average(lambda x: next(tensors), of, views, many=many)
+    ours = look_and_average(lambda x: next(arrays), of.numpy(), views, many=many)
+    assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is many
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 

@@ -19,17 +19,19 @@ from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
 from learners.prediction.exporting import Portable, check
+from learners.runs.folds import _figures
 from learners.suggest import main as suggest_main
 
 WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
-         "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6"]  # fmt: skip
+         "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6",
+         "--calibration", "0.35", "--valid", "0.1", "--cv", "3", "--fold", "1", "--tta", "2", "--class-weights"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Dark pictures with a red upper half, a blue lower half, both or none."""
     folder, rng, rows = tmp_path_factory.mktemp("many"), np.random.default_rng(0), []
-    for n in range(64):
+    for n in range(96):
         pixels = rng.normal(40, 25, (40, 40, 3))
         names = [name for name, bit in (("blue", n & 1), ("red", n & 2)) if bit]
         pixels[:20, :, 0] += 160 * ("red" in names)
@@ -50,8 +52,8 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [(["--cv", "3"], "--cv"), (["--cv", "3", "--fold", "1"], "--cv"),
-     (["--seeds", "2", "--tta", "4"], "--seeds, --tta"), (["--target-coverage", "0.9"], "--target-coverage"),
+    [(["--cv", "3", "--label-smoothing", "0.1"], "--label-smoothing"),
+     (["--score", "knn", "--target-coverage", "0.9"], "--score, --target-coverage"),
      (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
 )  # fmt: skip
 def test_what_it_does_not_go_with_is_named_at_the_start(
@@ -67,7 +69,9 @@ def test_each_label_is_answered_by_itself(
 ) -> None:
     bundle = load_bundle(run / "model")
     assert bundle.classes == ["blue", "red"]
-    assert bundle.metrics["valid_map"] > 0.9
+    assert bundle.metrics["test_map"] > 0.9
+    assert len(bundle.views) == 2
+    assert _figures(run, bundle.metrics)["test_ece"] == bundle.metrics["test_ece"]
     capsys.readouterr()
     files = [str(table.parent / f"{n:02d}.png") for n in range(12)]
     assert predict_main([str(run / "model"), *files, "--top", "1", "--format", "csv"]) == 0
@@ -78,6 +82,12 @@ def test_each_label_is_answered_by_itself(
     assert {name for name, p in json.loads(both["top"]) if p >= 0.6} == {"blue", "red"}
     assert predict_main([str(run / "model"), both["path"], "--format", "table"]) == 0
     assert capsys.readouterr().out.split()[1].count("%") == 2
+    odd = table.parent / "odd" / "green.png"  # which no training picture is
+    odd.parent.mkdir()
+    pixels = np.random.default_rng(1).integers(0, 2, (40, 40, 1)) * np.array([0, 255, 60])
+    Image.fromarray(pixels.astype(np.uint8)).save(odd)
+    assert predict_main([str(run / "model"), str(odd), "--format", "csv"]) == 0
+    assert ",unlike training data," in capsys.readouterr().out
     strict = ["--threshold", "1", "--format", "csv"]
     assert predict_main([str(run / "model"), both["path"], *strict]) == 0
     assert ",unknown," in capsys.readouterr().out
@@ -94,7 +104,8 @@ def test_the_report_and_an_evaluation_tell_each_label(
 ) -> None:
     page = (run / "report" / "index.html").read_text(encoding="utf-8")
     assert all(
-        words in page for words in ("mean average precision", "Labels together", "Each label")
+        words in page
+        for words in ("mean average precision", "Labels together", "Each label", "ROC of red")
     )
     frame = pd.read_csv(table, keep_default_na=False).iloc[:16]
     columns = {name: frame["label"].str.contains(name).astype(int) for name in ("blue", "red")}
@@ -112,9 +123,15 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert [row["items"] for row in report["labels"]] == [15, 16]
     assert report["metrics"]["test_map"] > 0.9
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
+    assert report["metrics"]["unknown_unlike"] == 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
-    with pytest.raises(SecondhandError, match="several labels each"):
-        suggest_main([str(run / "model"), str(table.parent), "--out", str(tmp_path / "next.csv")])
+    grey = Image.new("RGB", (40, 40), (60, 40, 40))
+    grey.save(tmp_path / "strange" / "unlike.png")
+    pool, out = [str(tmp_path / "strange"), str(table.parent)], tmp_path / "next.csv"
+    assert suggest_main([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
+    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # of which nothing is said
+    assert (row["score"], row["guess"]) == (1.0, "")
+    assert row["why"].startswith("unlike training data: ")
     with pytest.raises(SecondhandError, match="--no-labels: nothing is expected"):
         evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
     with pytest.raises(SecondhandError, match=r"--from .* cannot be gone on from"):

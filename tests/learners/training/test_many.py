@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
 from learners.training.many import KnownLoss, TwoAtOnce, _fit, fit_many
@@ -27,20 +28,35 @@ def test_the_loss_is_of_what_is_known():
     assert KnownLoss()(logits, torch.full((2, 2), NAN)) == 0
 
 
+def test_easy_negatives_count_little_in_the_asymmetric_loss():
+    loss = KnownLoss(asymmetric=True)
+    z = torch.tensor([[2.0, -1.0, -4.0, 0.3]], requires_grad=True)
+    value = loss(z, torch.tensor([[1.0, 0.0, 0.0, NAN]]))
+    p = torch.sigmoid(torch.tensor([2.0, -1.0]))
+    q = p[1] - 0.05
+    assert torch.isclose(value, (-p[0].log() - q**4 * (1 - q).log()) / 3)
+    (slope,) = torch.autograd.grad(value, z)
+    assert slope[0, 0] < 0 < slope[0, 1]
+    assert (slope[0, 2:] == 0).all()
+
+
 def test_the_probe_is_a_logistic_regression_of_each_label():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(150, 5))
     y = (x @ rng.normal(size=(5, 2)) + rng.normal(size=(150, 2)) > 0.5).astype(float)
     y[:40, 1] = np.nan
-    ours = _fit(x.astype(np.float32), y, 0.1, None)
+    targets = torch.from_numpy(y)
+    ours = _fit(x.astype(np.float32), targets, 0.1, None, KnownLoss())
     for k, rows in ((0, slice(None)), (1, slice(40, None))):
         theirs = LogisticRegression(C=0.1, tol=1e-8).fit(x[rows], y[rows, k])
         np.testing.assert_allclose(ours[:-1, k], theirs.coef_[0], atol=5e-3)
         np.testing.assert_allclose(ours[-1, k], theirs.intercept_[0], atol=5e-3)
-    found = fit_many(torch.from_numpy(3 * x + 1), torch.from_numpy(y))
-    said = (torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias > 0).numpy()
-    assert (said[:, 0] == (y[:, 0] == 1)).mean() > 0.85
-    assert 0.1 < found.loss < 0.6
+    for criterion in (None, KnownLoss(asymmetric=True)):
+        found = fit_many(torch.from_numpy(3 * x + 1), targets, criterion)
+        logits = torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias
+        assert roc_auc_score(y[:, 0], logits[:, 0]) > 0.9
+        assert ((logits[:, 0] > 0).numpy() == y[:, 0]).mean() > (0.6 if criterion else 0.85)
+        assert 0.01 < found.loss < 0.6
 
 
 def test_two_clips_at_once_show_the_labels_of_both():
