@@ -8,14 +8,3 @@ from datasets.loaders.blocks import (
     dataloaders,
 )
 from datasets.loaders.seeded import Repeatable, generators_kept, seed_of
-
-__all__ = [
-    "Augmentation",
-    "PictureBlock",
-    "Repeatable",
-    "SignalAugmentation",
-    "SpectrogramBlock",
-    "dataloaders",
-    "generators_kept",
-    "seed_of",
-]

@@ -5,18 +5,3 @@ from learners.files.checked import jsonable, ranged, read_as
 from learners.files.lock import LOCK, locked
 from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
 from learners.files.replace import check_replaceable, disk_error
-
-__all__ = [
-    "LOCK",
-    "Names",
-    "check_replaceable",
-    "data_name",
-    "disk_error",
-    "jsonable",
-    "last_part",
-    "locked",
-    "ranged",
-    "read_as",
-    "shared_command",
-    "shared_provenance",
-]
