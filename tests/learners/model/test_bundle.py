@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from datasets.errors import SecondhandError
@@ -151,15 +152,21 @@ from learners.model.bundle import load_bundle
 recording = True
 load_bundle(sys.argv[1])
 recording = False
-fast = [name for name in sys.modules if name.split(".")[0] in ("fastai", "fastcore", "fastxtend")]
+from learners.predictor import Predictor
+predictor = Predictor(sys.argv[1], engine="torch")
+(opened,) = predictor.open_all([sys.argv[3]])
+assert predictor.forward(opened[None])[0].shape == (1, 3)
+fast = [name for name in sys.modules if name.split(".")[0] in ("fastai", "fastcore", "fastxtend", "fastprogress")]
 open(sys.argv[2], "w").write(json.dumps({"seen": seen, "fast": fast}))
 """
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (40, 40), "grey").save(picture)
     subprocess.run(
-        [sys.executable, "-c", program, str(saved), str(tmp_path / "seen.json")],
+        [sys.executable, "-c", program, str(saved), str(tmp_path / "seen.json"), str(picture)],
         cwd=ROOT, check=True, timeout=120,
     )  # fmt: skip
     report = json.loads((tmp_path / "seen.json").read_text())
-    assert report["fast"] == []
+    assert report["fast"] == [], "nor for an answer"
     assert {event for event, _, _ in report["seen"]} == {"open"}
     opened = [name for _, name, _ in report["seen"]]
     assert {str(saved / name) for name in (CONFIG, WEIGHTS, REFERENCE)} <= set(opened)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from PIL import Image
 from datasets.errors import BadFile, SecondhandError
 from datasets.pictures.images import Preprocessing
 from learners.machine import threads_kept
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import Bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.predictor import Prediction, Predictor
 from tests.learners.confidences import settings
@@ -132,22 +130,6 @@ def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, 
         expected = model.network(torch.from_numpy((batch / 255.0 - mean) / std).float()).numpy()
     assert len(features) == count
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
-
-
-@pytest.mark.slow
-def test_fastai_is_not_imported(model, pictures, tmp_path):
-    folder = save_bundle(model, tmp_path / "model")
-    program = (
-        "import sys\nfrom learners.prediction.predictor import Predictor\n"
-        "answers = list(Predictor(sys.argv[1]).predict(sys.argv[2:]))\n"
-        "print(len(answers), [m for m in sys.modules if m.split('.')[0] in "
-        "('fastai', 'fastcore', 'fastxtend', 'fastprogress')])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, folder, *pictures[:2]],
-        cwd=ROOT, check=True, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert run.stdout.strip() == "2 []"
 
 
 def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
