@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.upstream import loggers_at
 from learners.machine import threads
 from learners.prediction.protobuf import Message, fields
 
@@ -163,16 +164,9 @@ def need(*packages: str) -> None:
 def quiet() -> Iterator[None]:
     """Without the exporter's notes for its own developers."""
     names = ("torch.onnx", "onnxscript", "onnx_ir")
-    before = [logging.getLogger(name).level for name in names]
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, level in zip(names, before, strict=True):
-            logging.getLogger(name).setLevel(level)
+    with loggers_at(logging.ERROR, *names), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def first_line(error: Exception) -> str:
