@@ -107,8 +107,9 @@ def _around(
     first, last = here[0] if here else (0, 0)
     room = min(trigger - low - first, last - (trigger - low)) / rate
     if not here or last - first < size or room < reach - 1 / rate:
-        gaps = np.array(_between(good, len(values))).reshape(-1, 2)
-        spans = [f"{a:.3f}-{b:.3f}" for a, b in start + (low + gaps) / rate]
+        edges = [0, *(edge for run in good for edge in run), len(values)]
+        between = (start + (low + np.array(edges)) / rate).reshape(-1, 2)
+        spans = [f"{a:.3f}-{b:.3f}" for a, b in between if a < b]
         if low == 0 or high == source.samples:
             spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
         raise BadFile(
@@ -193,9 +194,3 @@ def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:
         good[first : first + length] = False
     edges = np.flatnonzero(np.diff(good.astype(np.int8), prepend=0, append=0))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
-
-
-def _between(runs: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """The stretches that `runs` leave out of 0..size."""
-    edges = [0, *(edge for run in runs for edge in run), size]
-    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

@@ -1,7 +1,6 @@
 """One run in several processes: which one this is, and what they tell each other."""
 
 from learners.distributed.ranks import (
-    any_of,
     check_batch,
     count,
     device,

@@ -61,7 +61,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not self.searching and not distributed.any_of(self.seen):
+        if not self.searching and not any(distributed.gathered(self.seen)):
             raise SecondhandError(
                 f"no file of the {part} part can be read any more: is their folder still there?"
             )
