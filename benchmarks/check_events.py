@@ -3,7 +3,7 @@
     python benchmarks/check_events.py
 
 A model learns the six classes of `demo:sounds`, and noise as `--background`, from clips of 2 s that
-were cut out of recordings made by `datasets.demos.sounds.recording`; it then hears other recordings
+were cut out of recordings made by `benchmarks._recordings`; it then hears other recordings
 by `learners.predict --events`. One of `--hours` with `--events` sounds in it as in the clips is
 counted: an event is found where a row of its class overlaps it; precision is the part of rows that
 do. A row begins and ends well where both are within a hop (1 s) of those of the sound.
@@ -30,7 +30,8 @@ import numpy as np
 import soundfile
 
 from benchmarks._record import parse, record
-from datasets.demos.sounds import CLASSES, Event, recording
+from benchmarks._recordings import Event, recording
+from datasets.demos.sounds import CLASSES
 
 RATE, WINDOW = 16000, 2.0
 

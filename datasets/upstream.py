@@ -66,6 +66,20 @@ def hub_offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+@contextmanager
+def loggers_at(level: int, *names: str) -> Iterator[None]:
+    """Loggers of libraries at another level, which is put back."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(level)
+        yield
+    finally:
+        for logger, own in zip(loggers, before, strict=True):
+            logger.setLevel(own)
+
+
 class _MissingTensors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
@@ -82,14 +96,12 @@ def all_tensors_given() -> Iterator[None]:
     the log which tensors the file lacks.
     """
     logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addFilter(check)
-    try:
-        yield
-    finally:
-        logger.removeFilter(check)
-        logger.setLevel(level)
+    with loggers_at(logging.INFO, logger.name):
+        logger.addFilter(check)
+        try:
+            yield
+        finally:
+            logger.removeFilter(check)
 
 
 @contextmanager

@@ -7,6 +7,4 @@ from datasets.fronts import on_demand
 if TYPE_CHECKING:
     from datasets.annotations.sources import is_annotated, read_annotations
 
-__all__ = ["is_annotated", "read_annotations"]
-
 __getattr__ = on_demand(__name__)

@@ -53,7 +53,8 @@ def read_package(
         for file, name in zip(media["filePath"][twice], media["mediaID"][twice], strict=True)
     ]
     media = media.loc[~twice]
-    rows = pd.concat([_of_media(seen, media), _of_events(seen, media)], ignore_index=True)
+    of_media = media.merge(seen.drop(columns="deploymentID"), on="mediaID")
+    rows = pd.concat([of_media, _of_events(seen, media)], ignore_index=True)
     unnamed = seen["mediaID"].ne("") & ~seen["mediaID"].isin(media["mediaID"])
     rejected += [
         Rejected(f"{folder / 'observations.csv'}, row {row}", f"no medium {shown(name)}")
@@ -101,10 +102,6 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
         has = ", ".join(map(str, cells.columns[:40]))
         raise BadFile(folder / file, f"no column {', '.join(missing)}; it has {has}")
     return cells.apply(lambda column: column.str.strip())
-
-
-def _of_media(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
-    return media.merge(seen.drop(columns="deploymentID"), on="mediaID")
 
 
 def _of_events(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,3 @@
 """``demo:NAME`` -> labelled files that need no network. Simulated ones say so."""
 
 from datasets.demos.sets import write_demo
-
-__all__ = ["write_demo"]

@@ -21,43 +21,14 @@ if TYPE_CHECKING:
         COLOUR_MAPS,
         PCEN_VERSION,
         RENDERER_VERSION,
+        AnyPath,
         Recipe,
+        Seconds,
         check_types,
         check_values,
         colour_table,
     )
     from datasets.drawings.store import digest_of
     from datasets.drawings.windows import Item, cut, draw_rows, items
-
-__all__ = [
-    "COLOUR_MAPS",
-    "PCEN_VERSION",
-    "RENDERER_VERSION",
-    "THUMBNAIL",
-    "Cluster",
-    "DecodedPictures",
-    "Item",
-    "KeptFeatures",
-    "PictureCache",
-    "Prepared",
-    "Recipe",
-    "Source",
-    "alike_enough",
-    "cache_root",
-    "check_types",
-    "check_values",
-    "colour_table",
-    "connect",
-    "correlation",
-    "cut",
-    "digest_of",
-    "draw_rows",
-    "find_clusters",
-    "items",
-    "keep",
-    "source_of",
-    "thumbnails_of",
-    "tied",
-]
 
 __getattr__ = on_demand(__name__)

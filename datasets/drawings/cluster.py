@@ -44,6 +44,7 @@ from datasets.drawings.recipe import PCEN_VERSION, RENDERER_VERSION
 from datasets.errors import SecondhandError
 from datasets.installed import extra
 from datasets.processes import cores
+from datasets.upstream import loggers_at
 
 log = logging.getLogger(__name__)
 
@@ -306,8 +307,8 @@ def connect(
         raise SecondhandError(f"--cluster {address}: needs Dask: {extra('cluster')}") from None
     with contextlib.ExitStack() as stack:
         where: Any = address
-        for name in ("distributed", "distributed.client"):
-            stack.enter_context(_quiet(name))
+        # Dask tells of each lost worker; here what becomes of the files is told.
+        stack.enter_context(loggers_at(logging.CRITICAL, "distributed", "distributed.client"))
         if address == "local":
             where = stack.enter_context(_local(cores() if workers is None else workers))
         try:
@@ -374,18 +375,6 @@ def _environment_kept() -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Dask tells of each lost worker; here what becomes of the files is told."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _greet(address: str, timeout: float) -> None:

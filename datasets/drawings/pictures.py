@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.drawings.cluster import Cluster
-    from datasets.drawings.recipe import Recipe
+    from datasets.drawings.recipe import AnyPath, Recipe, Seconds
 
 log = logging.getLogger(__name__)
 
@@ -180,20 +180,11 @@ class PictureCache:
     root : the folder; made when the first picture is stored. None: `cache_root()`.
     max_bytes : beyond this the least recently used pictures go. None: 20 GiB. Pictures that this
         object has handed out stay, even if they alone are more.
-    trust_mtime : take a file whose path and stamp (size, times of change, inode) are known as
-        unchanged. False hashes every file every time.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        *,
-        max_bytes: int | None = None,
-        trust_mtime: bool = True,
-    ) -> None:
+    def __init__(self, root: AnyPath | None = None, *, max_bytes: int | None = None) -> None:
         self.root = Path(root) if root is not None else cache_root()
         self.max_bytes = MAX_BYTES if max_bytes is None else max_bytes
-        self.trust_mtime = trust_mtime
         self._pictures = Store(self.root, ".png", self.max_bytes)
         self._failures = Store(self.root, ".bad")
         self._sources = Hashes(self.root / "sources.jsonl")
@@ -203,11 +194,11 @@ class PictureCache:
 
     def get(
         self,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         recipe: Recipe,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
     ) -> Path:
         """The picture of a file, drawn now if it is not there.
 
@@ -228,7 +219,7 @@ class PictureCache:
 
     def render_all(
         self,
-        items: Iterable[Source | str | os.PathLike[str]],
+        items: Iterable[Source | AnyPath],
         recipe: Recipe,
         *,
         workers: int | None = None,
@@ -346,7 +337,7 @@ class PictureCache:
     def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
         """The stored picture and the file's hash, as far as they are known without reading it."""
         stamp = stamp_of(item.path)
-        digest = self._sources.get(item.path, stamp) if self.trust_mtime else None
+        digest = self._sources.get(item.path, stamp)
         if digest is None:
             return None, None
         key = key_of(digest, fingerprint, item.span())

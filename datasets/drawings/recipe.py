@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 RENDERER_VERSION = 1  # raised whenever the same recipe would draw another picture
 #: The pictures of level "pcen" have a version of their own: 1 is still drawn, for models of before.
 PCEN_VERSION = 2
+#: A file as it is named, and a time in it or since it began; None where none is given.
+AnyPath = str | os.PathLike[str]
+Seconds = float | None
+
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
@@ -36,29 +40,19 @@ class Recipe:
     kind: ClassVar[str]
 
     @classmethod
-    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
         """A recipe that suits these files; `given` settings are not inferred."""
         return cls(**given)
 
     def read(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> Any:
         """The signal of one picture: of the span `start` to `end` in s, or around `at`."""
         raise NotImplementedError
 
     def spans(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        overlap: float = 0.0,
-    ) -> list[tuple[float | None, float | None]]:
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
+    ) -> list[tuple[Seconds, Seconds]]:
         """How a file, or a span of it, is cut into pictures: [(start, end), ...] in seconds.
 
         One that fits into a picture is left as it was given.
@@ -87,12 +81,7 @@ class Recipe:
         return False
 
     def picture(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.uint8]:
         """Read and draw a file: uint8 [height, width, 3]."""
         return self.render(self.read(path, start=start, end=end, at=at))

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +59,7 @@ def cut(
     wanted = items(frame)
     lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
     with ThreadPoolExecutor(cores()) as pool:
-        for found in pool.map(partial(_spans, recipe, overlap), lots):
+        for found in pool.map(lambda lot: [_spans_of(recipe, overlap, one) for one in lot], lots):
             listed += found
     rejected = [
         Rejected(found.path, found.reason) for found in listed if isinstance(found, BadFile)
@@ -112,10 +111,6 @@ def draw_rows(
             part = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
             rejected.append(Rejected(path, f"no signal{part}: all below -60 dBFS"))
     return frame.loc[drawn].reset_index(drop=True), rejected
-
-
-def _spans(recipe: Recipe, overlap: float, lot: list[Item]) -> list[Spans | BadFile]:
-    return [_spans_of(recipe, overlap, item) for item in lot]
 
 
 def _spans_of(recipe: Recipe, overlap: float, item: Item) -> Spans | BadFile:

@@ -7,15 +7,4 @@ from datasets.loaders.blocks import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.loaders.seeded import Repeatable, generators_kept, seed_of
-
-__all__ = [
-    "Augmentation",
-    "PictureBlock",
-    "Repeatable",
-    "SignalAugmentation",
-    "SpectrogramBlock",
-    "dataloaders",
-    "generators_kept",
-    "seed_of",
-]
+from datasets.loaders.seeded import Repeatable, seed_of

@@ -124,43 +124,25 @@ class Gain(_Augmentation):
 
 
 class BackgroundMix(_Augmentation):
-    """Lay another recording underneath: powers add, the label stays.
+    """Lay another recording of the batch underneath: powers add, the label stays.
 
-    Parameters
-    ----------
-    backgrounds : [n, 3, height, width] in 0 to 1, pictures of the same recipe and size; None
-        takes other pictures of the batch.
-    snr_db : least and greatest distance in dB at which the background lies below.
+    `snr_db` : least and greatest distance in dB at which it lies below.
     """
 
     def __init__(
         self,
-        backgrounds: Tensor | None = None,
         *,
         snr_db: tuple[float, float] = (10.0, 30.0),
         range_db: float = 80.0,
         p: float = 0.5,
     ) -> None:
-        if backgrounds is not None and (backgrounds.ndim != 4 or not len(backgrounds)):
-            raise SecondhandError(
-                f"backgrounds of shape {tuple(backgrounds.shape)}: must be [n, 3, height, width]"
-            )
         if not snr_db[0] <= snr_db[1]:
             raise SecondhandError(f"snr_db={snr_db}: the least first, then the greatest")
         super().__init__(p)
-        self.backgrounds, self.snr, self.range = backgrounds, snr_db, range_db
+        self.snr, self.range = snr_db, range_db
 
     def vary(self, x: Tensor) -> Tensor:
-        if self.backgrounds is None:
-            below = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
-        else:
-            pick = torch.randint(len(self.backgrounds), (len(x),))
-            below = self.backgrounds[pick].to(x)
-            if below.shape[1:] != x.shape[1:]:
-                raise SecondhandError(
-                    f"backgrounds are {tuple(below.shape[1:])}, the pictures "
-                    f"{tuple(x.shape[1:])}: draw both with one recipe"
-                )
+        below = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
         snr = (_uniform(len(x), *self.snr) / self.range).view(-1, 1, 1, 1).to(x)
         bels = self.range / 10
         # Black is the floor, not zero power: what counts is the background's power above it.

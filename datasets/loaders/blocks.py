@@ -129,10 +129,6 @@ class SignalAugmentation:
     strength: float = 1.0
     mixed: bool = True
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.strength <= 2:
-            raise SecondhandError(f"strength {self.strength} is not in [0, 2]")
-
 
 class OpenSpectrogram(Transform):
     """Item -> its picture out of the cache, drawn now if it is not there, at the network's size.
@@ -178,7 +174,7 @@ class SpectrogramBlock(TransformBlock):
 
     Raises
     ------
-    SecondhandError : preprocessing that would cut the picture.
+    SecondhandError : preprocessing that would cut the picture, or a strength out of range.
     """
 
     def __init__(

@@ -9,6 +9,4 @@ if TYPE_CHECKING:
     from datasets.pictures.standalone import model_input
     from datasets.pictures.taken import GAP_MINUTES, visits
 
-__all__ = ["GAP_MINUTES", "Preprocessing", "model_input", "open_picture", "pixels", "visits"]
-
 __getattr__ = on_demand(__name__)

@@ -3,14 +3,3 @@
 from datasets.public.download import MIRROR, RemoteFile, fetch_file
 from datasets.public.gwosc import NOTE, PREFIX, fetch_event
 from datasets.public.sets import SETS, PublicSet
-
-__all__ = [
-    "MIRROR",
-    "NOTE",
-    "PREFIX",
-    "SETS",
-    "PublicSet",
-    "RemoteFile",
-    "fetch_event",
-    "fetch_file",
-]

@@ -3,5 +3,3 @@
 from datasets.sound.audio import probe, windows
 from datasets.sound.mel import hz_to_mel
 from datasets.sound.recipe import AudioRecipe, window_of
-
-__all__ = ["AudioRecipe", "hz_to_mel", "probe", "window_of", "windows"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from numpy.typing import DTypeLike, NDArray
 from datasets.drawings import (
     COLOUR_MAPS,
     PCEN_VERSION,
+    AnyPath,
     Recipe,
+    Seconds,
     check_types,
     check_values,
     colour_table,
@@ -123,7 +124,7 @@ class AudioRecipe(Recipe):
                 mel.warn_of_empty_bands(self._bands(n_fft))
 
     @classmethod
-    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
         By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
@@ -151,13 +152,8 @@ class AudioRecipe(Recipe):
         return cls(**{"rate": rate, "window": window, **given})
 
     def spans(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        overlap: float = 0.0,
-    ) -> list[tuple[float | None, float | None]]:
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
+    ) -> list[tuple[Seconds, Seconds]]:
         """A long recording's windows, as `datasets.sound.audio.windows` cuts them.
 
         BadFile where the file cannot be opened, or ends before `start`.
@@ -186,12 +182,7 @@ class AudioRecipe(Recipe):
         return max(round(self.rate * self.window), 1)
 
     def read(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.float32]:
         """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds.
 

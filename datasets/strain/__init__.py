@@ -6,8 +6,3 @@ from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
 from datasets.strain.hdf5 import broken, check_chunks, linked, numbers
 from datasets.strain.recipe import StrainRecipe
 from datasets.strain.whitening import spectral_density
-
-__all__ = [
-    "Frames", "Strain", "StrainRecipe", "broken", "check_chunks", "linked", "numbers", "open_strain",
-    "read_cache", "read_frames", "read_strain", "spectral_density", "write_cache",
-]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, floor, inf
 from os import PathLike
 
@@ -32,8 +32,6 @@ class Strain:
     start : GPS time of the first sample, in seconds.
     trigger : GPS time that pictures are centred on.
     path, detector : where it is from; the detector is "" where the file does not say.
-    gaps : GPS spans near the trigger that the file lacks (NaN, or dead).
-    quality : fraction of the seconds, 0..1, in which each data-quality bit is set, by its name.
     others : the same moment of other detectors.
     """
 
@@ -43,8 +41,6 @@ class Strain:
     trigger: float
     path: str = ""
     detector: str = ""
-    gaps: tuple[Span, ...] = ()
-    quality: dict[str, float] = field(default_factory=dict)
     others: tuple[Strain, ...] = ()
 
     @property
@@ -62,8 +58,6 @@ def read_strain(
     within: Span = (0.0, inf),
     qrange: Span = (4.0, 64.0),
     frange: Span = (10.0, inf),
-    rate: float | None = None,
-    gps_start: float | None = None,
 ) -> Strain:
     """Read `context` seconds of strain around a trigger.
 
@@ -78,7 +72,6 @@ def read_strain(
     reach : seconds that must be there on either side of the trigger.
     within : seconds from the start of the file between which the loudest tile is looked for.
     qrange, frange : Q and band in Hz of that search; the band is cut to what the rate allows.
-    rate, gps_start : of a text file whose header does not say.
 
     Raises
     ------
@@ -91,7 +84,7 @@ def read_strain(
             f"a context of {context:g} s, with {reach:g} s on either side of the trigger, is not "
             f"possible: {SHORTEST_CONTEXT:g} to 4096 s, 32 is usual"
         )
-    with open_strain(path, rate=rate, gps_start=gps_start) as source:
+    with open_strain(path) as source:
         if at is None:
             at = _loudest(path, source, context, reach, within, qrange, frange)
         return _around(path, source, float(at), context, reach)
@@ -111,13 +104,12 @@ def _around(
     values = source.read(low, high)
     good = _finite_runs(values, rate)
     here = [(a, b) for a, b in good if a <= trigger - low <= b]
-    gaps = tuple(
-        (start + (low + a) / rate, start + (low + b) / rate) for a, b in _between(good, len(values))
-    )
     first, last = here[0] if here else (0, 0)
     room = min(trigger - low - first, last - (trigger - low)) / rate
     if not here or last - first < size or room < reach - 1 / rate:
-        spans = [f"{a:.3f}-{b:.3f}" for a, b in gaps]
+        edges = [0, *(edge for run in good for edge in run), len(values)]
+        between = (start + (low + np.array(edges)) / rate).reshape(-1, 2)
+        spans = [f"{a:.3f}-{b:.3f}" for a, b in between if a < b]
         if low == 0 or high == source.samples:
             spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
         raise BadFile(
@@ -128,9 +120,8 @@ def _around(
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
     start += (low + begin) / rate
-    quality = source.quality(start, start + context)
     held = values[begin : begin + size]
-    return Strain(held, rate, start, at, str(path), source.detector, gaps, quality)
+    return Strain(held, rate, start, at, str(path), source.detector)
 
 
 def _loudest(
@@ -203,9 +194,3 @@ def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:
         good[first : first + length] = False
     edges = np.flatnonzero(np.diff(good.astype(np.int8), prepend=0, append=0))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
-
-
-def _between(runs: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """The stretches that `runs` leave out of 0..size."""
-    edges = [0, *(edge for run in runs for edge in run), size]
-    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

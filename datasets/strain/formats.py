@@ -39,18 +39,13 @@ _BLOCK = 1 << 20  # bytes read at a time
 
 @dataclass(frozen=True)
 class StrainFile:
-    """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none.
-
-    `quality(t0, t1)` gives, for each data-quality bit, the fraction of the seconds between two GPS
-    times in which it is set.
-    """
+    """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none."""
 
     rate: float
     start: float
     samples: int
     detector: str
     read: Callable[[int, int], Floats]
-    quality: Callable[[float, float], dict[str, float]]
 
     @property
     def duration(self) -> float:
@@ -73,18 +68,12 @@ def _held(path: Path, values: Floats, rate: float, start: float, detector: str) 
     """A source whose samples are in memory already."""
     rate = _checked(path, rate, start, len(values))
     values.setflags(write=False)  # it may be asked for again
-    return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j], lambda *_: {})
+    return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j])
 
 
 @contextmanager
-def open_strain(
-    path: str | PathLike[str], *, rate: float | None = None, gps_start: float | None = None
-) -> Iterator[StrainFile]:
+def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
     """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
-
-    Parameters
-    ----------
-    rate, gps_start : of a text file whose header does not say.
 
     Raises
     ------
@@ -106,8 +95,7 @@ def open_strain(
         yield _kept(("file", _stamp(path)), lambda: _read_gwf(path))
     else:
         packed = magic.startswith(b"\x1f\x8b")
-        key = ("file", _stamp(path), rate, gps_start)
-        yield _kept(key, lambda: _read_text(path, packed, rate, gps_start))
+        yield _kept(("file", _stamp(path)), lambda: _read_text(path, packed))
 
 
 # What was read last, so that many triggers of one file, one after the other, read it once
@@ -168,8 +156,8 @@ _MAX_RATIO = 20
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
 
 
-def _read_text(path: Path, packed: bool, rate: float | None, gps_start: float | None) -> StrainFile:
-    """Read a text file whole. GWOSC's header gives the rate and the GPS start unless given here.
+def _read_text(path: Path, packed: bool) -> StrainFile:
+    """Read a text file whole. GWOSC's header gives the rate and the GPS start.
 
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
     """
@@ -180,10 +168,8 @@ def _read_text(path: Path, packed: bool, rate: float | None, gps_start: float | 
             raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number a line")
         text, header = _split_header(path, text)
         blocks = [_numbers(path, text)]
-        if rate is None:
-            rate = _find(r"(\d+(?:\.\d+)?) samples per second", header)
-        if gps_start is None:
-            gps_start = _find(r"starting GPS (\d+(?:\.\d+)?)", header)
+        rate = _find(r"(\d+(?:\.\d+)?) samples per second", header)
+        gps_start = _find(r"starting GPS (\d+(?:\.\d+)?)", header)
         if rate is None or gps_start is None:
             raise BadFile(
                 path,
@@ -368,7 +354,7 @@ def _cksum(file: BinaryIO, size: int) -> int:
 
 @contextmanager
 def _open_hdf5(path: Path) -> Iterator[StrainFile]:
-    """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart, quality masks if there."""
+    """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart."""
     import h5py
 
     with broken(path):
@@ -396,40 +382,8 @@ def _gwosc(path: Path, file: Any) -> StrainFile:
             values = np.asarray(strain[first:last], dtype=np.float64)
         return values
 
-    def quality(t0: float, t1: float) -> dict[str, float]:
-        with broken(path):
-            bits = _bits(path, file, "quality/simple/DQ", t0, t1)
-            bits.update(_bits(path, file, "quality/injections/Inj", t0, t1))
-        return bits
-
     detector = numbers(path, file, "meta/Detector", optional=True)
     pieces = _in_pieces(path, samples, read)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    return StrainFile(rate, start, samples, _text(name)[:16], pieces, quality)
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
-
-
-def _bits(path: Path, file: Any, prefix: str, t0: float, t1: float) -> dict[str, float]:
-    """Fraction of the seconds in t0..t1 in which each bit of a GWOSC mask is set."""
-    mask = numbers(path, file, f"{prefix}mask", optional=True)
-    names = numbers(path, file, f"{prefix}Shortnames", optional=True)
-    if mask is None or names is None or mask.ndim != 1 or mask.dtype.kind not in "iu":
-        return {}
-    if names.ndim != 1 or not 0 < names.size <= 64 or names.dtype.itemsize > 256:
-        return {}
-    check_chunks(path, mask, 0, mask.size)
-    check_chunks(path, names, 0, names.size)
-    start, step = number(path, mask, "Xstart"), number(path, mask, "Xspacing")
-    if not (step > 0 and np.isfinite([start, step]).all()):
-        return {}
-    low = int(np.clip((t0 - start) // step, 0, mask.size))
-    high = int(np.clip(-((start - t1) // step), 0, mask.size))
-    seconds = mask[low:high]
-    labels = [_text(name) for name in names[:].tolist()]
-    return {
-        label: float((seconds >> bit & 1).mean()) if seconds.size else 0.0
-        for bit, label in enumerate(labels)
-    }
+    said = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
+    return StrainFile(rate, start, samples, said[:16], pieces)

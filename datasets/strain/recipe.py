@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings import COLOUR_MAPS, Recipe, colour_table
+from datasets.drawings import COLOUR_MAPS, AnyPath, Recipe, Seconds, colour_table
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.scanning import look_apart
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
@@ -117,7 +117,7 @@ class StrainRecipe(Recipe):
             raise _wrong("size", self.size, f"as wide as {count} views can share: {wide}")
 
     @classmethod
-    def infer(cls, paths: Iterable[str | os.PathLike[str]], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
         """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
 
         The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s
@@ -158,12 +158,7 @@ class StrainRecipe(Recipe):
         return values
 
     def read(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        at: float | None = None,
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> Strain:
         """The strain that a picture needs: see `read_strain`, also for what is a BadFile.
 
@@ -182,12 +177,7 @@ class StrainRecipe(Recipe):
             frange=(self.fmin, self.fmax or 2048.0),
         )
 
-    def _read_together(
-        self,
-        path: str | os.PathLike[str],
-        span: tuple[float | None, float | None],
-        at: float | None,
-    ) -> Strain:
+    def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
         files, alone = read_cache(Path(path)), replace(self, together=(), views=self.views)
         found: list[Strain] = []
         for name in self.together:

@@ -50,7 +50,9 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
         raise ValueError("no noise at some frequency: constant or empty strain cannot be whitened")
 
     transfer = 1 / density
-    taper = _tukey_edge(5)
+    taper = 0.5 - 0.5 * np.cos(
+        2 * pi * np.arange(5) / 9
+    )  # the rising half of a cosine of 10 points
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
     impulse = scipy.fft.irfft(transfer, len(x))
@@ -104,8 +106,3 @@ def _hann(size: int) -> Floats:
     window = 0.5 - 0.5 * np.cos(2 * pi * np.arange(size) / size)
     window.flags.writeable = False
     return window
-
-
-def _tukey_edge(size: int) -> Floats:
-    """Rising half of a symmetric cosine taper of 2 `size` points."""
-    return 0.5 - 0.5 * np.cos(2 * pi * np.arange(size) / (2 * size - 1))

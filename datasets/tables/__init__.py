@@ -22,33 +22,4 @@ if TYPE_CHECKING:
     from datasets.tables.table import ItemTable, items_of_run, load_table, summary
     from datasets.tables.units import units as units_of
 
-__all__ = [
-    "JOIN",
-    "MANY",
-    "MAX_LABEL",
-    "SPLITS",
-    "UNKNOWN",
-    "ItemTable",
-    "alike",
-    "assign_folds",
-    "assign_splits",
-    "check_classes",
-    "clean_label",
-    "counted",
-    "fold_names",
-    "groups_from_names",
-    "items_of_run",
-    "joined",
-    "lacking",
-    "load_strangers",
-    "load_table",
-    "load_unlabelled",
-    "names_of",
-    "parts_of",
-    "remarks",
-    "summary",
-    "targets_of",
-    "units_of",
-]
-
 __getattr__ = on_demand(__name__)

@@ -9,14 +9,4 @@ if TYPE_CHECKING:
     from datasets.triggers.tables import Triggers, read_triggers
     from datasets.triggers.written import check_table, write_table
 
-__all__ = [
-    "Triggers",
-    "check_table",
-    "has_triggers",
-    "items_of_triggers",
-    "places",
-    "read_triggers",
-    "write_table",
-]
-
 __getattr__ = on_demand(__name__)

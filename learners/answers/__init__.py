@@ -11,15 +11,4 @@ if TYPE_CHECKING:
     from learners.answers.journal import Journal
     from learners.answers.shape import Shape
 
-__all__ = [
-    "Events",
-    "Journal",
-    "Shape",
-    "check_names",
-    "check_out",
-    "read_names",
-    "read_thresholds",
-    "write",
-]
-
 __getattr__ = on_demand(__name__)

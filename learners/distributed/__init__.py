@@ -1,7 +1,6 @@
 """One run in several processes: which one this is, and what they tell each other."""
 
 from learners.distributed.ranks import (
-    any_of,
     check_batch,
     count,
     device,
@@ -19,23 +18,3 @@ from learners.distributed.ranks import (
     together_or_not_at_all,
     training,
 )
-
-__all__ = [
-    "any_of",
-    "check_batch",
-    "count",
-    "device",
-    "from_first",
-    "gathered",
-    "in_turn",
-    "is_first",
-    "joined",
-    "leave",
-    "part_of",
-    "plain_loaders",
-    "plain_model",
-    "rank",
-    "share",
-    "together_or_not_at_all",
-    "training",
-]

@@ -204,11 +204,6 @@ def gathered(value: T) -> list[T]:
     return values
 
 
-def any_of(flag: bool) -> bool:
-    """Whether it is so in any process."""
-    return any(gathered(flag))
-
-
 @contextmanager
 def in_turn() -> Iterator[None]:
     """The block in the first process, then, when that is through, in the others."""

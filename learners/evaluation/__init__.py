@@ -29,38 +29,4 @@ if TYPE_CHECKING:
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
 
-__all__ = [
-    "ACCURACY_THRESHOLD",
-    "LOW",
-    "STRANGE",
-    "Answered",
-    "Changes",
-    "Evaluation",
-    "Judged",
-    "LearningCurve",
-    "accuracy_threshold",
-    "all_figures",
-    "answer",
-    "answer_figures",
-    "calibrate",
-    "calibrate_many",
-    "clopper_pearson",
-    "compare",
-    "confusion",
-    "copies",
-    "curve_of",
-    "expected_accuracy",
-    "hardest",
-    "judge",
-    "judge_many",
-    "judged_items",
-    "label_suspects",
-    "many_figures",
-    "measure",
-    "near_duplicates",
-    "recheck",
-    "reference_rows",
-    "score_tables",
-]
-
 __getattr__ = on_demand(__name__)

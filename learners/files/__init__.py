@@ -2,22 +2,5 @@
 a folder that one process works in."""
 
 from learners.files.checked import jsonable, ranged, read_as
-from learners.files.lock import LOCK, hold, locked
+from learners.files.lock import LOCK, check_replaceable, disk_error, hold, locked
 from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
-from learners.files.replace import check_replaceable, disk_error
-
-__all__ = [
-    "LOCK",
-    "Names",
-    "check_replaceable",
-    "data_name",
-    "disk_error",
-    "hold",
-    "jsonable",
-    "last_part",
-    "locked",
-    "ranged",
-    "read_as",
-    "shared_command",
-    "shared_provenance",
-]

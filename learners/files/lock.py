@@ -1,4 +1,4 @@
-"""A folder that one process at a time works in."""
+"""A folder: one process at a time works in it, it may be replaced or not, and its disk may be full."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,3 +84,27 @@ def _is_still(descriptor: int, file: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(file))
     except FileNotFoundError:
         return False
+
+
+def disk_error(file: Path, error: Exception) -> OSError:
+    """What a library says of a failed write, as the error of the system that it was."""
+    number = re.search(r"(?:os error|code:) (\d+)", str(error))
+    code = int(number[1]) if number else errno.EIO
+    return OSError(code, os.strerror(code), str(file))
+
+
+def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
+    """Raise SecondhandError where ``folder`` is there and may not be replaced.
+
+    It may with ``overwrite``, if it holds the file ``mark`` and so is one of its kind.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise SecondhandError(
+            f"--out {folder}: is there already; choose another, or give --overwrite"
+        )
+    if not (folder / mark).is_file():
+        raise SecondhandError(
+            f"--out {folder}: holds no {mark}, so it is not overwritten; choose another"
+        )

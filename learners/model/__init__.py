@@ -12,24 +12,3 @@ from learners.model.bundle import (
 from learners.model.hub import load_model, model_folder, publish
 from learners.model.tensors import read_tensors, save_weights, sha256, storable
 from learners.model.views import PLAIN, View, look_and_average, views_for
-
-__all__ = [
-    "CONFIG",
-    "PLAIN",
-    "WEIGHTS",
-    "Bundle",
-    "View",
-    "card",
-    "hash_of_features",
-    "load_bundle",
-    "load_model",
-    "look_and_average",
-    "model_folder",
-    "publish",
-    "read_tensors",
-    "save_bundle",
-    "save_weights",
-    "sha256",
-    "storable",
-    "views_for",
-]

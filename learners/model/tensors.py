@@ -50,37 +50,28 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a file. Raises BadFile where it is damaged, or one is not finite."""
     from safetensors.torch import load_file
 
-    tensors = _read(load_file, file)
-    for name, value in tensors.items():
-        if value.is_floating_point():
-            # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
-            _check_finite(
-                value.numpy() if value.itemsize >= 4 else value.float().numpy(), name, file
-            )
-    return tensors
+    # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
+    return _read(load_file, file, lambda t: (t if t.itemsize >= 4 else t.float()).numpy())
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[np.generic]]:
     """As `read_tensors`, of types that NumPy has."""
     from safetensors.numpy import load_file
 
-    arrays = _read(load_file, file)
-    for name, value in arrays.items():
-        if value.dtype.kind == "f":
-            _check_finite(value, name, file)
-    return arrays
+    return _read(load_file, file, lambda array: array)
 
 
-def _check_finite(value: NDArray[np.generic], name: str, file: Path) -> None:
-    if not np.isfinite(value).all():
-        raise BadFile(file, f"tensor {name} has NaN or infinite values")
-
-
-def _read(load: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
+def _read(
+    load: Callable[[Path], dict[str, T]], file: Path, as_array: Callable[[T], NDArray[np.generic]]
+) -> dict[str, T]:
     try:
-        return load(file)
+        tensors = load(file)
     except (SafetensorError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
         raise BadFile(file, f"damaged safetensors ({str(error)[:100]})") from None
+    for name, value in tensors.items():
+        if not np.isfinite(as_array(value)).all():
+            raise BadFile(file, f"tensor {name} has NaN or infinite values")
+    return tensors
 
 
 def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> None:

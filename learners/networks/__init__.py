@@ -24,24 +24,4 @@ if TYPE_CHECKING:
     from learners.networks.hub import mel_of, no_waiting_for_a_hub_out_of_reach
     from learners.networks.spec import NetworkSpec
 
-__all__ = [
-    "Answers",
-    "ConcatPool",
-    "Ensemble",
-    "Network",
-    "NetworkSpec",
-    "Unit",
-    "against_last",
-    "averaged",
-    "batch_norms",
-    "build",
-    "carry",
-    "first_member",
-    "logits_and_features",
-    "mel_of",
-    "native_size",
-    "no_waiting_for_a_hub_out_of_reach",
-    "parameter_groups",
-]
-
 __getattr__ = on_demand(__name__)

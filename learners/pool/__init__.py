@@ -11,20 +11,3 @@ from learners.pool.teaching import (
     suggest,
     unsureness,
 )
-
-__all__ = [
-    "Embeddings",
-    "Extended",
-    "Labelled",
-    "Near",
-    "Suggested",
-    "Suggestion",
-    "as_text",
-    "check_out",
-    "choose",
-    "labelled_in",
-    "sheet_of",
-    "suggest",
-    "unsureness",
-    "write_list",
-]

@@ -26,32 +26,4 @@ if TYPE_CHECKING:
     from learners.prediction.rounds import in_rounds
     from learners.prediction.triggers import answer_triggers
 
-__all__ = [
-    "REFERENCE",
-    "Answer",
-    "Asked",
-    "Floats",
-    "Prediction",
-    "Predictor",
-    "Resembled",
-    "answer_triggers",
-    "cell",
-    "check_moment",
-    "deepest",
-    "embed",
-    "export_onnx",
-    "export_torch",
-    "features_of",
-    "heatmap",
-    "in_rounds",
-    "model_digest",
-    "notes",
-    "overlay",
-    "pick_device",
-    "predict_on",
-    "refused",
-    "stacked",
-    "write_network",
-]
-
 __getattr__ = on_demand(__name__)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +82,7 @@ def predict_on(
         early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
         turn = 0
         for number, answers in cluster.spread(
-            partial(answer_chunk, asking), chunks, None, path_of=_path_of
+            partial(answer_chunk, asking), chunks, None, path_of=attrgetter("path")
         ):
             early[number] = answers
             while turn in early:
@@ -122,10 +123,6 @@ def model_digest(folder: str) -> str:
         return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()
     except OSError as error:
         raise SecondhandError(f"{folder}: not a model folder ({error})") from None
-
-
-def _path_of(source: Source) -> str:
-    return source.path
 
 
 def _named(row: Prediction, full: str, name: str) -> Prediction:

@@ -20,8 +20,6 @@ from learners.model import Bundle
 from learners.networks import NetworkSpec, build, native_size
 from learners.prediction.predictor import Predictor
 
-__all__ = ["embed", "features_of"]
-
 
 def embed(
     files: Iterable[str | os.PathLike[str] | Source],

@@ -101,8 +101,7 @@ def arithmetic(
     if picked == "torch":
         return TorchArithmetic(bundle, device, views)
     if bundle.onnx is None or bundle.built:
-        file = kept_file(bundle.network, bundle.spec)
-        return OnnxArithmetic(file, bundle, views)
+        return OnnxArithmetic(kept_file(bundle), bundle, views)
     try:
         return OnnxArithmetic(bundle.onnx, bundle, views)
     except BadFile:
@@ -242,13 +241,16 @@ def write_network(bundle: Bundle, file: Path) -> None:
         written answers differently from it.
     """
     write(bundle.network, _questions(bundle.spec)[0], file)
-    if (far := _off(file, bundle.network, bundle.spec)) > TOLERANCE:
+    if (far := _off(file, bundle)) > TOLERANCE:
         file.unlink(missing_ok=True)
-        raise SecondhandError(f"ONNX Runtime's answers are {far:.1e} from the network's own")
+        raise SecondhandError(
+            f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's own; "
+            "use --engine torch"
+        )
 
 
-def kept_file(network: Network, spec: NetworkSpec) -> Path:
-    """`write`, for a network that has no such file beside it.
+def kept_file(bundle: Bundle) -> Path:
+    """`write_network`, for a bundle that has no such file beside it.
 
     It is written when the network is first met, into ``onnx/`` of the cache folder, under a name made
     of its weights. Each time it is asked what the network answers, and written anew where the two
@@ -259,16 +261,10 @@ def kept_file(network: Network, spec: NetworkSpec) -> Path:
     SecondhandError : packages are missing, or the network cannot be written in ONNX.
     """
     need(*WRITERS)
-    file = cache_root() / "onnx" / f"{fingerprint(network, spec)}.onnx"
-    if not file.exists() or _off(file, network, spec) > TOLERANCE:
+    file = cache_root() / "onnx" / f"{fingerprint(bundle.network, bundle.spec)}.onnx"
+    if not file.exists() or _off(file, bundle) > TOLERANCE:
         log.info("writing the network for ONNX Runtime, once")
-        write(network, _questions(spec)[0], file)
-        if _off(file, network, spec) > TOLERANCE:
-            file.unlink(missing_ok=True)
-            raise SecondhandError(
-                f"--engine onnx: ONNX Runtime's answers for {spec.backbone} are not the network's; "
-                "use --engine torch"
-            )
+        write_network(bundle, file)
     return file
 
 
@@ -298,18 +294,19 @@ def _questions(spec: NetworkSpec) -> list[Floats]:
     return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
 
 
-def _off(file: Path, network: Network, spec: NetworkSpec) -> float:
+def _off(file: Path, bundle: Bundle) -> float:
     """How far a file's answers lie from the network's: infinitely where it gives none."""
     import torch
 
     from learners.networks import logits_and_features
 
+    network = bundle.network
     if next(network.parameters()).device.type != "cpu":  # which may round otherwise
         network = copy.deepcopy(network).cpu()
     try:
         session = open_onnx(file)
         far = []
-        for x in _questions(spec):
+        for x in _questions(bundle.spec):
             with torch.inference_mode():
                 ours = logits_and_features(network, torch.from_numpy(x))
             far += [distance(a, b) for a, b in zip(ours, _ask(session, x), strict=True)]

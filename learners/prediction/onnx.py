@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.upstream import loggers_at
 from learners.machine import threads
-from learners.prediction.protobuf import Message, fields
 
 if TYPE_CHECKING:
     import torch
@@ -151,6 +151,56 @@ def _check_tensor(tensor: Message, file: Path) -> None:
         raise BadFile(file, "refers to another file for its tensors")
 
 
+def fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
+    """The numbers of a message's fields, and what is in them: bytes, or a number; by Protocol Buffers'
+    wire format, as far as it takes to look through a file before others read it.
+
+    Raises
+    ------
+    ValueError, IndexError : it is cut off, or holds what no reader of today writes.
+    """
+    data, place = memoryview(message), 0
+    while place < len(data):
+        key, place = _number(data, place)
+        wire = key & 7
+        if wire == 0:
+            value, place = _number(data, place)
+            yield key >> 3, value
+            continue
+        if wire not in (1, 2, 5):
+            raise ValueError(f"wire type {wire}")
+        size = {1: 8, 5: 4}.get(wire, 0)
+        if wire == 2:
+            size, place = _number(data, place)
+        if place + size > len(data):
+            raise ValueError("cut off")
+        yield key >> 3, data[place : place + size]
+        place += size
+
+
+def _number(data: memoryview, place: int) -> tuple[int, int]:
+    """A number of variable length, and the place behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError("a number of more than ten bytes")
+
+
+class Message:
+    """A message, gone through once."""
+
+    def __init__(self, data: Any) -> None:
+        self._fields = list(fields(data)) if isinstance(data, memoryview) else []
+
+    def all(self, *numbers: int) -> list[Any]:
+        """What is in the fields of these numbers."""
+        return [value for number, value in self._fields if number in numbers]
+
+
 def need(*packages: str) -> None:
     """Raise SecondhandError where one of these is not installed."""
     missing = [name for name in packages if find_spec(name) is None]
@@ -163,16 +213,9 @@ def need(*packages: str) -> None:
 def quiet() -> Iterator[None]:
     """Without the exporter's notes for its own developers."""
     names = ("torch.onnx", "onnxscript", "onnx_ir")
-    before = [logging.getLogger(name).level for name in names]
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, level in zip(names, before, strict=True):
-            logging.getLogger(name).setLevel(level)
+    with loggers_at(logging.ERROR, *names), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def first_line(error: Exception) -> str:

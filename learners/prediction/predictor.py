@@ -47,8 +47,6 @@ from learners.prediction.rounds import in_batches
 if TYPE_CHECKING:
     from learners.networks import Network
 
-__all__ = ["Prediction", "Predictor", "pick_device"]
-
 #: What was asked, with its number, and the whole or a window of it.
 Part = tuple[tuple[int, Source], Source]
 

@@ -11,18 +11,4 @@ if TYPE_CHECKING:
     from learners.report.report import folds_page, write_estimate, write_report
     from learners.report.sheet import Shot, heard, write_sheet
 
-__all__ = [
-    "Pictures",
-    "Shot",
-    "folds_page",
-    "heard",
-    "reliability",
-    "shown",
-    "when",
-    "write_estimate",
-    "write_many_report",
-    "write_report",
-    "write_sheet",
-]
-
 __getattr__ = on_demand(__name__)

@@ -12,18 +12,4 @@ if TYPE_CHECKING:
     from learners.runs.folds import cross_validate
     from learners.runs.resume import command_of, is_finished, settings_of, write_config
 
-__all__ = [
-    "command_of",
-    "continued",
-    "cross_validate",
-    "estimate",
-    "evaluate",
-    "go_on",
-    "is_finished",
-    "run",
-    "settings_of",
-    "shared_folder",
-    "write_config",
-]
-
 __getattr__ = on_demand(__name__)

@@ -26,10 +26,9 @@ class DigitsCNN(nn.Module):
         self.conv1 = nn.Conv2d(1, 32, 3)
         self.conv2 = nn.Conv2d(32, 64, 3)
         self.pool = nn.MaxPool2d(2)
-        self.head = (
-            None
-            if n_classes is None
-            else nn.Sequential(
+        self.head: nn.Module | None = None
+        if n_classes is not None:
+            self.head = nn.Sequential(
                 Dropout(0.25),
                 nn.Flatten(),  # [batch, 64 * 12 * 12]
                 Linear(9216, 128),
@@ -37,7 +36,6 @@ class DigitsCNN(nn.Module):
                 Dropout(0.5),
                 Linear(128, n_classes),
             )
-        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mean(1, keepdim=True)  # [batch, 1, 28, 28]
@@ -63,10 +61,9 @@ class AlexNet(nn.Module):
         self.conv4 = nn.Conv2d(384, 256, 3, padding=1)  # [batch, 256, 13, 13]
         self.conv5 = nn.Conv2d(256, 256, 3, padding=1)  # [batch, 256, 13, 13]
         self.pool = nn.MaxPool2d(3, stride=2)
-        self.head = (
-            None
-            if n_classes is None
-            else nn.Sequential(
+        self.head: nn.Module | None = None
+        if n_classes is not None:
+            self.head = nn.Sequential(
                 nn.AdaptiveAvgPool2d(6),  # [batch, 256, 6, 6] whatever the size of the input
                 nn.Flatten(),
                 Dropout(0.5),
@@ -77,7 +74,6 @@ class AlexNet(nn.Module):
                 nn.ReLU(),
                 Linear(4096, n_classes),
             )
-        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(self.conv1(x).relu())  # [batch, 64, 27, 27]

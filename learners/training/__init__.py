@@ -20,27 +20,4 @@ if TYPE_CHECKING:
     )
     from learners.training.speed import check_precision, settle
 
-__all__ = [
-    "ANSWERS",
-    "Loaded",
-    "Start",
-    "Trained",
-    "background_of",
-    "basis_of",
-    "check_precision",
-    "check_splits",
-    "earlier_items",
-    "fit_probe",
-    "folds_of",
-    "in_plain_words",
-    "is_replayed",
-    "item_numbers",
-    "load_grouped",
-    "parts_of_labels",
-    "prepare_items",
-    "settle",
-    "split",
-    "train_members",
-]
-
 __getattr__ = on_demand(__name__)

@@ -11,7 +11,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +88,8 @@ class Checkpoints(EpochEnd):
             return None
         tensors, record = self.waiting
         best.go_on()
-        fill_model(learn, tensors)
+        # Now, before the fit begins: averages start as a copy of them.
+        learn.model.load_state_dict(_named(tensors, "model"))
         self.position, self.rate = Position(*record["position"]), record["rate"]
         if distributed.is_first():
             write_beside(self.history, record["history"].encode())
@@ -172,9 +173,10 @@ def gather(learn: Learner, *, within: bool, inside: bool) -> State:
             if parameter.grad is not None:
                 tensors[f"gradient.{key}"] = parameter.grad
     if within:
-        for key, name, value in _moments(learn):
-            into = tensors if isinstance(value, Tensor) else numbers
-            into[f"optimizer.{key}.{name}"] = value
+        for key, parameter in enumerate(_parameters(learn)):
+            for name, value in _inner(learn).get(parameter, {}).items():
+                into = tensors if isinstance(value, Tensor) else numbers
+                into[f"optimizer.{key}.{name}"] = value
         if getattr(learn, "ema", None) is not None:
             average = learn.ema.ema_model.state_dict()
             tensors |= {f"average.{name}": value for name, value in average.items()}
@@ -203,9 +205,7 @@ def generators() -> State:
 
 
 def add_others(
-    tensors: dict[str, Tensor],
-    numbers: dict[str, Any],
-    others: Sequence[State],
+    tensors: dict[str, Tensor], numbers: dict[str, Any], others: Sequence[State]
 ) -> None:
     """The random states of the second process and those after it, beside the first one's."""
     for rank, (states, drawn) in enumerate(others, 1):
@@ -241,11 +241,6 @@ def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]
         learn.recorder.smooth_loss.val = tensors["smooth"].reshape(())
         learn.recorder.smooth_loss.count = numbers["smoothed"]
         learn.train_iter = numbers["train_iter"]
-
-
-def fill_model(learn: Learner, tensors: dict[str, Tensor]) -> None:
-    """The weights, before the fit begins: averages start as a copy of them."""
-    learn.model.load_state_dict(_named(tensors, "model"))
 
 
 def put_generators_back(tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -340,14 +335,6 @@ def _parameters(learn: Learner) -> list[Tensor]:
 def _inner(learn: Learner) -> Any:
     """What the optimizer keeps for each parameter: torch's own optimizers are wrapped."""
     return learn.opt.opt.state if isinstance(learn.opt, OptimWrapper) else learn.opt.state
-
-
-def _moments(learn: Learner) -> Iterator[tuple[int, str, Any]]:
-    """(number of the parameter, name, value) of all that the optimizer keeps for the parameters."""
-    inner = _inner(learn)
-    for key, parameter in enumerate(_parameters(learn)):
-        for name, value in inner.get(parameter, {}).items():
-            yield key, name, value
 
 
 def _like(value: Any, parameter: Tensor) -> Any:

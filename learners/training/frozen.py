@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def frozen_features(
         yield
         return
     began, files = time.monotonic(), learn.dls
-    layers = [learn.model[0], *_passive(learn.model[1])]
+    layers = [learn.model[0]]
+    layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
     # Nothing of the body is left to run.
     other_ways = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile | Parts)]
     with (
@@ -154,16 +156,6 @@ def _unsuitable(learn: Learner) -> str | None:
     if not learn.opt or not learn.opt.frozen_idx:
         return "the body is not frozen"
     return None
-
-
-def _passive(head: nn.Module) -> list[nn.Module]:
-    """The head's first layers that have neither weights nor chance."""
-    layers: list[nn.Module] = []
-    for layer in head.children():
-        if not isinstance(layer, PASSIVE):
-            break
-        layers.append(layer)
-    return layers
 
 
 def _feature_loaders(

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
-from fastai.torch_core import set_seed
+from fastai.torch_core import get_random_states, set_random_states, set_seed
 
 from datasets.errors import SecondhandError
-from datasets.loaders import generators_kept, seed_of
+from datasets.loaders import seed_of
 from learners import distributed
 
 
@@ -62,7 +61,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not self.searching and not distributed.any_of(self.seen):
+        if not self.searching and not any(distributed.gathered(self.seen)):
             raise SecondhandError(
                 f"no file of the {part} part can be read any more: is their folder still there?"
             )
@@ -72,14 +71,12 @@ class Seeds(Callback):
 def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
     """Puts back all generators, CUDA's and the loaders' too, after a look ahead as at a learning rate."""
     loaders = list(dls.loaders) if dls is not None else []
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     orders = [(loader, loader.rng, loader.rng.getstate()) for loader in loaders]
+    states = get_random_states()
     try:
-        with generators_kept():
-            yield
+        yield
     finally:
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        set_random_states(**states)
         for loader, rng, state in orders:
             rng.setstate(state)
             loader.rng = rng  # fastai draws a new generator for every epoch

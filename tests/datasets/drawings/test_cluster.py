@@ -149,11 +149,11 @@ def test_without_dask_the_extra_is_named(monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_nothing(tmp_path):
-    files = clips(tmp_path / "clips", 240)
+    files = clips(tmp_path / "clips", 120)
     log = tmp_path / "log"
     with scheduler_and_workers(tmp_path) as (address, workers):
         shared = PictureCache(tmp_path / "shared")
-        half = partial(drawn_at_least, shared.root, 40)
+        half = partial(drawn_at_least, shared.root, 20)
         with killed_when(half, workers[0]) as killer:
             found, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
             assert not killer.is_alive()  # it died on the way, not afterwards

@@ -155,14 +155,6 @@ class TestKey:
         (store.root / "sources.jsonl").write_text(json.dumps([path, size, mtime, digest]) + "\n")
         assert PictureCache(store.root).get(clip, RECIPE) != before
 
-    def test_trust_in_the_stamp_can_be_turned_off(self, store, clip, monkeypatch):
-        """For a file system that makes up the ctime as well."""
-        monkeypatch.setattr(cache_module, "stamp_of", lambda path: _sources.Stamp(1, 1, 1, 1))
-        before = store.get(clip, RECIPE)
-        write(clip, seed=1)
-        assert store.get(clip, RECIPE) == before
-        assert PictureCache(store.root, trust_mtime=False).get(clip, RECIPE) != before
-
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
         monkeypatch.setattr(_sources, "SETTLED", 2.0)
         stamp = _sources.stamp_of(clip)
@@ -189,14 +181,13 @@ class TestFailures:
         path.write_bytes(b"RIFF nothing")
         return path
 
-    @pytest.mark.parametrize("trust", [True, False])
-    def test_are_not_tried_again_until_the_file_changes(self, tmp_path, bad, reads, trust):
+    def test_are_not_tried_again_until_the_file_changes(self, tmp_path, bad, reads):
         for _ in range(2):
             with pytest.raises(BadFile, match="cannot be decoded"):
-                PictureCache(tmp_path / "c", trust_mtime=trust).get(bad, RECIPE)
+                PictureCache(tmp_path / "c").get(bad, RECIPE)
         assert reads() == ["bad.wav"]
         write(bad)
-        assert PictureCache(tmp_path / "c", trust_mtime=trust).get(bad, RECIPE).exists()
+        assert PictureCache(tmp_path / "c").get(bad, RECIPE).exists()
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_one_among_many_is_listed(self, store, tmp_path, bad, workers):
@@ -385,7 +376,8 @@ class TestLimit:
     def test_pictures_found_again_by_their_content_are_in_use(self, tmp_path):
         paths, pictures = self.fill(PictureCache(tmp_path / "c"), tmp_path)
         new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
-        store = PictureCache(tmp_path / "c", max_bytes=5000, trust_mtime=False)
+        (tmp_path / "c/sources.jsonl").unlink()
+        store = PictureCache(tmp_path / "c", max_bytes=5000)
         found, _ = store.render_all([*paths, *new], RECIPE, workers=1)
         assert found[: len(paths)] == pictures
         assert all(picture.exists() for picture in found)

@@ -156,20 +156,21 @@ class TestBackgroundMix:
     def test_powers_add(self):
         level, snr = 0.75, 6.0206  # half the amplitude
         x = TensorImage(torch.full((2, 3, 4, 4), level))
-        y = BackgroundMix(x, snr_db=(snr, snr), p=1)(x, split_idx=0)
+        y = BackgroundMix(snr_db=(snr, snr), p=1)(x, split_idx=0)
         wanted = level + 10 * torch.log10(torch.tensor(1.25)) / 80
         assert torch.allclose(y, wanted.expand_as(y), atol=1e-4)
 
     def test_black_background_changes_nothing(self):
-        x = batch()
-        y = BackgroundMix(torch.zeros(1, 3, 32, 48), snr_db=(0, 0), p=1)(x, split_idx=0)
-        assert torch.allclose(x, y, atol=1e-5)
+        x = batch(2)
+        x[1] = 0
+        y = BackgroundMix(snr_db=(0, 0), p=1)(x, split_idx=0)
+        assert torch.allclose(x[0], y[0], atol=1e-5)
 
     def test_background_shows_where_it_is_dark(self):
         x = TensorImage(torch.zeros(2, 3, 4, 4))
-        bright = torch.full((1, 3, 4, 4), 0.9)
-        y = BackgroundMix(bright, snr_db=(16, 16), p=1)(x, split_idx=0)
-        assert torch.allclose(y, torch.tensor(0.7), atol=1e-3)
+        x[0] = 0.9
+        y = BackgroundMix(snr_db=(16, 16), p=1)(x, split_idx=0)
+        assert torch.allclose(y[1], torch.tensor(0.7), atol=1e-3)
 
     def test_of_a_batch_never_itself(self):
         x = TensorImage(torch.zeros(4, 3, 4, 4))
@@ -180,12 +181,8 @@ class TestBackgroundMix:
             assert (y[1:].amax(dim=(1, 2, 3)) > 0.5).sum() == 1
 
     def test_refuses(self):
-        with pytest.raises(SecondhandError, match="must be"):
-            BackgroundMix(torch.zeros(3, 4, 4))
         with pytest.raises(SecondhandError, match="snr_db"):
             BackgroundMix(snr_db=(20, 10))
-        with pytest.raises(SecondhandError, match="draw both with one recipe"):
-            BackgroundMix(torch.zeros(1, 3, 5, 5), p=1)(batch(), split_idx=0)
 
 
 class TestSpecAugment:

@@ -29,14 +29,6 @@ def write(path, values, rate=RATE, start=START, **options):
         data = file.create_dataset("strain/Strain", data=values, **options)
         data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / rate, int(start)
         file["meta/Detector"], file["meta/GPSstart"] = "H1", int(start)
-        seconds = max(1, len(values) // rate)
-        for part, name in (("simple", "DQ"), ("injections", "Inj")):
-            mask = np.full(seconds, 3, dtype=np.uint32)
-            mask[: seconds // 4] = 1
-            bits = file.create_dataset(f"quality/{part}/{name}mask", data=mask)
-            bits.attrs["Xspacing"], bits.attrs["Xstart"] = 1.0, int(start)
-            names = np.array([f"{name}_A", f"{name}_B"], dtype="S")
-            file[f"quality/{part}/{name}Shortnames"] = names
     return path
 
 
@@ -61,7 +53,6 @@ def test_a_span_around_the_trigger(tmp_path):
     assert strain.values.dtype == np.float64
     np.testing.assert_array_equal(strain.values, values[22 * RATE : 38 * RATE])
     assert strain.detector == "H1"
-    assert strain.gaps == ()
     assert strain.duration == 16
 
 
@@ -71,12 +62,6 @@ def test_near_the_end_the_span_moves(tmp_path):
     strain = read_strain(path, at=START + 36.5)
     assert strain.start == START + 8
     np.testing.assert_array_equal(strain.values, values[8 * RATE :])
-
-
-def test_quality_bits_are_fractions_of_the_span(tmp_path):
-    path = write(tmp_path / "a.hdf5", noise(64))
-    strain = read_strain(path, at=START + 16, context=32)  # 0..32 s; 16 of 64 lack the second bit
-    assert strain.quality == {"DQ_A": 1.0, "DQ_B": 0.5, "Inj_A": 1.0, "Inj_B": 0.5}
 
 
 @pytest.mark.parametrize("seconds", [32, 100])
@@ -97,7 +82,6 @@ def test_a_gap_beside_the_trigger_is_passed_by(tmp_path):
     path = write(tmp_path / "a.hdf5", values)
     strain = read_strain(path, at=START + 30)
     assert strain.start == START + 21
-    assert strain.gaps == ((START + 20, START + 21),)
     assert np.isfinite(strain.values).all()
     # and the search finds the long stretch by itself
     assert START + 24 <= read_strain(path).trigger <= START + 97
@@ -148,7 +132,7 @@ def test_text_without_a_header_says_which_lines_are_missing(tmp_path):
     headed.write_text("".join(lines).replace("4096", "512") + path.read_text())
     with open_strain(headed) as source:
         assert (source.rate, source.start) == (512, 1126259446)
-    strain = read_strain(path, at=START + 10, context=16, rate=512, gps_start=START)
+    strain = read_strain(headed, at=1126259446 + 10, context=16)
     np.testing.assert_allclose(strain.values, values[2 * 512 : 18 * 512], rtol=1e-15)
 
 
@@ -254,11 +238,11 @@ def test_links_are_not_followed(tmp_path):
         file.move("strain/Strain", "elsewhere")
         file["strain/Strain"] = h5py.SoftLink("/elsewhere")
 
-    def quality(file):
-        del file["quality/simple"]
-        file["quality/simple"] = h5py.ExternalLink(str(secret), "/quality/simple")
+    def meta(file):
+        del file["meta"]
+        file["meta"] = h5py.ExternalLink(str(secret), "/meta")
 
-    for build in (external, external_group, soft, quality):
+    for build in (external, external_group, soft, meta):
         with refused("Link, which is not followed"):
             read_strain(hdf5(tmp_path / "a.hdf5", build), at=START + 20)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from learners.networks.backbones import NetworkSpec, build, native_size
 from learners.networks.hub import mel_of
 from tests.datasets.sound import kaldi
 from tests.learners.networks.saved import audiomae, change, save
-from tests.learners.networks.test_backbones import SERVER, hub_environment, run_client
 
 
 def pooled(model: Any, x: torch.Tensor) -> torch.Tensor:
@@ -122,35 +118,6 @@ def test_folders_that_hold_no_network(tmp_path: Path) -> None:
 def test_options_that_are_none(name: str) -> None:
     with pytest.raises(SecondhandError, match="is not to be"):
         build(NetworkSpec(name, 3, size=64), pretrained=False)
-
-
-@pytest.mark.slow
-def test_download_of_somebodys_network_from_a_loopback_hub(tmp_path: Path) -> None:
-    model = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1)
-    expected = sum(
-        float(value.double().sum())
-        for name, value in model.state_dict().items()
-        if "head" not in name
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, "somebody/ears", "config.json", "model.safetensors"],
-        cwd=tmp_path / "own",
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        done = run_client(hub_environment(tmp_path, endpoint), "hf-hub:somebody/ears")
-    finally:
-        server.terminate()
-        log, _ = server.communicate(timeout=10)
-    assert done.returncode == 0, done.err
-    # Position embeddings are resampled to the client's size: their sum is not quite the same.
-    assert float(done.out) == pytest.approx(expected, abs=5)
-    asked = [tuple(json.loads(line)) for line in log.splitlines()]
-    for name in ("config.json", "model.safetensors"):
-        assert ("GET", f"/somebody/ears/resolve/main/{name}") in asked
 
 
 # --- networks of sound ----------------------------------------------------------------------------

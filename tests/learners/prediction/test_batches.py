@@ -109,7 +109,7 @@ def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
-    folder = write_pictures(tmp_path / "p", per_class=80)
+    folder = write_pictures(tmp_path / "p", per_class=40)
     (folder / "broken.jpg").write_text("no picture")
     call = [str(model), str(folder), "--bs", "2"]
     assert main([*call, "--workers", "1"]) == 3

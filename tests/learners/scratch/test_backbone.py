@@ -259,7 +259,7 @@ def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, t
 
 @pytest.mark.slow
 def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
-    flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "2", "--lr", "1e-3"]
+    flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "1", "--lr", "1e-3"]
     run = finetune(data, tmp_path / "run", "scratch/resnet18", *flags)
     saved = pd.read_csv(run / "predictions.csv")
     assert saved.best.eq(saved.truth).mean() > 0.9

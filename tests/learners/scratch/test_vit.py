@@ -28,11 +28,8 @@ def test_number_of_parameters():
     assert essay.norm is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "library",
-    ["torchvision", pytest.param("timm", marks=pytest.mark.long("a small one is tried"))],
-)
+@pytest.mark.long("a small one is tried")
+@pytest.mark.parametrize("library", ["torchvision", "timm"])
 def test_vit_b_16(library):
     theirs = (
         torchvision.models.vit_b_16()

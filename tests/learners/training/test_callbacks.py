@@ -33,7 +33,7 @@ def learner(
     path: Path,
     *,
     name: str = CNN,
-    size: int = 64,
+    size: int = 32,
     bs: int = 8,
     cbs: list = (),
     **settings,

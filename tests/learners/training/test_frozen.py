@@ -87,7 +87,7 @@ def test_an_epoch_gives_each_file_once_and_the_next_epoch_the_next_view(folder, 
 
 def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  # noqa: F811
     """fastai tells a loader's transforms whether they are training's only as it begins to run."""
-    learn = learner(folder, tmp_path, cbs=[Seeds(0)])
+    learn = learner(folder, tmp_path, size=64, cbs=[Seeds(0)])
     shapes = []
     learn.model[0].register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
     with threads_kept(1):  # which has whole batches
