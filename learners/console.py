@@ -20,6 +20,9 @@ from datasets.installed import WHEEL, as_called
 from learners import distributed
 from learners.machine import let_waiting_threads_sleep
 
+#: Set by ``--quiet``, for the processes that a command starts too.
+QUIET = "SECONDHAND_QUIET"
+
 
 def run(main: Callable[[], int]) -> None:
     """Run a command's ``main`` and leave with its exit status.
@@ -95,14 +98,24 @@ def print_figures(metrics: Mapping[str, Any]) -> None:
             print(f"{name.replace('_', ' '):34} {value:.3f}")
 
 
+def be_quiet() -> None:
+    """From now on nothing but warnings, errors and what was asked for; a run's log.txt has all."""
+    os.environ[QUIET] = "1"
+
+
+def watched() -> bool:
+    """Whether bars are shown: standard error is a terminal, and nobody said ``--quiet``."""
+    return sys.stderr.isatty() and not os.environ.get(QUIET)
+
+
 @contextmanager
 def bar(count: Callable[[], int]) -> Iterator[Callable[[int, int], None]]:
-    """Files done, their rate and the time left, where a terminal shows standard error.
+    """Files done, their rate and the time left, where they are `watched`.
 
     What is yielded is told how many are done, and how many of them were before. ``count`` says how
     many there will be; it is asked aside, as the work goes on.
     """
-    if not sys.stderr.isatty():
+    if not watched():
         yield lambda done, before: None
         return
     from tqdm import tqdm  # type: ignore[import-untyped]
@@ -131,6 +144,7 @@ def log_to_terminal(file: Path | None = None) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setFormatter(logging.Formatter("%(message)s"))
+    terminal.addFilter(lambda record: record.levelno > logging.INFO or not os.environ.get(QUIET))
     for handler in root.handlers:
         handler.close()
     root.handlers = [terminal]

@@ -21,6 +21,7 @@ import yaml
 from datasets.config_file import config_action
 from datasets.errors import SecondhandError
 from datasets.installed import as_called
+from learners.console import be_quiet
 from learners.options import flag
 from learners.settings import Settings
 
@@ -37,7 +38,7 @@ RETIRED = ("speed",)
 def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
     """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2.
 
-    ``usual`` are the settings that ``--help`` shows, ``--help-all`` then all; of none all are.
+    Every command has ``--quiet``. ``usual`` are the settings that ``--help`` shows, ``--help-all`` then all; of none all are.
     """
     import jsonargparse
 
@@ -48,6 +49,13 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
             print(parser.format_help())
             parser.exit()
+
+    class Quiet(argparse.Action):
+        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+        def __call__(self, *_: Any) -> None:
+            be_quiet()
 
     class Parser(jsonargparse.ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -61,7 +69,7 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
             return as_called(str(super().format_help(*how, **also)))
 
         def print_help(self, file: Any = None) -> None:
-            shown = (*usual, "help", "help_all")
+            shown = (*usual, "help", "help_all", "quiet")
             hidden = {
                 action: action.help
                 for action in self._actions
@@ -74,6 +82,7 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
                 action.help = text
 
     parser = Parser(prog=as_called(f"python -m {prog}"), description=description)
+    parser.add_argument("--quiet", action=Quiet, help="say only what is wrong, and show no bars")
     if usual:
         parser.add_argument("--help-all", action=All, help="show all flags, and exit")
     return parser

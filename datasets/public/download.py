@@ -115,9 +115,10 @@ def _fetch(file: RemoteFile, part: Path) -> Exception | None:
             total = there + int(length) if length.isdigit() else file.size
             if total is not None:
                 need_room(part.parent, total - there, file.name)
-            bar = tqdm(  # silent where nobody watches
-                total=total, initial=there, unit="B", unit_scale=True, desc=file.name, disable=None
-            )
+            bar = tqdm(
+                total=total, initial=there, unit="B", unit_scale=True, desc=file.name,
+                disable=bool(os.environ.get("SECONDHAND_QUIET")) or None,  # None: unless on a terminal
+            )  # fmt: skip
             with open(part, "ab" if there else "wb") as out, bar:
                 for block in answer.iter_content(_BLOCK):
                     out.write(block)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -33,6 +32,7 @@ from datasets.loaders import (
 )
 from datasets.pictures import Preprocessing
 from learners import distributed
+from learners.console import watched
 from learners.networks import (
     Ensemble,
     Network,
@@ -290,7 +290,7 @@ def _decoded(
 
 def _train(learn: Learner, train: TrainSettings) -> bool:
     """Fine-tune. True where Ctrl-C ended it."""
-    quiet = nullcontext() if sys.stderr.isatty() else learn.no_bar()
+    quiet = nullcontext() if watched() else learn.no_bar()
     with quiet, learn.no_logging(), in_plain_words():
         try:
             with distributed.training(learn):

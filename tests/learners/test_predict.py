@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from pytorch_ood.detector import GEN
 
 from datasets.errors import SecondhandError
 from datasets.pictures.images import open_picture
+from learners import console
 from learners.confidence import Confidence, Items
 from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
@@ -54,6 +57,21 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
         assert float(row["probability"]) == pytest.approx(top[0][1], abs=1e-5)
         assert row["label"] in (row["best"], "unknown")
     assert "Traceback" not in err
+
+
+def test_quiet_says_only_what_is_wrong(model, folder, capsys, monkeypatch):
+    monkeypatch.setenv(console.QUIET, "")  # which is put back afterwards
+    log = logging.getLogger("learners")
+    for words, said in (([], "told\nwrong\n"), (["--quiet"], "wrong\n")):
+        assert main([model, str(folder), *words]) == 0
+        log.info("told")
+        log.warning("wrong")
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 10
+        assert err.endswith(said)
+    assert err == said
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
+    assert not console.watched()
 
 
 def test_jsonl_has_the_same_answers(model, folder, capsys):
