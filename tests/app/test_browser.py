@@ -209,7 +209,9 @@ def test_unknown_and_the_slider(opened, pictures, up):
     assert not everything.search(note.inner_text())
     own.check()
     said(page, "unknown")
-    assert note.inner_text() == before
+    from playwright.sync_api import expect
+
+    expect(note).to_have_text(before, use_inner_text=True)
     assert float(slider.input_value()) == 0.8
 
 

@@ -107,7 +107,7 @@ def test_the_rule_in_force_is_reported(up, pictures):  # noqa: F811
         close_to(own, right)
         assert own["rule"] == {
             "own": True, "kind": "target coverage", "target": 0.6, "on": "combined",
-            "cut": confidence.threshold.value, "alpha": confidence.alpha,
+            "cut": confidence.threshold.value, "alpha": confidence.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = ask(up, file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.alpha

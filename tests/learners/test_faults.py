@@ -389,7 +389,7 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
     def none(*given: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("learners.files.lock.fcntl.lockf", none)
+    monkeypatch.setattr("fcntl.lockf", none)
     with caplog.at_level("WARNING"), locked(tmp_path):
         assert f"{tmp_path}: cannot be locked" in caplog.text
 

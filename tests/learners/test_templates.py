@@ -34,7 +34,7 @@ def test_drawings_stay_as_they_are():
 
 
 def test_what_is_not_given_is_an_error():
-    with pytest.raises(jinja2.UndefinedError, match="figures"):
+    with pytest.raises(jinja2.UndefinedError, match="is undefined"):
         render("learners.report", "folds.html", missing=[], links={})
 
 
