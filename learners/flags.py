@@ -69,7 +69,7 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
             return as_called(str(super().format_help(*how, **also)))
 
         def print_help(self, file: Any = None) -> None:
-            shown = (*usual, "help", "help_all", "quiet")
+            shown = (*usual, "help", "help_all")
             hidden = {
                 action: action.help
                 for action in self._actions
