@@ -148,9 +148,8 @@ def item_of(row: dict[str, str]) -> tuple[str, ...]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    if (
-        sys.platform == "win32"
-    ):  # it has no such locks, and opens no folder: one page a folder there
+    # Which has no such locks, and opens no folder: one page a folder there.
+    if sys.platform == "win32":
         yield
         return
     import fcntl

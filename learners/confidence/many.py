@@ -136,9 +136,8 @@ class ManyConfidence(Confidence):
             x = check_features(features, len(z), paths=paths)
             knn, distance, passed, notes = fit_distance(reference, x, ALPHA)
         fitted = _calibrated(z, known, there)
-        p = np.where(
-            passed[:, None], cls.of(fitted).probabilities(z), 0.0
-        )  # nothing is said of others
+        # Of those that do not pass nothing is said.
+        p = np.where(passed[:, None], cls.of(fitted).probabilities(z), 0.0)
         most = int((known & (p >= LIKELY)).sum(axis=0).max())
         fitted = [
             _cut(label, p[at], there[at], settings, most)
