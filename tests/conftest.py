@@ -55,10 +55,14 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The notebooks first, each a test of half a minute that would be waited for at the end. Then those
-    of `datasets`: they fork, which takes longer the more a process has in memory. What is marked
-    ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
-    first = [Path(__file__).parent / name for name in ("datasets", "notebooks")]
+    """The notebooks first, each a test of a quarter of a minute that would be waited for at the end, and
+    the documents' commands, whose world of files and runs each process makes that takes one of them.
+    Then those of `datasets`: they fork, which takes longer the more a process has in memory. What is
+    marked ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
+    first = [
+        Path(__file__).parent / name
+        for name in ("datasets", "test_documented_commands.py", "notebooks")
+    ]
     items.sort(
         key=lambda item: -sum(n * item.path.is_relative_to(f) for n, f in enumerate(first, 1))
     )

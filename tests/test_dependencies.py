@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -39,10 +40,13 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def imported(rooms: tuple[str, ...]) -> dict[str, set[str]]:
+@cache
+def imported(*rooms: str) -> dict[str, set[str]]:
     """The distributions that may bring what is imported, for each name; also inside functions."""
+    if len(rooms) > 1:
+        return {name: by for room in rooms for name, by in imported(room).items()}
     names: set[str] = set()
-    for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
+    for path in (ROOT / rooms[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
@@ -68,11 +72,11 @@ def test_what_is_imported_is_declared(rooms: tuple[str, ...], dev: bool) -> None
     if not dev:
         del groups["dev"]
     there = set().union(*groups.values())
-    assert {name: by for name, by in imported(rooms).items() if not by & there} == {}
+    assert {name: by for name, by in imported(*rooms).items() if not by & there} == {}
 
 
 def test_what_is_declared_is_imported() -> None:
-    used = set().union(*imported(PRODUCT + REST).values())
+    used = set().union(*imported(*PRODUCT, *REST).values())
     assert set().union(*declared().values()) - used == UNSEEN.keys()
 
 

@@ -39,7 +39,7 @@ TINY = {
     "--bs": "8",
     "--workers": "0",
 }
-#: The runs of this process, and what trained them.
+#: The runs of this process's world, and what trained them.
 TRAINED: dict[Path, list[str]] = {}
 #: One fold is trained, where not the data say which there are.
 FOLDS = {"5": "1", "group": "a"}
@@ -74,6 +74,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
     from datasets.demos import sets as demos
 
     folder = tmp_path_factory.mktemp("world")
+    TRAINED.clear()
     write_world(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))

@@ -129,66 +129,6 @@ def python(code: str, *words: str) -> str:
     return ran.stdout
 
 
-TRAINER = """
-import tempfile, torch, transformers
-from transformers import Trainer, TrainingArguments
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 3)
-
-    def forward(self, x, labels):
-        return {"loss": torch.nn.functional.cross_entropy(self.layer(x), labels)}
-
-net, rows = Net(), [{"x": torch.ones(2), "labels": torch.tensor(1)}] * 4
-arguments = TrainingArguments(
-    output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[], use_cpu=True
-)
-try:
-    Trainer(net, arguments, train_dataset=rows).train()
-    print("trained")
-except AttributeError as error:
-    print(error)
-"""
-
-#: Each, imported after our `datasets`, at something that it does.
-LIBRARIES = """
-import timm, torch, timm.data
-net = timm.create_model('resnet10t', num_classes=3).eval()
-assert net(torch.zeros(1, 3, 64, 64)).shape == (1, 3)
-assert timm.data.resolve_data_config(model=net)['mean']
-
-import accelerate
-net = accelerate.Accelerator(cpu=True).prepare(torch.nn.Linear(2, 3))
-assert net(torch.zeros(1, 2)).shape == (1, 3)
-
-import transformers
-settings = transformers.GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)
-net = transformers.GPT2LMHeadModel(settings).eval()
-assert net(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 8)
-
-import gradio
-page = gradio.Interface(lambda text: text.upper(), 'text', 'label')
-assert page.get_config_file()['components']
-assert page.fn('a') == 'A'
-"""
-
-
-@pytest.mark.slow
-def test_libraries_work_beside_our_datasets_but_for_the_trainer() -> None:
-    """They look for Hugging Face's package of that name, and find ours; the Trainer minds, as the
-    README says. In one interpreter, for to import them is what takes long. That it trains where ours
-    is out of its sight, the test of ``bench_peers`` shows."""
-    first = (
-        "import datasets, pathlib, sys, learners.finetune, learners.runs.finetuning\n"
-        "assert 'accelerate' not in sys.modules, 'a run of one process needs none of it'\n"
-    )
-    last = "import datasets.tables.table\nprint(pathlib.Path(datasets.__file__).parent)\n"
-    said = python(first + LIBRARIES + last + TRAINER).splitlines()
-    assert said[-2:] == [str(ROOT / "datasets"), "module 'datasets' has no attribute 'Dataset'"]
-
-
 def test_help_loads_nothing_heavy() -> None:
     """Which is what keeps each under a second of CPU time."""
     code = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from learners.machine import SLEEPING
+from tests.forks import Program
 from tests.pictures import write_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,56 @@ for name in ours:
 print(json.dumps([changed, overrides]))
 """
 
+TRAINER = """
+import tempfile, torch, transformers
+from transformers import Trainer, TrainingArguments
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 3)
+
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.cross_entropy(self.layer(x), labels)}
+
+net, rows = Net(), [{"x": torch.ones(2), "labels": torch.tensor(1)}] * 4
+arguments = TrainingArguments(
+    output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[], use_cpu=True
+)
+try:
+    Trainer(net, arguments, train_dataset=rows).train()
+    print("trained")
+except AttributeError as error:
+    print(error)
+"""
+
+ALONE = """
+import pathlib, datasets
+assert pathlib.Path(datasets.__file__).parent.parent == pathlib.Path.cwd(), "another is installed"
+"""
+
+#: They look for Hugging Face's package `datasets`, and find ours. Each at something that it does.
+LIBRARIES = """
+import timm, torch, timm.data
+net = timm.create_model('resnet10t', num_classes=3).eval()
+assert net(torch.zeros(1, 3, 64, 64)).shape == (1, 3)
+assert timm.data.resolve_data_config(model=net)['mean']
+
+import accelerate
+net = accelerate.Accelerator(cpu=True).prepare(torch.nn.Linear(2, 3))
+assert net(torch.zeros(1, 2)).shape == (1, 3)
+
+import transformers
+settings = transformers.GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)
+net = transformers.GPT2LMHeadModel(settings).eval()
+assert net(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 8)
+
+import gradio
+page = gradio.Interface(lambda text: text.upper(), 'text', 'label')
+assert page.get_config_file()['components']
+assert page.fn('a') == 'A'
+"""
+
 
 def imported_on_top(path: Path) -> set[str]:
     """The modules of other makers that a file imports as it is imported."""
@@ -95,17 +146,27 @@ def imported_on_top(path: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None:
-    """In one interpreter, after what the libraries themselves do as they are imported."""
+    """In one interpreter, for to import them is what takes long, after what the libraries themselves
+    do as they are imported. They work beside our `datasets`; but for the Trainer, which minds, as the
+    README says. (That it trains where ours is out of its sight, the test of ``bench_peers`` shows.)"""
     theirs = sorted({"matplotlib", "torch"}.union(*map(imported_on_top, FILES)) - {"__future__"})
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], input=json.dumps([theirs, MODULES]), cwd=ROOT,
+        [sys.executable, "-c", f"{PROGRAM}\n{ALONE}\n{LIBRARIES}\n{TRAINER}"], input=json.dumps([theirs, MODULES]), cwd=ROOT,
         capture_output=True, text=True, timeout=580,
         env={name: value for name, value in os.environ.items() if name not in SLEEPING},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    changed, overrides = json.loads(ran.stdout.splitlines()[-1])
+    *_, first, said = ran.stdout.splitlines()
+    changed, overrides = json.loads(first)
     assert changed == {}, "set it in the commands, by learners.machine or learners.console"
     assert overrides == {}, "use a documented method, or datasets/upstream.py with the reason"
+    assert said == "module 'datasets' has no attribute 'Dataset'"
+
+
+def test_a_run_of_one_process_needs_no_accelerate() -> None:
+    """Forked from one that has imported all of a run (`tests.preloaded`)."""
+    code = "import sys; print('learners.runs.stages' in sys.modules, 'accelerate' in sys.modules)"
+    assert Program("-c", code).communicate(60) == ("True False\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 1])

@@ -1,4 +1,4 @@
-"""Every notebook runs from a clean kernel, and the one that is kept is the one that was run.
+"""Every notebook runs, and the one that is kept is the one that was run.
 
 A cell that asserts a figure fails its notebook here.
 """
@@ -49,13 +49,6 @@ def test_the_pair_is_whole_and_fresh(name: str) -> None:
     assert kept.stat().st_size < MOST_BYTES, f"{kept.name}: draw smaller pictures"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_it_runs_from_a_clean_kernel() -> None:
-    notebook = execute(NOTEBOOKS / "05_from_scratch.py")
-    assert any(cell.get("outputs") for cell in notebook.cells)
-
-
 #: Figures are drawn where a kernel would show them.
 DRAWN = """
 import io, runpy, sys
@@ -73,9 +66,10 @@ runpy.run_path(sys.argv[1])
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in names() if name != "05_from_scratch"])
+@pytest.mark.parametrize("name", names())
 def test_it_runs_from_its_first_line_to_its_last(name: str) -> None:
-    """Without a kernel: most of what one takes is to import anew what others have imported."""
+    """Without a kernel, which a short one has below: most of what one takes is to import anew what
+    others have imported."""
     script = Program("-c", DRAWN, str(NOTEBOOKS / f"{name}.py"), cwd=ROOT)
     printed, said = script.communicate(timeout=800)
     assert script.returncode == 0, said

@@ -10,7 +10,7 @@ from datasets.strain.qscan import highest_frequency, qtransform
 from datasets.strain.whitening import settling, spectral_density, whiten
 
 # duration in seconds and rate in Hz of the segments that are compared; 8 s is quick
-SEGMENTS = [(8.0, 4096)] * 14 + [(16.0, 4096), (32.0, 4096), (8.0, 2048), (8.0, 16384)]
+SEGMENTS = [(8.0, 4096)] * 3 + [(16.0, 4096), (32.0, 4096), (8.0, 2048), (8.0, 16384)]
 SEGMENTS += [(10.25, 4096), (12.5, 4096)]  # not powers of two
 
 

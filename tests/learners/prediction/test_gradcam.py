@@ -108,7 +108,7 @@ def test_transformers_give_a_map(backbone, size):
     torch.manual_seed(0)
     network, _, preprocessing = build(NetworkSpec(backbone, 3, size=size), pretrained=False)
     picture = np.random.default_rng(0).integers(0, 256, (3, size, size), dtype=np.uint8)
-    heats = [heatmap(network.eval(), picture, k, preprocessing=preprocessing) for k in range(3)]
+    heats = [heatmap(network.eval(), picture, k, preprocessing=preprocessing) for k in range(2)]
     assert heats[0].shape == (size, size)
     assert max(heat.max() for heat in heats) > 0.9
     assert not np.allclose(heats[0], heats[1])

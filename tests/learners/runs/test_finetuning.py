@@ -300,16 +300,15 @@ def test_no_strangers_where_they_were_promised(folder, tmp_path):
     ["test_resnet", pytest.param("test_vit", marks=pytest.mark.long("test_resnet is tried"))],
 )
 def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path, backbone):
-    size, rate = ("160", "1e-3") if backbone == "test_vit" else ("32", "auto")
+    size = "160" if backbone == "test_vit" else "32"
     out = tmp_path / "all"
     status = main(
         ["--data", str(folder), "--out", str(out), *QUICK, "--backbone", backbone, "--size", size,
          "--precision", "bf16", "--ema", "--channels-last", "--accumulate", "2", "--clip", "1",
-         "--mixup", "0.2", "--label-smoothing", "0.1", "--class-weights", "--lr", rate,
+         "--mixup", "0.2", "--label-smoothing", "0.1", "--class-weights", "--lr", "1e-3",
          "--track", "tensorboard", "--epochs", "1"]
     )  # fmt: skip
     assert status == 0
-    assert ("learning rate" in (out / "log.txt").read_text()) == (rate == "auto")
     assert list((out / "tensorboard").iterdir())
     assert not (out / "models").exists() or not list((out / "models").iterdir())
     saved = pd.read_csv(out / "predictions.csv")
