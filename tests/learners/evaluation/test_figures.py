@@ -1,4 +1,4 @@
-"""Figures of an evaluation against scikit-learn, torchmetrics and SciPy."""
+"""Figures of an evaluation against scikit-learn and SciPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy.special import softmax
 from scipy.stats import binomtest
 from sklearn.metrics import (
@@ -15,10 +14,11 @@ from sklearn.metrics import (
     brier_score_loss,
     confusion_matrix,
     log_loss,
+    precision_score,
+    recall_score,
     roc_auc_score,
     roc_curve,
 )
-from torchmetrics.functional import precision, recall
 
 from learners.confidence.decision import Confidence
 from learners.evaluation.figures import (
@@ -193,14 +193,13 @@ def test_the_risk_coverage_curve_and_its_point(found, evaluation):
     assert curve["point"]["risk"] == pytest.approx((accepted.best != accepted.truth).mean())
 
 
-def test_classes_against_torchmetrics(evaluation, bundle):
+def test_classes_against_scikit_learn(evaluation, bundle):
     rows, logits, _ = part(evaluation, "valid")
     table = class_table(rows, bundle.classes)
-    truth = torch.tensor([bundle.classes.index(t) for t in rows.truth])
-    best = torch.tensor(logits.argmax(axis=1))
-    kind = {"task": "multiclass", "num_classes": 3, "average": "none"}
-    assert table["precision"].tolist() == pytest.approx(precision(best, truth, **kind).tolist())
-    assert table["recall"].tolist() == pytest.approx(recall(best, truth, **kind).tolist())
+    truth = [bundle.classes.index(t) for t in rows.truth]
+    for name, score in (("precision", precision_score), ("recall", recall_score)):
+        expected = score(truth, logits.argmax(axis=1), average=None, labels=range(3))
+        assert table[name].tolist() == pytest.approx(expected.tolist())
     assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from learners.scratch.gpt import GPT, GPTConfig
 from learners.scratch.names import translate
 from tests.learners.scratch.agree import close, parameters, randomise
 
+if TYPE_CHECKING:
+    from transformers import GPT2LMHeadModel  # a second, which other tests need not wait
+
 SMALL = GPTConfig(vocabulary=97, context=32, width=48, depth=3, heads=4)
 
 
 def gpt2(dropout: float = 0.0) -> GPT2LMHeadModel:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     return GPT2LMHeadModel(
         GPT2Config(
             vocab_size=97, n_positions=32, n_embd=48, n_layer=3, n_head=4, bos_token_id=0,
