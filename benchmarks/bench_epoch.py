@@ -127,8 +127,11 @@ def _learner(settings: argparse.Namespace) -> Any:
 
 
 def _ours(settings: argparse.Namespace) -> Callable[[], None]:
+    from learners.settings import TrainSettings
+    from learners.training.learner import thaw
+
     learn = _learner(settings)
-    learn.unfreeze()
+    thaw(learn, TrainSettings())
     return lambda: _epoch(learn)
 
 
@@ -174,12 +177,15 @@ def _bare(settings: argparse.Namespace) -> Callable[[], None]:
     from torch.nn import functional
 
     from learners.machine import keep_memory
+    from learners.networks import parameter_groups
     from learners.training.speed import resolve_precision
 
     keep_memory()
     frame, classes = _table(settings)
     network, _ = _network(settings, len(classes))
     network.to(memory_format=torch.channels_last)
+    for parameter in parameter_groups(network)[0]:
+        parameter.requires_grad_(False)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, foreach=True)
     train, valid = (int(frame["split"].eq(name).sum()) for name in ("train", "valid"))
     shape = (2 * BS, 3, settings.size, settings.size)

@@ -3,10 +3,11 @@
 All train the same timm network, with batches of the same size of the same JPEG files, which the
 script makes; cropping to `--size` and a flip included, validation not. Ours: the learner as the command
 makes it, EMA included, from the second epoch on, for pictures were decoded before the first one; its
-BatchNorms are fixed, as behind a fitted head. timm's pieces: `create_dataset`, `create_loader` with its
-transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's
-transforms, its own AdamW, no EMA. Each side is a process of its own, and they take turns; processor time
-includes workers. `embedded` is timm's `tf_efficientnet_lite0` to the peers.
+BatchNorms, stem and a third of its blocks are fixed, as behind a fitted head, where the peers train all
+layers. timm's pieces: `create_dataset`, `create_loader` with its transforms, `create_optimizer_v2`
+(AdamW), `ModelEmaV3`. The Trainer: a torch dataset with timm's transforms, its own AdamW, no EMA. Each
+side is a process of its own, and they take turns; processor time includes workers. `embedded` is timm's
+`tf_efficientnet_lite0` to the peers.
 
     python benchmarks/bench_peers.py                     # 96 pictures at 64 px, 3 rounds
     python benchmarks/bench_peers.py --items 400 --size 160 --rounds 5 --network resnet18
@@ -52,6 +53,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     from datasets.tables.table import load_table
     from learners.networks.backbones import NetworkSpec, build
     from learners.settings import TrainSettings
+    from learners.training.learner import thaw
 
     class NoValidation(Callback):
         order = 99  # after those that prepare for one
@@ -66,7 +68,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     network, _, preprocessing = build(spec, pretrained=False)
     train = TrainSettings(bs=settings.bs, ema=True)
     learn = learner(frame, table.classes, network, preprocessing, train, "fp32")
-    learn.unfreeze()
+    thaw(learn, train)
     learn.add_cb(NoValidation())
 
     def epoch() -> None:

@@ -235,8 +235,8 @@ class TrainSettings:
     )
     lr_mult: float | None = option(
         None,
-        "the stem learns this much slower than the head: not at all behind a fitted head; else 2 for "
-        "sound, 100 for others",
+        "the stem learns this much slower than the head; behind a fitted head, where none is given, "
+        "it and a third of the body do not learn; else 2 for sound, 100 for others",
         span=Span(low=1),
     )
     bs: int = option(
@@ -274,9 +274,9 @@ class TrainSettings:
     def of(self, kind: str, *, fits: bool) -> TrainSettings:
         """With what was left open set as it suits data of this kind; a probe has no epochs.
 
-        Behind a fitted head all weights learn at one small rate. Else the first layers, which know
-        photographs, are held back; of mel spectrograms they still have much to learn, and in a few
-        epochs cannot if they are held back as for pictures.
+        Behind a fitted head the first layers, which know photographs, stay as they are, for small
+        steps hardly change them. Else they are held back; of mel spectrograms they still have much to
+        learn, and in a few epochs cannot if they are held back as for pictures.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class TrainSettings:
         alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
         if alone == "fit" and not fits:
             alone = 20 if self.probe else 1
-        usual = 1.0 if fits else 2.0 if kind == "sound" else 100.0
+        usual = None if fits else 2.0 if kind == "sound" else 100.0
         return replace(
             self,
             epochs=0 if self.probe else self.epochs,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import torch
@@ -284,14 +284,20 @@ def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
 
     The body is cut between its blocks (in the order in which they were made, which is stem to top
     in timm and torchvision), so that freezing and graded learning rates mean the same for every
-    family.
+    family: the first group is the stem and a third of the blocks. Single layers before and behind
+    them, a stem's convolution and its norm, are none.
     """
     # Neighbours alone make a block: a transformer's `encoder.ln` comes long after its `encoder.pos_…`.
     named = groupby(network[0].named_parameters(), key=lambda item: _unit(item[0]))
-    blocks = [[parameter for _, parameter in block] for _, block in named]
-    count = min(3, len(blocks))
-    bounds = [round(i * len(blocks) / count) for i in range(count + 1)]
-    groups = [list(chain(*blocks[low:high])) for low, high in pairwise(bounds)]
+    units = [[parameter for _, parameter in unit] for _, unit in named]
+    layers = 2  # a weight and a bias make one
+    if sum(len(unit) > layers for unit in units) < 3:
+        layers = 0  # AlexNet is single layers throughout
+    blocks = list(accumulate(len(unit) > layers for unit in units))
+    count = min(3, blocks[-1])
+    groups: list[list[nn.Parameter]] = [[] for _ in range(count)]
+    for unit, block in zip(units, blocks, strict=True):
+        groups[sum(block > round(i * blocks[-1] / count) for i in range(1, count))] += unit
     return [*groups, list(network[1].parameters())]
 
 

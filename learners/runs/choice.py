@@ -31,7 +31,14 @@ from datasets.tables import assign_folds
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable, last_part
 from learners.model import Bundle
-from learners.networks import NetworkSpec, build, first_member, mel_of, native_size
+from learners.networks import (
+    NetworkSpec,
+    build,
+    first_member,
+    mel_of,
+    native_size,
+    parameter_groups,
+)
 from learners.prediction import Predictor, features_of
 from learners.settings import Settings
 from learners.training import Loaded, fit_probe, in_plain_words, settle
@@ -342,11 +349,16 @@ def _seconds(act: Callable[[], object], times: int) -> float:
 def _step(
     network: nn.Sequential, size: int, settings: Settings, device: str
 ) -> Callable[[], object]:
-    """A training step of all weights, the optimizer's part apart."""
+    """A training step, the optimizer's part apart."""
+    train = settings.train
+    if train.freeze_epochs == "fit" and train.lr_mult is None:  # `learners.training.learner.thaw`
+        for group in parameter_groups(network)[:-2][:1]:
+            for parameter in group:
+                parameter.requires_grad_(False)
     speed = settle(settings.speed, network, device)
     layout = torch.channels_last if speed.channels_last else torch.contiguous_format
     network.to(device).to(memory_format=layout)
-    x = torch.randn(settings.train.bs, 3, size, size, device=device).to(memory_format=layout)
+    x = torch.randn(train.bs, 3, size, size, device=device).to(memory_format=layout)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(speed.precision))
 
     def act() -> None:

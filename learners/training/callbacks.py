@@ -205,8 +205,8 @@ class Compile(Callback):
 
 
 def phase_of(learn: Learner) -> str:
-    """What is trained: the head alone, "frozen", or everything, "unfrozen"."""
-    return "frozen" if learn.opt.frozen_idx else "unfrozen"
+    """What is trained: the head alone, "frozen", or the body as well, "unfrozen"."""
+    return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
 
 
 class WatchLoss(Callback):

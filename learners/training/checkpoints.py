@@ -28,7 +28,7 @@ from datasets.files import file_beside, write_beside
 from learners import distributed
 from learners.files import disk_error
 from learners.model import read_tensors, sha256, storable
-from learners.training.callbacks import EpochEnd, KeepBest
+from learners.training.callbacks import EpochEnd, KeepBest, phase_of
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Checkpoints(EpochEnd):
         if not self.run:
             return
         self.saved = time.monotonic()
-        phase = 0 if self.opt.frozen_idx else 1
+        phase = 0 if phase_of(self.learn) == "frozen" else 1
         if self.waiting is None or self.position.phase != phase:
             self.position = Position(phase)
             return

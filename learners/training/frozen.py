@@ -24,7 +24,6 @@ from fastai.callback.mixup import MixUp
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
-from fastai.optimizer import OptimWrapper
 from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
@@ -92,12 +91,7 @@ def frozen_features(
         shown = "1 view" if views == 1 else f"{views} views"
         seconds = time.monotonic() - began
         log.info("features of %d files, %s each: %.1f s", len(learn.dls.train_ds), shown, seconds)
-        # fastxtend's optimizers stop at a group of parameters without gradients.
-        needed = not isinstance(learn.opt, OptimWrapper)
-        norms = [p for p in learn.model[0].parameters() if needed and p.requires_grad]
-        for parameter in norms:
-            parameter.grad = torch.zeros_like(parameter)
-        # And several processes wait for the gradients of whatever can have one.
+        # Several processes wait for the gradients of whatever can have one.
         free = [p for p in learn.model[0].parameters() if p.requires_grad]
         for parameter in free:
             parameter.requires_grad_(False)
@@ -106,8 +100,6 @@ def frozen_features(
             yield
         finally:
             learn.dls = files
-            for parameter in norms:
-                parameter.grad = None
             for parameter in free:
                 parameter.requires_grad_(True)
             # Also in the averaged weights, of which the learner keeps those of the last fit.

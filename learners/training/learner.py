@@ -80,6 +80,7 @@ def make_learner(
         "metrics": [] if many else [accuracy],
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
+        "train_bn": not fits,  # norms of frozen groups too, which takes a backward pass through them
         "cbs": [
             FixedNorms(body=fits, head_kept=goes_on),
             PlainLoss(KnownLoss() if many else CrossEntropyLossFlat()),
@@ -104,9 +105,10 @@ def fine_tune(
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
     A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
-    follows changes the body little: LP-FT, 2202.10054. Another head takes gradient steps first, as
-    in fastai's ``fine_tune``, with ``div_final`` open and no frozen phase where it would have no
-    epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
+    follows changes the body little (LP-FT, 2202.10054), its first group not at all (`thaw`). Another
+    head takes gradient steps first, as in fastai's ``fine_tune``, with ``div_final`` open and no
+    frozen phase where it would have no epoch. With a `Checkpoints` callback that has taken up an
+    earlier training, from there.
 
     Parameters
     ----------
@@ -122,7 +124,9 @@ def fine_tune(
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
                 fit_head(learn, partial(_probe, learn, settings))
                 learn.fit(1, lr=0.0)  # which only measures it
-        learn.unfreeze()
+        thaw(learn, settings)
+        if settings.epochs and learn.opt.frozen_idx:
+            log.info("the stem and a third of the body's blocks stay as they are")
         top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0
     else:
         top, mult = _rate(learn, lr, 6e-3), 100.0
@@ -143,12 +147,23 @@ def fine_tune(
                     )
             top /= 2
     if settings.epochs and at.phase <= 1:
-        learn.unfreeze()
+        thaw(learn, settings)
         first = at.epoch if at.phase == 1 else 0
         lrs = slice(top / (settings.lr_mult or mult), top)
         learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
     if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
         learn.keep_best.try_half_way(settings.epochs)
+
+
+def thaw(learn: Learner, settings: TrainSettings) -> None:
+    """Let the body learn as well as the head.
+
+    Behind a fitted head its first group of parameters, of several, stays as it is where nothing is
+    said of its rate: small steps hardly change it, and its way back would be a fifth of a step's
+    arithmetic (2210.11466: what new classes want is in later layers).
+    """
+    kept = learn.fixed_norms.body and settings.lr_mult is None
+    learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if kept else 0)
 
 
 def _probe(
@@ -208,10 +223,19 @@ def optimizer(settings: TrainSettings) -> Any:
     if settings.optimizer == "adam-foreach":
         from fastxtend.optimizer.fused import adam
 
-        return adam(eps=settings.eps, foreach=True)
+        return partial(_skipping, adam(eps=settings.eps, foreach=True))
     from fastxtend.optimizer.lion import lion
 
-    return lion(foreach=True)
+    return partial(_skipping, lion(foreach=True))
+
+
+def _skipping(made: Any, *args: Any, **options: Any) -> Any:
+    """An optimizer of fastxtend that passes by a group of parameters without gradients, where it
+    would stop: they are frozen."""
+    optimizer = made(*args, **options)
+    step = optimizer.opt_step
+    optimizer.opt_step = lambda *, p, **others: step(p=p, **others) if p else None
+    return optimizer
 
 
 def tracker(name: str, folder: Path) -> list[Callback]:

@@ -17,6 +17,7 @@ from fastai.torch_core import get_random_states, set_random_states, set_seed
 from datasets.errors import SecondhandError
 from datasets.loaders import seed_of
 from learners import distributed
+from learners.training.callbacks import phase_of
 
 
 class Seeds(Callback):
@@ -43,7 +44,7 @@ class Seeds(Callback):
         self.seen = False
         if self.searching:
             return
-        seed = seed_of(self.seed, "frozen" if self.opt.frozen_idx else "unfrozen", self.epoch)
+        seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
         # Dropout and the like differ between processes; the order of the items does not.
         set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
         self.dls.train.begin(seed)

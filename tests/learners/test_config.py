@@ -50,7 +50,7 @@ def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
     for kind, usual in (("picture", 100), ("strain", 100), ("sound", 2)):
         stepped, fitted = (open_.of(kind, fits=fits) for fits in (False, True))
         assert (stepped.lr_mult, stepped.lr, stepped.freeze_epochs) == (usual, 6e-3, 1)
-        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (1, 3e-4, "fit")
+        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (None, 3e-4, "fit")
     assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
     assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
     assert TrainSettings(probe=True).of("picture", fits=False).freeze_epochs == 20

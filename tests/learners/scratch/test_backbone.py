@@ -227,8 +227,8 @@ def finetune(data: Path, out: Path, backbone: str, *flags: str) -> Path:
 
 @pytest.mark.slow
 def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, tmp_path):
-    """The same head, order of pictures and chance: the phase with a frozen body (whose norms are
-    trained all the same) and an epoch with everything lead to the same place."""
+    """The same head, order of pictures and chance: the phase with a frozen body (whose norms stay, too)
+    and an epoch with everything lead to the same place."""
     frame, _ = assign_splits(load_table(str(data)).frame, seed=0)
     histories, states = [], []
     for library in ("scratch", "torchvision"):
@@ -240,16 +240,13 @@ def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, t
             frame, block, ["blue", "green", "red"], bs=8, workers=0, path=str(tmp_path)
         )
         file = tmp_path / f"{library}.csv"
-        settings = TrainSettings(epochs=1, lr=5e-4, eps=1e-4)
+        settings = TrainSettings(epochs=1, lr=5e-4, lr_mult=1, eps=1e-4)
         learn = make_learner(dls, network, preprocessing, settings, cbs=[History(file)])
         before = [parameter.clone() for parameter in network[0].parameters()]
         with learn.no_bar(), learn.no_logging():
             learn.freeze()
             learn.fit(1, 5e-4)
-            moved = [
-                not torch.equal(*pair) for pair in zip(before, network[0].parameters(), strict=True)
-            ]
-            assert sum(moved) == 40, "weight and bias of each of the 20 norms"
+            assert all(map(torch.equal, before, network[0].parameters()))
             fine_tune(learn, settings, 5e-4)
         histories.append(pd.read_csv(file))
         states.append([v for v in network.state_dict().values() if v.is_floating_point()])

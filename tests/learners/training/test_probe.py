@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from learners.finetune import main
-from learners.networks import NetworkSpec, build
+from learners.networks import NetworkSpec, build, parameter_groups
 from learners.training import callbacks, growth, probe
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
@@ -164,7 +164,14 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
     assert weights
     assert all(torch.equal(probe[f"0.{name}"], published[name]) for name in (*averages, *weights))
     assert all(torch.equal(last[f"0.{name}"], published[name]) for name in averages)
-    assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in weights)
+    # Nor does the first group of parameters move, while all weights of the others do.
+    held = {id(parameter) for parameter in parameter_groups(body)[0]}
+    early = {name for name, parameter in body[0].named_parameters() if id(parameter) in held}
+    assert all(torch.equal(last[f"0.{name}"], published[name]) for name in early)
+    late = {*weights} - early
+    assert early & {*weights}
+    assert late
+    assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in late)
 
 
 @pytest.mark.slow
