@@ -91,8 +91,8 @@ def _psd(x: Floats, rate: float, size: int) -> Floats:
     window = _hann(size)
     spectra = np.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
     power = spectra.real**2 + spectra.imag**2
-    middle = [(len(frames) - 1) // 2, len(frames) // 2]
-    power = np.partition(power, middle, axis=0)[middle].sum(axis=0) / 2  # np.median imports numpy.ma
+    middle = [(len(frames) - 1) // 2, len(frames) // 2]  # numpy's median would import numpy.ma
+    power = np.partition(power, middle, axis=0)[middle].sum(axis=0) / 2
     power *= 1 / (rate * (window**2).sum())
     power[1 : (size + 1) // 2] *= 2
     # The median of n draws from an exponential distribution is below its mean by this factor.
