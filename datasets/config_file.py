@@ -7,7 +7,6 @@ say (objects, endless nesting, text that unfolds) is refused before anything is 
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -66,6 +65,8 @@ def check_names(file: Path, content: dict[str, Any], known: Collection[str]) -> 
     """Raise SecondhandError that names all keys that are no settings."""
     wrong = [shown(key) for key in content if key not in known]
     if wrong:
+        import difflib
+
         named = []
         for key in wrong[:20]:
             near = difflib.get_close_matches(key.strip("'"), known, n=1)

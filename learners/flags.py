@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -103,6 +102,8 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
         if not name.startswith("-"):
             example = f", as in --data {name}" if "--data" in known else ""
             return f"{name} belongs to no flag: name what it is{example}"
+        from difflib import get_close_matches
+
         near = get_close_matches(name, known, 1)
         return f"there is no {name}" + (f"; did you mean {near[0]}?" if near else "")
     if key := re.match(r'Parser key "(\w+)":', message):

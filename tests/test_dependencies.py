@@ -22,7 +22,6 @@ UNSEEN = {
     "mypy": "make quality",
     "myst-nb": "make docs",
     "numpydoc": "make docs",
-    "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
     "pydata-sphinx-theme": "make docs",
     "pytest-timeout": "pytest",

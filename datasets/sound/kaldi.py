@@ -32,8 +32,6 @@ def power(signal: NDArray[np.floating], bands: MelBands, hop: int) -> NDArray[np
     -------
     float64 [n_mels, 1 + (samples - n_fft) // hop].
     """
-    from scipy.fft import rfft
-
     length, filters = _transform(bands), filterbank(bands).T
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(bands.n_fft) / (bands.n_fft - 1))
     frames = np.lib.stride_tricks.sliding_window_view(signal, bands.n_fft)[::hop]
@@ -42,7 +40,7 @@ def power(signal: NDArray[np.floating], bands: MelBands, hop: int) -> NDArray[np
         block = frames[first : first + FRAMES].astype(np.float64)
         block -= block.mean(axis=1, keepdims=True)
         before = np.concatenate([block[:, :1], block[:, :-1]], axis=1)
-        spectrum = rfft((block - PREEMPHASIS * before) * window, length)
+        spectrum = np.fft.rfft((block - PREEMPHASIS * before) * window, length)
         mel[first : first + FRAMES] = (spectrum.real**2 + spectrum.imag**2) @ filters
     return np.maximum(mel.T, FLOOR)
 

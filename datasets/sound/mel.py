@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from datasets.upstream import real_transform
+
 log = logging.getLogger(__name__)
 
 Floats = TypeVar("Floats", bound=np.floating)
@@ -108,8 +110,7 @@ def mel_spectrogram(
     -------
     float64 [n_mels, 1 + samples // hop].
     """
-    from scipy.fft import rfft
-
+    rfft = real_transform()
     n_fft = bands.n_fft
     groups = _grouped(bands)
     used = max(high for _, _, high, _ in groups)

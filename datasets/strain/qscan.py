@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, floor, log, log2, pi, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
+
+from datasets.strain.splines import even, uneven
 
 Floats = NDArray[np.float64]
 Span = tuple[float, float]
@@ -79,7 +80,8 @@ def _plane(q: float, samples: int, rate: float, frange: Span) -> _Plane:
     length = log(frange[1] / frange[0]) * scale
     count = max(1, ceil(length / _STEP))
     centres = frange[0] * np.exp(length / count * (np.arange(count) + 0.5) / scale)
-    frequencies = np.unique(np.floor(centres * duration)) / duration
+    bins = np.floor(centres * duration)
+    frequencies = bins[np.diff(bins, prepend=-1) > 0] / duration  # each once
     # Tiles of a row: ds² = 4π²f² dt² / Q² makes the count, and the next power of two the FFT.
     tiles = [1 << ceil(log2(duration * 2 * pi * f / q / _STEP)) for f in frequencies]
     groups = []
@@ -146,43 +148,25 @@ class QGram:
         One float32 [height, width] a view, the lowest frequency first. Splines overshoot: values
         may be a little below 0.
         """
-        from scipy.interpolate import make_interp_spline
-
         for start, stop in views:
             if not 0 <= start < stop <= self.duration:
                 raise ValueError(f"view {start:g}..{stop:g} s is not inside 0..{self.duration:g} s")
         if width < 1 or height < 2:
             raise ValueError(f"a picture of {width} x {height} is too small: 1 x 2 at least")
+        if (count := len(self.frequencies)) < 4:
+            low, high = self.frange
+            raise ValueError(f"{low:g}-{high:g} Hz has {count} rows: widen the band")
         times = np.concatenate([a + (b - a) / width * np.arange(width) for a, b in views])
         rows = np.empty((len(self.frequencies), times.size))
         for group, energy in zip(self._plane.groups, self._energies, strict=True):
             position = times * (group.tiles / self.duration)  # in tiles
             low = max(0, floor(position.min()) - _MARGIN)
             high = min(group.tiles, ceil(position.max()) + _MARGIN)
-            nodes = np.arange(low, high, dtype=np.float64)
-            spline = make_interp_spline(nodes, energy[:, low:high].T.astype(np.float64), k=3)
-            rows[group.index] = spline(position).T
-        pixels = _to_pixels(self.frequencies.tobytes(), self.frange, height) @ rows
-        return np.split(pixels.astype(np.float32), len(views), axis=1)
-
-
-@lru_cache(maxsize=32)
-def _to_pixels(frequencies: bytes, frange: Span, height: int) -> Any:
-    """The sparse matrix [height, rows] that runs a cubic spline through the rows of a plane.
-
-    Sparse, because a row reaches no further than some twenty others, and because a dense product
-    wakes the threads of BLAS, which then slow down everything after it.
-    """
-    from scipy.interpolate import make_interp_spline
-    from scipy.sparse import csr_array
-
-    rows = np.frombuffer(frequencies)
-    # Beyond the outermost rows the picture repeats them: a cubic would shoot off.
-    pixels = np.clip(np.geomspace(*frange, height), rows[0], rows[-1])
-    if len(rows) < 4:
-        raise ValueError(f"{frange[0]:g}-{frange[1]:g} Hz has {len(rows)} rows: widen the band")
-    dense = make_interp_spline(rows, np.eye(len(rows)), k=3)(pixels)
-    return csr_array(np.where(np.abs(dense) > 1e-12, dense, 0.0))
+            rows[group.index] = even(energy[:, low:high], position - low)
+        # Beyond the outermost rows the picture repeats them: a cubic would shoot off.
+        pixels = np.clip(np.geomspace(*self.frange, height), *self.frequencies[[0, -1]])
+        picture = uneven(self.frequencies, rows, pixels)
+        return np.split(picture.astype(np.float32), len(views), axis=1)
 
 
 def qtransform(
@@ -209,7 +193,7 @@ def qtransform(
     """
     x = np.asarray(white, dtype=np.float64)
     check_band(x.size, rate, qrange, frange)
-    spectrum = scipy.fft.rfft(x) * (2 / x.size)
+    spectrum = np.fft.rfft(x) * (2 / x.size)
     duration = x.size / rate
     span = search or (0.0, duration)
     planes = [_plane(q, x.size, float(rate), (frange[0], frange[1])) for q in _qs(*qrange)]
@@ -259,7 +243,7 @@ def _transform(
         for row, low, window in zip(padded, group.first[part], group.windows[part], strict=True):
             np.multiply(spectrum[low : low + window.size], window, out=row[: window.size])
             row[window.size :] = 0
-        wave = scipy.fft.ifft(padded, axis=1, overwrite_x=True)
+        wave = np.fft.ifft(padded, axis=1, out=padded)
         energy = np.square(wave.real)
         energy += np.square(wave.imag)
         out[part] = energy / _median(energy)

@@ -6,7 +6,6 @@ from functools import lru_cache
 from math import ceil, pi, sqrt
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
@@ -55,7 +54,7 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     )  # the rising half of a cosine of 10 points
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
-    impulse = scipy.fft.irfft(transfer, len(x))
+    impulse = np.fft.irfft(transfer, len(x))
     window = _hann(taps)
     filt = np.concatenate([impulse[-(taps // 2 - 1) :], impulse[: taps - taps // 2 + 1]])
     filt *= np.roll(window, -1)
@@ -65,8 +64,8 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
     half = ceil(taps / 2)
     x[:half] *= window[:half]
     x[-half:] *= window[-half:]
-    size = scipy.fft.next_fast_len(len(x) + taps - 1, real=True)
-    full = scipy.fft.irfft(scipy.fft.rfft(x, size) * scipy.fft.rfft(filt, size), size)
+    size = _fast(len(x) + taps - 1)
+    full = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(filt, size), size)
     start = (taps - 1) // 2
     out: Floats = full[start : start + len(x)] * sqrt(2 / rate)
     return out
@@ -82,7 +81,7 @@ def spectral_density(values: ArrayLike, rate: float) -> Floats:
 def _at_bins(density: Floats, samples: int, rate: float, size: int) -> Floats:
     """A density at the bins of a `size` FFT, read at those of a `samples` FFT."""
     bins = np.arange(samples // 2 + 1) / samples * rate
-    out: Floats = np.interp(bins, scipy.fft.rfftfreq(size, 1 / rate), density)
+    out: Floats = np.interp(bins, np.fft.rfftfreq(size, 1 / rate), density)
     return out
 
 
@@ -90,14 +89,22 @@ def _psd(x: Floats, rate: float, size: int) -> Floats:
     """One-sided power spectral density, [size // 2 + 1], in strain²/Hz."""
     frames = np.lib.stride_tricks.sliding_window_view(x, size)[:: size - size // 2]
     window = _hann(size)
-    spectra = scipy.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
-    power = np.median(spectra.real**2 + spectra.imag**2, axis=0)
+    spectra = np.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
+    power = spectra.real**2 + spectra.imag**2
+    middle = [(len(frames) - 1) // 2, len(frames) // 2]  # numpy's median would import numpy.ma
+    power = np.partition(power, middle, axis=0)[middle].sum(axis=0) / 2
     power *= 1 / (rate * (window**2).sum())
     power[1 : (size + 1) // 2] *= 2
     # The median of n draws from an exponential distribution is below its mean by this factor.
     even = np.arange(2, len(frames), 2)
     out: Floats = power / (1 + (1 / (even + 1) - 1 / even).sum())
     return out
+
+
+def _fast(length: int) -> int:
+    """The next number, from `length` up, without prime factors above 5."""
+    odd = (3**a * 5**b for a in range(20) for b in range(14))
+    return min(n << (-(-length // n) - 1).bit_length() for n in odd)
 
 
 @lru_cache(maxsize=8)

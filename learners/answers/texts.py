@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -12,6 +13,9 @@ from datasets.tables import JOIN, UNKNOWN
 from learners.answers.shape import Shape
 from learners.files import jsonable
 from learners.prediction import Prediction, cell
+
+#: How a terminal is told (ECMA-48, SGR).
+_BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 
 
 def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
@@ -41,22 +45,21 @@ def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
 def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
     """Aligned columns, each row as it comes; coloured where the stream is a terminal that has colours
     and NO_COLOR is not set."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
     width = min(40, max(map(len, [UNKNOWN, *shape.classes])))
     for answer in answers:
         for row in shape.rows(answer):
             unknown = row.label == UNKNOWN
-            style = "red" if row.reason.unanswered else "yellow" if unknown else "green"
+            colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
             span = "" if row.start != row.start else f"{row.start:9.2f} to{row.end:9.2f} s  "
             sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
             if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
                 names = row.label.split(JOIN)
                 sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
-            console.print(
-                Text(f"{row.label:{width}}", style), Text(f"{sure:>4}", "bold"),
-                Text(f" {span}"), Text(one_line(row.path)), Text(one_line(why), "dim"), sep=" ",
-            )  # fmt: skip
+            words = [
+                (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {span}", 0),
+                (one_line(row.path), 0), (one_line(why), _DIM),
+            ]  # fmt: skip
+            shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
+            print(*shown, file=stream)

@@ -1,5 +1,7 @@
 """Logits and features -> accept or "unknown", and why: calibration by temperature, thresholds with a
-promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets."""
+promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets.
+
+scipy is imported by the functions that fit: an answer takes none of it."""
 
 from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities, softmax
 from learners.confidence.decision import Confidence, Decisions

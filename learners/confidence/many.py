@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
@@ -150,6 +149,8 @@ class ManyConfidence(Confidence):
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Of logits [n, classes], each by itself in [0, 1]."""
+        import scipy
+
         scale, shift = (np.array([getattr(x, n) for x in self.labels]) for n in _PARTS)
         return np.asarray(scipy.special.expit(np.asarray(logits, np.float64) * scale + shift))
 
@@ -274,6 +275,7 @@ def _calibrated(logits: Floats, known: NDArray[np.bool_], there: NDArray[np.bool
 def _near(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
     """Scale and shift of the least NLL as `fit_platt` has it, of 1 and 0, and of a prior that both
     change nothing: normal, the scale's of its logarithm."""
+    import scipy
 
     def loss(found: Floats) -> tuple[float, Floats]:
         grown = np.exp(found[0]) * logits
@@ -316,6 +318,8 @@ def fit_platt(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
     threshold tells apart without a mistake would make it sure without an end. The scale is positive:
     the order of items stays.
     """
+    import scipy
+
     n, count = len(there), int(there.sum())
     wanted = np.where(there, (count + 1) / (count + 2), 1 / (n - count + 2))
     middle, spread = float(logits.mean()), float(logits.std()) or 1.0

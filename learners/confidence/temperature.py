@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike
 
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, softmax
@@ -41,6 +40,8 @@ class Temperature:
 
 def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:
     """Mean negative log likelihood of the labels, in nats, from logits (no underflow)."""
+    import scipy
+
     z = logits / temperature
     return float(np.mean(scipy.special.logsumexp(z, axis=1) - z[np.arange(len(z)), labels]))
 
@@ -56,6 +57,8 @@ def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
 
 def _minimise(centred: Floats, labels: Ints) -> float:
     """The temperature of least NLL within `TEMPERATURES`. The NLL is convex in 1/T: one root."""
+    import scipy
+
     low, high = np.log(TEMPERATURES)
 
     def slope(log_t: float) -> float:
@@ -70,6 +73,7 @@ def _minimise(centred: Floats, labels: Ints) -> float:
 
 def _as_sure_as(wanted: float, centred: Floats) -> float:
     """The temperature where the mean top probability is that, at most 1."""
+    import scipy
 
     def excess(log_t: float) -> float:
         return float(softmax(centred, np.exp(log_t)).max(axis=1).mean()) - wanted
@@ -167,6 +171,8 @@ def cautious(fitted: Temperature, logits: ArrayLike, labels: ArrayLike) -> Tempe
 
 def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]:
     """95 % limits of T from the sandwich variance of 1/T, symmetric in log T."""
+    import scipy
+
     first, second = _slope(1 / best, centred, labels)
     curvature = float(second.sum())
     if curvature <= 0 or best in TEMPERATURES:

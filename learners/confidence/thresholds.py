@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used: some take longer than a model
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
@@ -113,6 +112,8 @@ def threshold_for_accuracy(
     among : items that the limits are taken for where those are more: several such thresholds, of
         nearly as many items each, then share the work. It promises as much, or more.
     """
+    import scipy
+
     if not 0 < target < 1:
         raise SecondhandError(
             f"target accuracy {target!r}: expected a number between 0 and 1, not 0 or 1"
@@ -151,6 +152,8 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
     Follows the number of errors among the first m items, each wrong with ``1 - target``, and adds
     up the chance of ever meeting few enough errors for the limit to pass.
     """
+    import scipy
+
     m, binom = np.arange(1, n + 1), scipy.stats.binom
 
     def chance(each: float) -> float:
@@ -256,6 +259,8 @@ def thresholds_by_class(
     nothing, and infinite where the class is not answered; and sentences on the classes that are
     promised nothing.
     """
+    import scipy
+
     target = whole.target
     found = [
         threshold_for_accuracy(known[named == k], right[named == k], target)
@@ -316,6 +321,8 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
     """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
+    import scipy
+
     a, b = _scores(known), _scores(unknown)
     if not (len(a) and len(b)):
         return float("nan")
@@ -325,6 +332,8 @@ def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
 
 def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
     """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
+    import scipy
+
     a, b = _scores(known), _scores(unknown)
     value = auroc(a, b)
     if min(len(a), len(b)) < 2:

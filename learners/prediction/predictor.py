@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -314,7 +314,10 @@ class Predictor:
         self, parts: Iterator[Part], bs: int, workers: int | None
     ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
         """Batches of opened parts with their moments, two batches ahead of the network."""
-        apart = self._apart(workers)
+        first = list(islice(parts, 2))
+        # For one alone no second process is started; one that is there stays.
+        apart = self._apart(1 if len(first) < 2 and self._openers is None else workers)
+        parts = chain(first, parts)
         chunk = max(1, bs // (2 * apart.workers))
         opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
         with closing(opened):

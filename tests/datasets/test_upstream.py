@@ -7,6 +7,8 @@ import ast
 import copy
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +86,25 @@ def test_the_workers_seed_is_drawn_from_the_loaders_generator() -> None:
     assert moves(loader), f"torch draws no seed of its own any more: {HERE} is not needed for it"
     upstream.draw_workers_seed_from(loader, torch.Generator().manual_seed(0))
     assert not moves(loader), "torch draws the workers' seed from elsewhere than loader.generator"
+
+
+def test_the_transform_is_scipys_without_its_import() -> None:
+    """To the last bit; and no part of scipy's front is loaded for it, or by a sound's drawing."""
+    program = (
+        "import sys, numpy as np\n"
+        "from datasets.upstream import real_transform\n"
+        "from datasets.sound.recipe import AudioRecipe\n"
+        "rng = np.random.default_rng(0)\n"
+        "AudioRecipe(rate=8000, n_fft=400).image(rng.standard_normal(8000))\n"
+        "assert not {'scipy', 'scipy.fft', 'numpy.ma'} & set(sys.modules)\n"
+        "import scipy.fft\n"
+        "for shape, kind in (((32, 2048), 'f4'), ((3, 400), 'f4'), ((5, 372), 'f8'), ((1, 16), 'f4')):\n"
+        "    x = rng.standard_normal(shape).astype(kind)\n"
+        "    theirs = scipy.fft.rfft(x)\n"
+        "    ours = real_transform()(x)\n"
+        "    assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), (shape, kind)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
 
 
 def test_modules_can_be_passed_by() -> None:

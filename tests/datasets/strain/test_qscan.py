@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.whitening import settling, spectral_density, whiten
+from datasets.strain.splines import even, uneven
+from datasets.strain.whitening import _fast, settling, spectral_density, whiten
 
 # duration in seconds and rate in Hz of the segments that are compared; 8 s is quick
 SEGMENTS = [(8.0, 4096)] * 3 + [(16.0, 4096), (32.0, 4096), (8.0, 2048), (8.0, 16384)]
@@ -178,11 +179,35 @@ def test_limits():
 
 
 def test_nothing_heavy_is_imported():
+    """Nor is any of scipy by a drawing: an answer would wait half a second for it."""
     code = (
-        "import sys, datasets.strain.qscan, datasets.strain.files, datasets.strain.recipe, datasets.demos.glitches, "
-        "datasets.demos.sounds; "
+        "import sys, numpy as np, datasets.strain.files, datasets.strain.recipe; "
+        "from datasets.strain.qscan import qtransform; from datasets.strain.whitening import whiten; "
+        "white = whiten(np.random.default_rng(0).standard_normal(8 * 4096), 4096); "
+        "qtransform(white, 4096).images([(3.5, 4.5)], width=20, height=20); "
+        "print(*({'scipy', 'numpy.ma'} & set(sys.modules))); "
+        "import datasets.demos.glitches, datasets.demos.sounds; "
         "heavy = {'gwpy', 'torch', 'fastai', 'librosa', 'matplotlib', 'h5py', 'scipy.signal'}; "
-        "print(sorted(heavy & set(sys.modules)))"
+        "print(*(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split() == []
+
+
+def test_splines_are_those_of_scipy():
+    """Also where few nodes are, at the ends, and behind the last node of a row of tiles."""
+    interpolate = pytest.importorskip("scipy.interpolate")
+    rng = np.random.default_rng(0)
+    for n in (4, 5, 6, 17, 33, 64, 1000):
+        for nodes, spline in ((np.arange(n, dtype=float), even), (rng.random(n).cumsum(), uneven)):
+            values = rng.exponential(size=(n, 7))
+            at = np.r_[nodes[0], rng.uniform(nodes[0], nodes[-1], 90), nodes[-1], nodes[-1] + 0.2]
+            wanted = interpolate.make_interp_spline(nodes, values, k=3)(at)
+            given = even(values.T, at).T if spline is even else uneven(nodes, values, at)
+            np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
+
+
+def test_lengths_of_transforms_are_fast():
+    fft = pytest.importorskip("scipy.fft")
+    lengths = [*range(1, 2000), 139_263, 532_479, 8_200_000]
+    assert [_fast(n) for n in lengths] == [fft.next_fast_len(n, real=True) for n in lengths]

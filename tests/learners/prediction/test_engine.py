@@ -24,15 +24,17 @@ from PIL import Image
 import learners.prediction.engine
 from datasets.drawings.pictures import cache_root
 from datasets.errors import BadFile, SecondhandError
+from datasets.files import write_beside
 from datasets.sound.recipe import AudioRecipe
 from learners import console
 from learners.confidence import Confidence, Items
 from learners.machine import threads_kept
+from learners.model import PLAIN
 from learners.model.bundle import CONFIG, ONNX, Bundle, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.networks import Network
 from learners.predict import main as predict
-from learners.prediction.engine import kept_file, write_network
+from learners.prediction.engine import OnnxArithmetic, _kind, kept_file, write_network
 from learners.prediction.predictor import Predictor
 from learners.settings import ConfidenceSettings
 from tests.learners.exports import (
@@ -113,7 +115,7 @@ def test_the_file_is_written_once_and_again_where_it_is_wrong(
     model = replace(small, network=copy.deepcopy(small.network))
     written: list[Path] = []
 
-    def write(network: Network, example: torch.Tensor, file: Path) -> None:
+    def write(network: Network, example: torch.Tensor, file: Path, graph: Path) -> None:
         """What the exporter made of it: its seconds are taken once."""
         written.append(file)
         if file not in written[:1]:
@@ -141,6 +143,38 @@ def test_the_file_is_written_once_and_again_where_it_is_wrong(
     with pytest.raises(InterruptedError):
         answers()
     assert len(set(written)) == 2
+
+
+@pytest.mark.slow
+def test_a_network_of_a_known_kind_is_not_traced_again(
+    small: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its weights are filled into what is kept of another, and a graph that is no good is done without."""
+    kept_file(small)
+    graph = cache_root() / "onnx" / f"{_kind(small.spec).hexdigest()[:32]}.graph"
+    other = replace(small, network=copy.deepcopy(small.network))
+    with torch.no_grad():
+        for weights in other.network.parameters():
+            weights.mul_(1.1)
+
+    def write(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(learners.prediction.engine, "write", write)
+    file = tmp_path / "model.onnx"
+    write_network(other, file)
+    pixels = noise(3)
+    ours = OnnxArithmetic(file, other, (PLAIN,))(pixels)
+    for a, b in zip(ours, Predictor(other, device="cpu").forward(pixels), strict=True):
+        close(a, b)
+    content = graph.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setenv("SECONDHAND_CACHE", str(tmp_path))
+        (tmp_path / "onnx").mkdir()
+        for spoilt in (b"", content[:-1000], file.read_bytes()):
+            write_beside(tmp_path / "onnx" / graph.name, spoilt)
+            with pytest.raises(InterruptedError):
+                write_network(small, file)
 
 
 def _other_weights(file: Path) -> bytes:
@@ -240,7 +274,7 @@ def test_an_answer_takes_neither_torch_nor_pandas(
     )  # fmt: skip
     loaded, with_torch = (set(line.split()) for line in ran.stdout.splitlines()[-2:])
     assert not {"fastai", "fastcore", "fastxtend", "fastprogress"} & with_torch
-    assert "onnxruntime" in loaded
+    assert "onnxruntime" in loaded and not {"scipy", "difflib"} & loaded
     assert "torch" in with_torch
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "dependency-groups"
