@@ -1,6 +1,6 @@
 """Accept a prediction, or say "unknown", and why:
 
-    features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+    features --> distance to the training items of a class --> p-value >= alpha, else "unlike ..."
     of a model that has learned a background, its probability --> below the class's, else "background"
     the share of classes that cannot be here (`among`) ---------> at most half, else "other class"
     logits / temperature --> probability -----------------------> >= threshold, else "ambiguous"
@@ -22,8 +22,8 @@ from learners.confidence.arrays import Floats, Ints, among, check_logits, softma
 from learners.confidence.detectors import (
     SHARED,
     Combined,
+    Distance,
     Items,
-    conformal_p,
     fit_distance,
     held_scores,
     known_labels,
@@ -109,7 +109,7 @@ class Confidence:
     promises: list[Threshold] = field(default_factory=list)
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
-    _distance: Floats = field(default_factory=lambda: np.empty(0), repr=False)
+    distance: Distance = field(default_factory=Distance, repr=False)
 
     @classmethod
     def fit(
@@ -156,7 +156,7 @@ class Confidence:
         notes = [temperature.message] if temperature.message else []
         z = z / temperature.value
 
-        knn, x, distance = None, None, np.empty(0)
+        knn, x, distance = None, None, Distance()
         passed = np.ones(len(z), dtype=bool)
         if reference is None or reference.features is None or held.features is None:
             notes.append("distance off: no reference features; strangers are told by logits")
@@ -165,7 +165,7 @@ class Confidence:
                 score = "msp"
         else:
             x = check_features(held.features, len(z), paths=paths)
-            knn, distance, passed, said = fit_distance(reference.features, x, alpha)
+            knn, distance, passed, said = fit_distance(reference, x, alpha)
             notes += said
 
         if reference is not None:
@@ -342,7 +342,7 @@ class Confidence:
             raise SecondhandError("the distance is on, so features are needed beside the logits")
         x = check_features(features, len(z), paths=paths)
         near = self._knn.score(x, z)
-        return x, conformal_p(self._distance, near), {"knn": near}
+        return x, self.distance.p(x, near), {"knn": near}
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""
@@ -366,14 +366,14 @@ class Confidence:
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """What belongs in ``reference.safetensors``; empty where the distance is off.
 
-        ``distance.reference [m, d]`` float32, rows of length 1; ``distance.calibration [n]``
-        float64, ascending; and what the score needs besides, under ``score.``.
+        ``distance.reference [m, d]`` float32, rows of length 1, and what `Distance.arrays` has;
+        and what the score needs besides, under ``score.``.
         """
         out = {f"score.{key}": value for key, value in self._score.arrays().items()}
         if self._knn is not None:
             out.pop(f"score.{SHARED.get(self.score)}", None)
             out["distance.reference"] = self._knn.reference
-            out["distance.calibration"] = self._distance
+            out |= self.distance.arrays()
         return out
 
     @classmethod

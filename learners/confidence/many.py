@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, check_logits
 from learners.confidence.decision import NO_CLASS, Confidence, Decisions
-from learners.confidence.detectors import fit_distance, read_distance
+from learners.confidence.detectors import Distance, Items, fit_distance, read_distance
 from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason
 from learners.confidence.scores import KNN, check_features
 from learners.confidence.temperature import TEMPERATURES, Temperature
@@ -83,7 +83,7 @@ class ManyConfidence(Confidence):
         notes: Sequence[str] = (),
         alpha: float = 0.0,
         knn: KNN | None = None,
-        distance: Floats | None = None,
+        distance: Distance | None = None,
     ) -> ManyConfidence:
         """With these labels, in the order of the classes, and what `fit_distance` gave."""
         items = max(label.items for label in labels)
@@ -98,7 +98,7 @@ class ManyConfidence(Confidence):
             each=np.array([label.threshold for label in labels]),
             labels=labels,
             _knn=knn,
-            _distance=np.empty(0) if distance is None else distance,
+            distance=distance or Distance(),
         )
 
     @classmethod
@@ -133,7 +133,8 @@ class ManyConfidence(Confidence):
         knn, distance, passed, notes = None, None, np.ones(len(z), bool), list[str]()
         if reference is not None:
             x = check_features(features, len(z), paths=paths)
-            knn, distance, passed, notes = fit_distance(reference, x, ALPHA)
+            trained = Items(np.empty(0), None, check_features(reference))
+            knn, distance, passed, notes = fit_distance(trained, x, ALPHA)
         fitted = _calibrated(z, known, there)
         # Of those that do not pass nothing is said.
         p = np.where(passed[:, None], cls.of(fitted).probabilities(z), 0.0)

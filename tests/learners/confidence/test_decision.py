@@ -19,6 +19,7 @@ from learners.confidence.decision import (
     Confidence,
 )
 from learners.confidence.detectors import RETIRED, SCORES, Items
+from learners.confidence.scores import Mahalanobis
 from learners.confidence.temperature import fit_temperature
 from learners.settings import ConfidenceSettings
 from tests.learners.confidences import settings
@@ -135,13 +136,21 @@ def test_the_distance_refuses_the_fraction_it_says():
     assert sum(refused) >= 1
 
 
-def test_distance_p_is_the_rank_among_calibration_items():
+@pytest.mark.parametrize("labelled", [True, False])
+def test_distance_p_is_the_rank_among_calibration_items(labelled):
     logits, labels, features = world(120, seed=1)
     train = Items(*world(300, seed=2))
-    model, reference = Confidence.fit(Items(logits, labels, features), train), train.features
+    if not labelled:  # the nearest item is that of any class
+        train = replace(train, labels=None)
+    asked = ConfidenceSettings(score="msp")
+    model, reference = Confidence.fit(Items(logits, labels, features), train, asked), train.features
     new_logits, _, new = world(20, seed=3)
 
     def distance(x):
+        if labelled:
+            far = Mahalanobis()
+            far.fit(reference, train.logits, train.labels)
+            return -far.score(x, x)
         unit = x / np.linalg.norm(x, axis=1, keepdims=True)
         near = reference / np.linalg.norm(reference, axis=1, keepdims=True)
         return np.linalg.norm(unit[:, None] - near[None], axis=2).min(axis=1)
@@ -149,6 +158,10 @@ def test_distance_p_is_the_rank_among_calibration_items():
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
     np.testing.assert_allclose(
         model.decide(new_logits, new).distance_p, (1 + at_least_as_far) / 121
+    )
+    again = Confidence.from_dict(model.to_dict(), model.arrays())
+    np.testing.assert_array_equal(
+        again.decide(new_logits, new).distance_p, model.decide(new_logits, new).distance_p
     )
 
 
@@ -290,7 +303,7 @@ def test_missing_and_foreign_keys_and_arrays_are_named():
         Confidence.from_dict({**settings, "code": "print()"}, arrays)
     with pytest.raises(SecondhandError, match="expected settings by name"):
         Confidence.from_dict([], arrays)
-    for key in ("distance.calibration", "score.msp.calibration"):
+    for key in ("distance.calibration", "distance.means", "score.msp.calibration"):
         with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
             Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
     with pytest.raises(SecondhandError, match="reference"):

@@ -90,6 +90,12 @@ def test_it_says_when_nothing_can_be_said(held, new, why):
     assert pd.Series([found.line]).str.contains(f"cannot be said: .*{why}").all(), found.line
 
 
+def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
+    held, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.5, unlike=13)
+    assert expected_accuracy(held, new, 0.05).value > 0
+    assert "cannot be said" in expected_accuracy(held, new, 0.05, mild=1).line
+
+
 def test_what_a_stranger_wrote_into_the_folder_is_checked():
     stored = dict(metrics_of(answers(300, hard=0.2))[ACCURACY_THRESHOLD])
     for wrong in ({"value": 2.0}, {"n": -1}, {"low": "0"}, {"more": 1}):
