@@ -78,12 +78,12 @@ def uneven(nodes: Floats, values: Floats, at: Floats) -> Floats:
     bends[0] = (1 + start) * bends[1] - start * bends[2]
     bends[-1] = (1 + end) * bends[-2] - end * bends[-3]
 
-    i = np.clip(np.searchsorted(nodes, at, side="right") - 1, 0, len(h) - 1)
-    width = h[i]
-    t = (at - nodes[i]) / width
+    piece = np.clip(np.searchsorted(nodes, at, side="right") - 1, 0, len(h) - 1)
+    width = h[piece]
+    t = (at - nodes[piece]) / width
     u = 1 - t
-    out = values[i] * u[:, None]
-    out += values[i + 1] * t[:, None]
-    out += bends[i] * ((u**3 - u) * width**2 / 6)[:, None]
-    out += bends[i + 1] * ((t**3 - t) * width**2 / 6)[:, None]
+    out = values[piece] * u[:, None]
+    out += values[piece + 1] * t[:, None]
+    out += bends[piece] * ((u**3 - u) * width**2 / 6)[:, None]
+    out += bends[piece + 1] * ((t**3 - t) * width**2 / 6)[:, None]
     return out
