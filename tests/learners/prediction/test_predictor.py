@@ -236,6 +236,15 @@ def test_wrong_settings_are_refused(model, options, match):
         Predictor(model, **options)
 
 
+def test_one_file_alone_starts_one_worker(model, pictures):
+    """Each takes a while to start; those that are there stay."""
+    predictor = Predictor(model, device="cpu")
+    for asked, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
+        assert len(list(predictor.predict(asked, workers=3))) == len(asked)
+        assert predictor._openers.workers == workers
+    predictor.close()
+
+
 def test_no_files_give_no_answers_and_no_batch_is_no_setting(model):
     assert list(Predictor(model).predict([])) == []
     with pytest.raises(SecondhandError, match="--bs 0"):
