@@ -151,9 +151,12 @@ class Distance:
         return conformal_p(self.calibration, own)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What `read_distance` reads, but for the reference."""
-        found = {} if self.score is None else self.score.arrays()
-        return {f"distance.{n}": v for n, v in {"calibration": self.calibration, **found}.items()}
+        """What `read_distance` reads, but for the reference. Programs that know the nearest item alone
+        miss its ``calibration`` where it is the nearest class's, and say so."""
+        if self.score is None:
+            return {"distance.calibration": self.calibration}
+        own = {"of_class": self.calibration, **self.score.arrays()}
+        return {f"distance.{name}": value for name, value in own.items()}
 
 
 def fit_distance(
@@ -185,18 +188,19 @@ def read_distance(
     if "distance.reference" not in arrays:
         said = ["distance off: no reference features beside the model"] if wanted else []
         return None, Distance(), said
-    if "distance.calibration" not in arrays:
-        raise SecondhandError("distance.calibration: missing beside distance.reference")
     own = {k.removeprefix("distance."): v for k, v in arrays.items() if k.startswith("distance.")}
-    knn, score = KNN(), None
+    score = Mahalanobis() if "whiten" in own else None
+    calibration = "calibration" if score is None else "of_class"
+    if calibration not in own:
+        raise SecondhandError(f"distance.{calibration}: missing beside distance.reference")
+    knn = KNN()
     knn.restore(own)
-    if "whiten" in own:
-        score = Mahalanobis()
+    if score is not None:
         try:
             score.restore(own)
         except KeyError:
             raise SecondhandError("distance.means: missing beside distance.whiten") from None
-    return knn, Distance(check_sorted(own["calibration"], "distance"), score), []
+    return knn, Distance(check_sorted(own[calibration], "distance"), score), []
 
 
 def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:

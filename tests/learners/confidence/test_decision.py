@@ -303,13 +303,13 @@ def test_missing_and_foreign_keys_and_arrays_are_named():
         Confidence.from_dict({**settings, "code": "print()"}, arrays)
     with pytest.raises(SecondhandError, match="expected settings by name"):
         Confidence.from_dict([], arrays)
-    for key in ("distance.calibration", "distance.means", "score.msp.calibration"):
+    for key in ("distance.of_class", "distance.means", "score.msp.calibration"):
         with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
             Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
     with pytest.raises(SecondhandError, match="reference"):
         Confidence.from_dict(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
     with pytest.raises(SecondhandError, match="ascending"):
-        Confidence.from_dict(settings, {**arrays, "distance.calibration": np.array([2.0, 1.0])})
+        Confidence.from_dict(settings, {**arrays, "distance.of_class": np.array([2.0, 1.0])})
 
 
 def test_values_that_are_not_finite_are_refused_by_name():
