@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --dist worksteal
+SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
 .PHONY: demo test test-fast quality docs bench bench-fuzz notebooks app clean
 .DEFAULT_GOAL := demo
@@ -20,9 +20,9 @@ demo: $(READY)
 	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 \
 	  --calibration 0.2 --out runs/glitches --overwrite
 
-# Two processes more than there are cores, for a third of a test is waiting; whichever is through takes
-# half of what another has left. The tests of a file, which share its models and servers, mostly stay
-# together.
+# A process more than there are cores, for a fifth of a test is waiting (of two more nothing is gained);
+# whichever is through takes half of what another has left. The tests of a file, which share its models
+# and servers, mostly stay together.
 test: $(READY)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations 10
 
