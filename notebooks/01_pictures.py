@@ -129,7 +129,7 @@ for colour, name in zip(COLOURS, table.classes, strict=True):
     left.scatter(*own.T, s=14, color=colour, label=name)
 left.plot([50, 145], [50, 145], color="grey", lw=0.8, ls=":")
 left.set(xlabel="width (pixels)", ylabel="height (pixels)", title="Sizes (dotted: square)")
-left.legend(frameon=False, fontsize=7, ncols=2)
+figure.legend(loc="outside lower left", ncols=5, frameon=False, fontsize=7)
 right.hist(np.log2(sizes[:, 0] / sizes[:, 1]), bins=16, color=COLOURS[0])
 right.set_xticks([-1, 0, 1], ["1:2", "1:1", "2:1"])
 right.set(xlabel="width : height", ylabel="pictures", title="Aspect ratios")
