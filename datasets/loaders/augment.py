@@ -2,8 +2,8 @@
 
 Spectrograms are [batch, 3, height, width] in 0 to 1. What is varied there varies between recordings
 of one sound: when it starts, how fast it goes, how loud it is and through which throat, room or
-microphone it came, what else is heard, and which parts are missing. Flips, rotation, warp and hue are
-not there: they turn a rising call into a falling one; nor, where pitches are seen, any move of them.
+microphone it came, what else is heard, and which parts are missing. Flips, rotation, warp, zoom along
+frequency and hue are not there: they turn a rising call into a falling one, or a pitch into another.
 Each draw for them comes from torch's global generator on the CPU, so that one seed gives the same
 batches on every device.
 """
@@ -21,7 +21,6 @@ from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
 from datasets.errors import SecondhandError
-from datasets.sound import hz_to_mel, mel_to_hz
 
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
 
@@ -191,26 +190,12 @@ class TimeScale(_Augmentation):
         factor = (1 + self.limit) ** _uniform(len(x), -1, 1)
         still = torch.rand(len(x)) * (width - 1)  # the column that stays where it is
         place = still[:, None] + (torch.arange(width) - still[:, None]) / factor[:, None]
-        return _columns(x, place)
-
-
-class VocalTract(_Augmentation):
-    """Say it through a longer or a shorter throat: all frequencies by one factor (vocal tract length
-    perturbation, Jaitly and Hinton, ICML workshop 2013); moments stay.
-
-    Factors lie between 1 / (1 + `limit`) and 1 + `limit`, as many below one as above; `limit` is 0
-    to 1. Rows are mel bands from `fmax` down to `fmin`, Hz; what comes from beyond is the last row.
-    """
-
-    def __init__(self, fmin: float, fmax: float, limit: float = 0.15, *, p: float = 0.75) -> None:
-        super().__init__(p, limit=(limit, 0, 1))
-        self.low, self.high, self.limit = *map(hz_to_mel, (fmin, fmax)), limit
-
-    def vary(self, x: Tensor) -> Tensor:
-        hz = mel_to_hz(np.linspace(self.high, self.low, x.shape[2]))
-        factor = (1 + self.limit) ** _uniform(len(x), -1, 1).double()[:, None].numpy()
-        place = (self.high - hz_to_mel(hz / factor)) / (self.high - self.low) * (len(hz) - 1)
-        return _columns(x.transpose(2, 3), torch.from_numpy(place)).transpose(2, 3)
+        place = place.clamp(0, width - 1)
+        left = place.floor().clamp(max=max(width - 2, 0))
+        part = (place - left).to(x)[:, None, None, :]
+        index = left.long().to(x.device)[:, None, None, :].expand(x.shape)
+        first, second = (torch.gather(x, 3, (index + i).clamp(max=width - 1)) for i in (0, 1))
+        return first + (second - first) * part
 
 
 class Equaliser(_Augmentation):
@@ -241,8 +226,7 @@ def spectrogram_tfms(
     """The augmentations that suit a recipe's pictures.
 
     Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
-    for colour maps and PCEN. Frequencies move in frames of at most 20 ms alone: in longer ones a pitch
-    would become another. Strain keeps its place and its energy, which are measured against the
+    for colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
     trigger and the noise; of its pictures one band is covered. Never a moment: a blip lasts for
     one, in the middle of all views, and without it the label would be wrong.
 
@@ -258,8 +242,6 @@ def spectrogram_tfms(
     if recipe.kind == "strain":
         return [SpecAugment(0.15 * strength, 0.0, count=1)]
     tfms: list[_Augmentation] = [TimeShift(min(0.25 * strength, 0.5)), TimeScale(0.3 * strength)]
-    if recipe.n_fft <= 0.02 * recipe.rate:  # no pitch is seen in it, only what resonates
-        tfms.append(VocalTract(recipe.fmin, recipe.fmax, 0.15 * strength))
     if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
         tfms.append(Gain(6 * strength, range_db=recipe.range_db))
         tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
@@ -268,18 +250,6 @@ def spectrogram_tfms(
     # Few masks: more of them may cover all that tells a word of half a second.
     tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms
-
-
-def _columns(x: Tensor, place: Tensor) -> Tensor:
-    """What stands at these places [batch, width], interpolated between two columns; beyond the first
-    and the last, those."""
-    last = x.shape[3] - 1
-    place = place.clamp(0, last)
-    left = place.floor().clamp(max=max(last - 1, 0))
-    part = (place - left).to(x)[:, None, None, :]
-    index = left.long().to(x.device)[:, None, None, :].expand(x.shape)
-    first, second = (torch.gather(x, 3, (index + i).clamp(max=last)) for i in (0, 1))
-    return first + (second - first) * part
 
 
 def _uniform(count: int, low: float, high: float) -> Tensor:

@@ -17,16 +17,13 @@ from datasets.loaders.augment import (
     SpecAugment,
     TimeScale,
     TimeShift,
-    VocalTract,
     spectrogram_tfms,
 )
-from datasets.sound.mel import hz_to_mel, mel_to_hz
 from datasets.sound.recipe import AudioRecipe
 
 ALL = [
     TimeShift(p=1),
     TimeScale(p=1),
-    VocalTract(20, 4000, p=1),
     Gain(p=1),
     Equaliser(p=1),
     BackgroundMix(p=1),
@@ -125,27 +122,6 @@ class TestTimeScale:
 
     def test_no_change(self):
         assert torch.allclose(TimeScale(0, p=1)(batch(), split_idx=0), batch(), atol=1e-5)
-
-
-class TestVocalTract:
-    def test_all_frequencies_change_by_one_factor_and_moments_stay(self):
-        mels = np.linspace(hz_to_mel(4000), hz_to_mel(20), 200)
-        tones = (400, 2200)
-        x = TensorImage(torch.zeros(300, 3, 200, 8))
-        for tone in tones:
-            x[:, :, np.abs(mels - hz_to_mel(tone)).argmin(), 5] = 1
-        y = torch.Tensor(VocalTract(20, 4000, 0.15, p=1)(x, split_idx=0))
-        assert not y[..., [0, 1, 2, 3, 4, 6, 7]].any()
-        high, low = y[:, 0, :110, 5], y[:, 0, 110:, 5]
-        rows = [part.argmax(1) + start for part, start in ((low, 110), (high, 0))]
-        factors = [mel_to_hz(mels[r]) / tone for r, tone in zip(rows, tones, strict=True)]
-        np.testing.assert_allclose(*factors, atol=0.05)
-        assert 0.85 < factors[1].min() < 0.9
-        assert 1.1 < factors[1].max() < 1.17
-
-    def test_no_change(self):
-        y = VocalTract(20, 4000, 0, p=1)(batch(), split_idx=0)
-        assert torch.allclose(y, batch(), atol=1e-5)
 
 
 class TestEqualiser:
@@ -266,10 +242,6 @@ class TestForRecipe:
         assert self.kinds(AudioRecipe(colour="magma")) == [TimeShift, TimeScale, SpecAugment]
         assert self.kinds(AudioRecipe(level="pcen")) == [TimeShift, TimeScale, SpecAugment]
         assert self.kinds(AudioRecipe(), strength=0) == []
-
-    def test_frequencies_move_only_where_no_pitch_is_seen(self):
-        for n_fft, moves in ((128, True), (512, False)):
-            assert (VocalTract in self.kinds(AudioRecipe(rate=8000, n_fft=n_fft))) == moves
 
     def test_strain_stays_where_it_is(self):
         class Strain:
