@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Versions with which each was looked at, by the package's name.
 CHECKED = {
-    "fastai": "2.8.12", "huggingface_hub": "2.4.0", "scipy": "1.17.1", "timm": "1.0.31",
-    "torch": "2.15.0",
+    "fastai": "2.8.12", "fastxtend": "0.1.7", "huggingface_hub": "2.4.0", "scipy": "1.17.1",
+    "timm": "1.0.31", "torch": "2.15.0",
 }  # fmt: skip
 
 
@@ -52,6 +52,19 @@ def real_transform() -> Callable[[Any], Any]:
     from scipy.fft import rfft
 
     return rfft
+
+
+def past_frozen_groups(make: Callable[..., Any]) -> Callable[..., Any]:
+    """fastxtend's optimizers, made to pass by a group of parameters without gradients, a frozen one,
+    at which their step stops."""
+
+    def made(*args: Any, **options: Any) -> Any:
+        optimizer = make(*args, **options)
+        step = optimizer.opt_step
+        optimizer.opt_step = lambda *, p, **others: step(p=p, **others) if p else None
+        return optimizer
+
+    return made
 
 
 def draw_workers_seed_from(loader: DataLoader, generator: torch.Generator) -> None:

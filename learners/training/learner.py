@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
+from datasets.upstream import past_frozen_groups
 from learners import distributed
 from learners.networks import ConcatPool, parameter_groups
 from learners.settings import TrainSettings
@@ -223,19 +224,10 @@ def optimizer(settings: TrainSettings) -> Any:
     if settings.optimizer == "adam-foreach":
         from fastxtend.optimizer.fused import adam
 
-        return partial(_skipping, adam(eps=settings.eps, foreach=True))
+        return past_frozen_groups(adam(eps=settings.eps, foreach=True))
     from fastxtend.optimizer.lion import lion
 
-    return partial(_skipping, lion(foreach=True))
-
-
-def _skipping(made: Any, *args: Any, **options: Any) -> Any:
-    """An optimizer of fastxtend that passes by a group of parameters without gradients, where it
-    would stop: they are frozen."""
-    optimizer = made(*args, **options)
-    step = optimizer.opt_step
-    optimizer.opt_step = lambda *, p, **others: step(p=p, **others) if p else None
-    return optimizer
+    return past_frozen_groups(lion(foreach=True))
 
 
 def tracker(name: str, folder: Path) -> list[Callback]:
