@@ -66,6 +66,19 @@ def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = F
     return cast(Floats, z / (z.sum(axis=-1, keepdims=True) + (np.exp(-top) if background else 0)))
 
 
+def just_below(scores: ArrayLike) -> Floats:
+    """``[n]`` cuts that items of these scores pass, also asked again by another engine or in another
+    batch, where the last bits differ (answers by 1e-5): at an item's own score it would be left to
+    chance. Lower by 1e-4 of the scores' spread, or of themselves where that is less, and at
+    most half way to the next score, so that no other item passes with it.
+    """
+    s, item = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
+    finite = s[item][np.isfinite(s[item])]
+    hair = 1e-4 * np.minimum(np.std(finite) if len(finite) else 0.0, np.abs(s))
+    gap = np.r_[np.inf, np.diff(s)][: len(s)]
+    return cast(Floats, (s - np.minimum(hair, gap / 2))[item])
+
+
 def among(probabilities: Floats, possible: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
     had, ``[n]``.

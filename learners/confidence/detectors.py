@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError, shown
-from learners.confidence.arrays import Floats, Ints, check_labels, check_logits
+from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, just_below
 from learners.confidence.scores import (
     FDBD,
     KNN,
@@ -75,7 +75,7 @@ class Combined(Score):
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
             own = part.score(features, logits)
-            self.calibration[name] = np.sort(own)
+            self.calibration[name] = np.sort(just_below(own))
             total += np.log(np.searchsorted(self.calibration[name], own, side="right") / len(own))
         return total
 
@@ -170,7 +170,7 @@ def fit_distance(
         score = Mahalanobis()
         score.fit(reference.features, (), reference.labels)
     own = (score or knn).score(features, ()) if count else np.empty(0)
-    distance = np.sort(own)
+    distance = np.sort(just_below(own))
     # Each item against the others: it would count itself as at least as far.
     passed = np.searchsorted(distance, own, side="right") / max(count, 1) >= alpha
     notes = []

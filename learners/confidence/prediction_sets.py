@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities
+from learners.confidence.arrays import (
+    Floats,
+    Ints,
+    check_labels,
+    check_probabilities,
+    just_below,
+)
 from learners.files import ranged
 
 ALL = 1e9
@@ -85,7 +91,7 @@ def fit_prediction_sets(
     at = int(np.ceil(round((n + 1) * coverage, 9)))
     quantile, message = ALL, ""
     if at <= n:
-        quantile = float(own[at - 1])
+        quantile = float(-just_below(-own)[at - 1])
     else:
         needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
         message = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
-from learners.confidence.arrays import Floats
+from learners.confidence.arrays import Floats, just_below
 from learners.files import ranged, read_as
 
 #: That a promised accuracy does not hold, over the draw of the calibration items.
@@ -128,7 +128,7 @@ def threshold_for_accuracy(
     )
     if n == 0:
         return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
-    values, taken, errors = _accepted(s, right)
+    values, taken, errors = _accepted(just_below(s), right)
     low = np.zeros(len(values))
     some = errors < taken
     bounds = scipy.special.betaincinv(errors[some] + 1, (taken - errors)[some], 1 - share)
@@ -191,7 +191,7 @@ def threshold_for_coverage(
             0.0, 1.0, float("nan"), message="no calibration items: everything accepted"
         )
     rank = int(np.ceil(round(target * len(s), 9)))
-    value = float(np.sort(s)[::-1][rank - 1])
+    value = float(np.sort(just_below(s))[::-1][rank - 1])
     accepted = s >= value
     accuracy = float(right[accepted].mean()) if correct is not None else float("nan")
     message = ""

@@ -114,6 +114,26 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
     assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
 
 
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize(
+    "how", [{}, {"target_coverage": 0.8}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how)
+)
+def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
+    """Their last bits differ: the items on which cuts lie pass all the same."""
+    logits, labels, features = world(300, seed=6)
+    held, train = Items(logits, labels, features), Items(*world(200, seed=5))
+    asked = ConfidenceSettings(**({"threshold": 0.5} | how), score=score)
+    model = Confidence.fit(held, train, asked)
+    first = model.decide(logits, features).label
+    # Fisher's ranks are those of one item more than it was fitted to.
+    assert (first != NO_CLASS).mean() - model.threshold.coverage == pytest.approx(0.01, abs=0.0101)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        noise = [1 + 1e-7 * rng.standard_normal(x.shape) for x in (logits, features)]
+        found = model.decide(logits * noise[0], features * noise[1])
+        np.testing.assert_array_equal(found.label, first)
+
+
 def test_a_target_stands_alone():
     assert fitted(target_coverage=0.9).floors == {}
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import beta
 
 from datasets.errors import SecondhandError
+from learners.confidence.arrays import just_below
 from learners.confidence.thresholds import (
     Threshold,
     _joint_risk,
@@ -39,7 +40,7 @@ def test_threshold_for_accuracy_is_the_smallest_whose_exact_limit_holds():
         taken, wrong = (p >= t).sum(), (~right[p >= t]).sum()
         if beta.ppf(1 - risk, wrong + 1, taken - wrong) <= 0.1:
             passing.append(t)
-    assert found.value == min(passing)
+    assert found.value == pytest.approx(min(passing), rel=1.01e-4)
     assert found.message == ""
     assert found.coverage == pytest.approx((p >= found.value).mean())
     assert found.accuracy == pytest.approx(right[p >= found.value].mean())
@@ -91,6 +92,17 @@ def test_all_right_and_all_wrong():
 def test_targets_out_of_range_are_quoted(target):
     with pytest.raises(SecondhandError, match=str(target)):
         threshold_for_accuracy([0.5], [True], target)
+
+
+def test_cuts_lie_a_hair_below_their_items_and_above_all_others():
+    p, _ = draw(100, 5)
+    for scores in (p, np.log(p), 1e6 * p, np.r_[p, p], np.r_[p, -np.inf], [0.5], []):
+        cuts, scores = just_below(scores), np.asarray(scores)
+        assert (cuts <= scores).all()
+        np.testing.assert_array_equal(
+            scores[:, None] >= cuts[None], scores[:, None] >= scores[None]
+        )
+        np.testing.assert_allclose(cuts, scores, rtol=1.01e-4)
 
 
 @pytest.mark.parametrize("coverage", [0.01, 0.1, 0.5, 0.7, 1.0])

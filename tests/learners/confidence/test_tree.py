@@ -202,7 +202,7 @@ def test_depths_with_few_items_share_a_promise() -> None:
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
     whole, cut, notes = promised(naming, nodes, score, right, ALL[: len(right)], 0.95)
-    assert cut.cuts[0] == cut.cuts[-1] == whole.value == score.min()
+    assert cut.cuts[0] == cut.cuts[-1] == whole.value <= score.min()
     assert notes == [
         "the classes, depth 1: one threshold and one promise, for few items are named there"
     ]
