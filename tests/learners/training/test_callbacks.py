@@ -175,8 +175,13 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, 
 
 
 @pytest.mark.slow
-def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path):
-    """Of a network of few layers: the compiler takes seconds for each."""
+def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, monkeypatch):
+    """Of a network of few layers, without trial compilations and headers made ready for many more: the
+    compiler takes seconds for each."""
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "vec_isa_ok", True)
+    monkeypatch.setattr(config, "cpp_cache_precompile_headers", False)
     gradients = []
     for cbs in ([], [callbacks.Compile()]):
         torch._dynamo.reset()
