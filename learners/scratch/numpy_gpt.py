@@ -52,14 +52,14 @@ def layer_norm_backward(
 
 def gelu(x: Array) -> Array:
     """GPT-2's, by tanh. Any shape."""
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def gelu_backward(dy: Array, x: Array) -> Array:
     """-> dx. With y = x (1 + tanh u) / 2: y' = (1 + tanh u) / 2 + x (1 - tanh² u) u' / 2."""
     c = math.sqrt(2 / math.pi)
-    t = np.tanh(c * (x + 0.044715 * x**3))
-    return dy * 0.5 * (1 + t + x * (1 - t**2) * c * (1 + 3 * 0.044715 * x**2))
+    t = np.tanh(c * (x + 0.044715 * x * x * x))
+    return dy * 0.5 * (1 + t + x * (1 - t**2) * c * (1 + 3 * 0.044715 * x * x))
 
 
 def softmax(x: Array) -> Array:
