@@ -31,7 +31,7 @@ import pandas as pd
 from benchmarks._record import parse
 
 #: Those of `make demo`.
-SETTINGS = ["--size", "96", "--epochs", "8", "--lr-mult", "3", "--calibration", "0.2"]
+SETTINGS = ["--size", "96", "--epochs", "8", "--calibration", "0.2"]
 
 
 def fine_tune(frame: pd.DataFrame, stranger: str, folder: Path, settings: list[str]) -> float:

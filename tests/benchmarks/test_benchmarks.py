@@ -42,6 +42,7 @@ FIGURES = {
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
     "bench_predict": r"ratio \d+\.\d\d  \[",
     "bench_qscan": r"8 s in a batch of 1, 224 x 224 a view: ours \d",
+    "bench_rare": r"split by time: macro F1 \d\.\d{3}; ten events of a class: its F1 \d\.\d{3}",
     "bench_render": r"one process +\d+\.\d\dx the bare cost with our encoder",
     "bench_rows": r"first batch +\d+\.\d s, .* GB",
     "bench_scratch": r"difference +mean [+-]0\.\d{4}",
