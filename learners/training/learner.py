@@ -153,7 +153,7 @@ def fine_tune(
         lrs = slice(top / (settings.lr_mult or mult), top)
         learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
     if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
-        learn.keep_best.try_half_way(settings.epochs)
+        learn.keep_best.try_part_way(settings.epochs)
 
 
 def thaw(learn: Learner, settings: TrainSettings) -> None:

@@ -94,16 +94,16 @@ def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
-    """The probe is kept for the weights half way back to it, which a kill may leave untried."""
+    """The probe is kept for the weights part of the way to the last ones, which a kill may leave untried."""
     body = timm.create_model("test_resnet", num_classes=5)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--epochs", "1", "--ema",
              "--weights", str(tmp_path / "body.safetensors"), "--out"]  # fmt: skip
     assert main([*words, str(tmp_path / "whole")]) == 0
-    assert "half way from the probe" in (tmp_path / "whole/log.txt").read_text()
+    assert "way from the probe" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out), "--checkpoint-minutes", "0"])
-    stopped_in(monkeypatch, callbacks.KeepBest, "try_half_way", ["--resume", str(out)])
+    stopped_in(monkeypatch, callbacks.KeepBest, "try_part_way", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     same(tmp_path / "whole", out)
 

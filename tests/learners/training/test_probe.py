@@ -132,19 +132,22 @@ def test_which_heads_are_fitted(head, one):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one epoch; in ``ends`` the probe and the last weights, which a run does not leave."""
-    folder = tmp_path_factory.mktemp("probe")
-    pictures = write_pictures(folder / "data", per_class=20, classes=3)
+    return run_of_an_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
+
+
+def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
+    """The run's folder; in ``ends`` the probe and the last weights, which a run does not leave."""
+    pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
-             "--epochs", "1", "--workers", "0", "--learning-curve"]  # fmt: skip
-    real = callbacks.KeepBest.try_half_way
+             "--epochs", "1", "--workers", "0", *more]  # fmt: skip
+    real = callbacks.KeepBest.try_part_way
 
     def kept(best: callbacks.KeepBest, epochs: int) -> None:
         shutil.copytree(best.folder, folder / "ends")
         real(best, epochs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(callbacks.KeepBest, "try_half_way", kept)
+        patch.setattr(callbacks.KeepBest, "try_part_way", kept)
         patch.setattr(growth, "DRAWS", 1)
         assert main(words) == 0
     return folder
@@ -174,18 +177,32 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
     assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in late)
 
 
+def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
+    files = (folder / "ends/probe", folder / "ends/last", folder / "run/checkpoint/best")
+    return [load_file(file.with_suffix(".safetensors")) for file in files]
+
+
 @pytest.mark.slow
 def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
-    folders = (ran / "ends/probe", ran / "ends/last", ran / "run/checkpoint/best")
-    probe, last, kept = (load_file(folder.with_suffix(".safetensors")) for folder in folders)
+    probe, last, kept = ends_and_kept(ran)
     for name, tensor in kept.items():
         assert torch.allclose(tensor.double(), (probe[name].double() + last[name]) / 2, atol=1e-5)
-    assert not list((ran / "run").rglob("probe.safetensors")), (
-        "what only the half way needs is gone"
-    )
+    assert not list((ran / "run").rglob("probe.safetensors")), "what only this needs is gone"
     assert "kept half way from the probe to epoch 1" in (ran / "run/log.txt").read_text()
     config = (ran / "run/model/config.json").read_text()
     assert "half way from the probe to epoch 1" in config
+
+
+@pytest.mark.slow
+def test_of_few_files_it_is_a_quarter_of_the_way(tmp_path):
+    folder = run_of_an_epoch(tmp_path, per_class=8)
+    probe, last, kept = ends_and_kept(folder)
+    for name, tensor in kept.items():
+        part = probe[name].double() + (last[name].double() - probe[name]) / 4
+        assert torch.allclose(tensor.double(), part, atol=1e-5)
+    said = "a quarter of the way from the probe to epoch 1"
+    assert f"kept {said}" in (folder / "run/log.txt").read_text()
+    assert said in (folder / "run/model/config.json").read_text()
 
 
 def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
