@@ -82,7 +82,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("flags", nargs="*", help="after --: flags of learners.finetune")
     asked = parse(
-        parser, events=14, tested=2, size=32, epochs=1, classes=["Blip_sim", "Power_Line_sim"], rare=["Blip_sim"]
+        parser, events=6, tested=1, size=32, epochs=1, classes=["Blip_sim", "Power_Line_sim"], rare=["Blip_sim"],
+        flags=["--near-duplicates", "ignore"],
     )  # fmt: skip
     classes = asked.classes or known()
     files = asked.work / "events"

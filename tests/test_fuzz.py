@@ -18,9 +18,10 @@ from tests import fuzzing, mutants, openings
 from tests.crashes import crash
 from tests.fuzzing import DEADLINE, Outcome, fuzz
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="memory and limits are read from /proc"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory and limits are read from /proc"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_no_mutant_does_harm() -> None:
     outcomes = fuzz(300, seed=20)
     assert [outcome for outcome in outcomes if outcome.verdict == "fault"] == []

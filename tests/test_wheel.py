@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "tests/learners/model/kept/format-2-onnx.tar.xz"
 UV = Path(sys.executable).with_name("uv")
 SOURCES = ("app", "datasets", "learners", "secondhand", "setup.py", "pyproject.toml", "README.md")
-pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv, with which the Makefile installs")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not UV.exists(), reason="uv, with which the Makefile installs"),
+]
 
 
 def run(*words: str | Path, cwd: Path, status: int = 0, **also: str) -> str:

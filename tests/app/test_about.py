@@ -15,6 +15,8 @@ from learners.report import reliability
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ["NA", "b", "c"]
 
 

@@ -22,6 +22,8 @@ from learners.prediction.predictor import Prediction, Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 API = "/gradio_api"
 #: Asks pages on loopback. One for all: to read the certificates of the world takes 50 ms each time.
 web = httpx.Client(verify=False, timeout=60)
@@ -216,7 +218,6 @@ def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
     ]
 
 
-@pytest.mark.slow
 def test_hostile_uploads(up, client, pictures):
     """No crash, hang or leak of a path; each with a message that a person understands."""
     models, words = list(up.models), set()

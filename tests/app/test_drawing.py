@@ -36,6 +36,7 @@ def test_a_tone_lies_at_its_tick():
         assert (1 - place) * 512 == pytest.approx(row + 0.5, abs=512 / 64)
 
 
+@pytest.mark.slow
 def test_mel_places_are_librosas():
     recipe = AudioRecipe(rate=22_050, n_mels=40)
     centres = librosa.mel_frequencies(42, fmin=recipe.fmin, fmax=recipe.fmax)[1:-1]
@@ -68,6 +69,7 @@ def test_svg_is_well_formed_and_escaped():
         assert '<b>"' not in svg
 
 
+@pytest.mark.slow
 def test_a_picture_is_shown_as_the_network_gets_it(tmp_path):
     predictor = Predictor(colours())
     file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"

@@ -19,6 +19,8 @@ from learners.prediction import Predictor
 from tests.app.sites import colours, write_run
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -23,6 +23,8 @@ from learners.prediction.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.app.test_api import close_to, hostile, pictures, web  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
     form = {key: str(value) for key, value in fields.items()}
@@ -190,7 +192,6 @@ def test_a_full_line_says_busy(up, pictures, tmp_path):  # noqa: F811
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_hostile_files(up, pictures):  # noqa: F811
     folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
     models = list(up.models)

@@ -15,6 +15,8 @@ from learners.prediction.predictor import Predictor
 from tests.app.sites import colours
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 class Slow(Predictor):
     """Waits until it is let go, and remembers how many it was asked at once."""

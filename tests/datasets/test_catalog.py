@@ -71,6 +71,7 @@ def test_imagenette_has_words_for_its_numbers(
     assert table.frame["split"].value_counts().to_dict() == {"train": 4, "valid": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "timed"), [("gravityspy", False), ("gravityspy-v1d1", True)])
 def test_gravityspy_draws_three_views_as_channels(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, timed: bool

@@ -147,6 +147,7 @@ def moves(path: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_there_is_no_other_way_to_write():
     """But for a download, which is continued, and a run, which grows in its place."""
     ours = [

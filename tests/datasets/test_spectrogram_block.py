@@ -20,6 +20,8 @@ from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, datalo
 from datasets.pictures.images import Preprocessing, pixels
 from datasets.recipes import RECIPES
 
+pytestmark = pytest.mark.slow
+
 LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), squish=True)
 
 

@@ -22,9 +22,10 @@ from datasets.tables.table import load_table
 from tests.crashes import crash
 from tests.datasets.files import picture, reasons
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="processes are forked on Linux alone"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
+]
 
 
 def length(word: str) -> int:

@@ -35,7 +35,7 @@ from tests.datasets.files import sound
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("sketched")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
 
 CLASSES = ["blue", "green", "red"]
 

@@ -374,6 +374,7 @@ def turned_and_clear(folder: Path) -> list[str]:
     return [str(folder / name) for name in ("a.png", "b.jpg", "c.png")]
 
 
+@pytest.mark.slow
 def test_an_archive_answers_as_its_model_does(
     onnx_file: Path,
     tmp_path: Path,

@@ -43,7 +43,7 @@ from tests.pictures import write_pictures
 RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
 
 
-pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.forks]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported"), pytest.mark.forks]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,6 @@ def tones(folder: Path, count: int) -> list[Path]:
     return sorted(folder.glob("*.wav"))
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, capsys):
     """With room for half a checkpoint, then, as it goes on, with none."""
     out = disk / "run"
@@ -109,7 +108,6 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
     same(whole, out)
 
 
-@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
     from learners.runs import stages as run
 
@@ -171,7 +169,6 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
         PictureCache(disk / "cache").render_all(clips, RECIPE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers", [pytest.param("0", marks=pytest.mark.long("a worker is tried")), "1"]
 )
@@ -203,7 +200,6 @@ def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     load_bundle(out / "model")
 
 
-@pytest.mark.slow
 def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     tmp_path, monkeypatch, capsys
 ):
@@ -225,7 +221,6 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     same(tmp_path / "whole", out)
 
 
-@pytest.mark.slow
 def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     in_workers(monkeypatch, out, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -237,7 +232,6 @@ def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
     same(whole, out)
 
 
-@pytest.mark.slow
 def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
     """It allocates more than the machine has."""
     out = tmp_path / "run"
@@ -268,7 +262,6 @@ def _worker_of(parent: int) -> int:
     return int(children[-1])
 
 
-@pytest.mark.slow
 def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     """What it had in hand is drawn by another."""
     clips = tones(tmp_path, 40)
@@ -288,7 +281,6 @@ def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     assert PictureCache(tmp_path / "cache").verify() == (40, [])
 
 
-@pytest.mark.slow
 def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
     """Its worker is ended by the system, as where memory runs out; the others are drawn."""
     clips = tones(tmp_path, 20)
@@ -305,7 +297,6 @@ def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
     assert sum(picture is not None for picture in found) == 19
 
 
-@pytest.mark.slow
 def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
     """By a day, to and fro; also while it saves every so many minutes, and over a stop."""
     rng, real = random.Random(0), time.time
@@ -332,7 +323,6 @@ console.run(finetune.main)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, status):
     out = tmp_path / "run"
@@ -360,7 +350,6 @@ with locked(Path(sys.argv[1])):
 """
 
 
-@pytest.mark.slow
 def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path):
     """By a lock that dies with its owner, though a child of it lives on."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
@@ -409,7 +398,6 @@ def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.slow
 def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

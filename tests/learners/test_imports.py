@@ -163,6 +163,7 @@ def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None
     assert said == "module 'datasets' has no attribute 'Dataset'"
 
 
+@pytest.mark.slow
 def test_a_run_of_one_process_needs_no_accelerate() -> None:
     """Forked from one that has imported all of a run (`tests.preloaded`)."""
     code = "import sys; print('learners.runs.stages' in sys.modules, 'accelerate' in sys.modules)"
@@ -181,6 +182,7 @@ def test_a_front_gives_what_it_imports(name: str) -> None:
         front.nothing_of_it  # noqa: B018
 
 
+@pytest.mark.slow
 def test_the_data_are_read_before_torch_is_imported(tmp_path: Path) -> None:
     """Which takes seconds: what is wrong with them is said without it."""
     program = (

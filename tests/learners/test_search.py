@@ -15,6 +15,8 @@ from learners.search import main
 from tests.app import sites
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -63,6 +63,7 @@ def test_tables_beside_recordings_become_spans(field: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
 def test_a_table_is_read_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     sound(tmp_path / "a.wav")

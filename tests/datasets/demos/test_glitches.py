@@ -99,6 +99,7 @@ def test_below_ten_hertz_nothing_counts():
     assert optimal_snr(wave, RATE, np.ones(wave.size // 2 + 1)) < 1e-3 * np.sqrt(16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "low", "high"),
     [("Blip_sim", 8, 60), ("Koi_Fish_sim", 100, 1000), ("Chirp_sim", 8, 60)],
@@ -200,6 +201,7 @@ def test_written_files_are_read_back(tmp_path):
     assert not list(tmp_path.glob("*/.*"))  # nothing half-written
 
 
+@pytest.mark.slow
 def test_gwpy_reads_the_files_too(tmp_path):
     timeseries = pytest.importorskip("gwpy.timeseries")
     strain = simulate("Blip_sim", rng=0, duration=16, gps=1_126_259_446)

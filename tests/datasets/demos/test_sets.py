@@ -12,6 +12,8 @@ from datasets.errors import SecondhandError
 from datasets.recipes import RECIPES
 from datasets.tables.table import load_table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from datasets.render import main, render
 from tests.cluster import killed_when, scheduler_and_workers
 from tests.datasets import chunks
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 
 
@@ -147,7 +149,6 @@ def test_without_dask_the_extra_is_named(monkeypatch):
         pass
 
 
-@pytest.mark.slow
 def test_a_killed_worker_costs_nothing(tmp_path):
     files = clips(tmp_path / "clips", 120)
     log = tmp_path / "log"
@@ -174,7 +175,6 @@ def test_a_killed_worker_costs_nothing(tmp_path):
     assert {pid for _, pid in noted} == {str(workers[1].pid)}
 
 
-@pytest.mark.slow
 def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
     log = tmp_path / "log"
     log.touch()
@@ -195,7 +195,6 @@ def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
     assert sum(n == 2 for n in times.values()) <= 4 * 6
 
 
-@pytest.mark.slow
 def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     import psutil
 
@@ -216,7 +215,6 @@ def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     assert os.environ == before, "Dask's settings for its workers stay"
 
 
-@pytest.mark.slow
 def test_no_workers_is_said_in_time(tmp_path):
     with scheduler_and_workers(tmp_path, 1) as (address, workers):
         with connect(address, patience=3) as cluster:

@@ -292,6 +292,7 @@ def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):
         DecodedPictures(tmp_path, max_bytes=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_training_sees_the_same_batches_with_and_without(tmp_path, store, workers):
     rows = []

@@ -22,6 +22,8 @@ from learners.training.items import load_grouped, split
 from tests.datasets.pictures.test_taken import photo
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each
 
 

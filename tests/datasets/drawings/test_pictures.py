@@ -208,6 +208,7 @@ class TestFailures:
         write(tmp_path / "a.wav")
         assert store.get(tmp_path / "a.wav", RECIPE).exists()
 
+    @pytest.mark.slow
     def test_a_decoder_that_takes_its_process_along(self, store, tmp_path):
         good = [write(tmp_path / f"{i}.wav", i) for i in range(50)]
         deadly = write(tmp_path / "deadly.wav", 99)
@@ -299,6 +300,7 @@ class TestProcesses:
         lines = [line for line in (root / "sources.jsonl").read_text().splitlines() if line]
         assert {json.loads(line)[0] for line in lines} == {str(path) for path in paths}
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
     @pytest.mark.parametrize("workers", [1, 2])
     def test_killed_it_leaves_nothing_half_written_and_goes_on(self, tmp_path, reads, workers):

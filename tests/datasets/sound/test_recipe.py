@@ -66,6 +66,7 @@ def write(path, signal, rate):
     return path
 
 
+@pytest.mark.slow
 class TestAgainstLibrosa:
     @pytest.mark.parametrize("sound", list(sounds(8000)))
     @pytest.mark.parametrize("rate", RATES)
@@ -222,6 +223,7 @@ class TestPicture:
         assert recipe.no_signal(sounds(44_100)["silence"])
         assert not recipe.no_signal(sounds(44_100)["noise"])
 
+    @pytest.mark.slow
     def test_same_bytes_whatever_the_number_of_threads(self):
         code = (
             "import sys, hashlib, numpy as np\n"

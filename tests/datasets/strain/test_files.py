@@ -64,6 +64,7 @@ def test_near_the_end_the_span_moves(tmp_path):
     np.testing.assert_array_equal(strain.values, values[8 * RATE :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [32, 100])
 def test_without_a_trigger_the_loudest_tile(tmp_path, seconds):
     values, when = noise(seconds), seconds - 7.25
@@ -298,6 +299,7 @@ def test_missing_chunks_are_not_zeros(tmp_path):
         read_strain(hdf5(tmp_path / "a.hdf5", build), at=START + 20)
 
 
+@pytest.mark.slow
 def test_a_chunk_that_unpacks_to_more_than_it_should(tmp_path):
     import zlib
 
@@ -369,6 +371,7 @@ def test_text_with_a_million_columns(tmp_path):
         read_strain(path, at=START)
 
 
+@pytest.mark.slow
 def test_gzip_bombs(tmp_path):
     head = b"# This file has 4096 samples per second\n# starting GPS 1000000000 duration 4096\n"
     for number, filling in enumerate([b"0", b"0\n", b"\n", b"# more\n"]):

@@ -34,6 +34,7 @@ def band(rate):
     return (10.0, min(2048.0, rate * 1200 / 4096))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "duration", "rate"), [(i, *s) for i, s in enumerate(SEGMENTS)])
 def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
     timeseries = pytest.importorskip("gwpy.timeseries")
@@ -67,6 +68,7 @@ def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
         np.testing.assert_allclose(image, picture.value.T[:, :100], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_whole_of_gwpys_q_transform_is_matched():
     timeseries = pytest.importorskip("gwpy.timeseries")
     values, centre = segment(99, 16.0, 4096)
@@ -178,6 +180,7 @@ def test_limits():
     assert settling(512) == 2
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported():
     """Nor is any of scipy by a drawing: an answer would wait half a second for it."""
     code = (

@@ -132,6 +132,7 @@ def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     paths = []
     for number, rate in enumerate((4096, 16384, 4096)):
@@ -153,6 +154,7 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "context"), [(4, 16), (20, 20), (40, 32)])
 def test_the_context_is_what_the_files_hold(tmp_path, seconds, context):
     write_hdf5(tmp_path / "a.hdf5", simulate("No_Glitch_sim", duration=seconds), "simulated")

@@ -16,6 +16,8 @@ from datasets.tables.table import load_table
 from tests.datasets.files import write
 from tests.datasets.triggers.strain import RATE, START, frame
 
+pytestmark = pytest.mark.slow
+
 RECIPE = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0, together=("H1", "L1"))
 
 

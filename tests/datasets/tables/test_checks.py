@@ -143,6 +143,7 @@ def unprintable(root: Path) -> None:
     (root / "cat").rename(root / "ca\nt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -13,6 +13,8 @@ from datasets.tables.strangers import load_strangers
 from datasets.tables.table import load_table
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -81,6 +81,7 @@ def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
         load_table(root, kind="film")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_of_each_format(root: Path, suffix: str) -> None:
     names = [f"{label}/{i}.wav" for label in ("cat", "dog") for i in range(3)]
@@ -247,6 +248,7 @@ NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007
          "ohne  Zweifel", "Ünknown", "梨")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_name_of_a_class_comes_back_from_every_kind_of_table(tmp_path: Path) -> None:
     for label in NASTY:
         for index in range(2):

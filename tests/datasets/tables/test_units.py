@@ -56,6 +56,7 @@ def test_the_context_is_the_recipes() -> None:
     assert StrainRecipe().context == CONTEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -113,6 +114,7 @@ def test_a_file_is_a_group_where_none_is_given(frame: pd.DataFrame, seed: int) -
     assert remarks(frame.assign(group="g")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [windows(), triggers(apart=5.0)], ids=["sound", "strain"])
 def test_groups_that_overlap_in_a_file_are_on_one_side(frame: pd.DataFrame) -> None:
     frame["group"] = [f"{path}-{n % 3}" for n, path in enumerate(frame["path"])]

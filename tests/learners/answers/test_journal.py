@@ -21,6 +21,8 @@ from tests.learners.prediction.test_answers import RECIPE, tone
 from tests.learners.prediction.test_predictor import bundle
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -144,6 +144,7 @@ def test_floors_of_a_foreign_file_are_checked(floors):
         Confidence.from_dict(fitted().to_dict() | {"floors": floors}, fitted().arrays())
 
 
+@pytest.mark.slow
 def test_the_distance_refuses_the_fraction_it_says():
     refused = []
     for seed in range(200):

@@ -15,6 +15,8 @@ from learners.confidence import Confidence, ManyConfidence, read_confidence
 from learners.confidence.many import fit_platt
 from learners.settings import ConfidenceSettings
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["often", "seldom", "once"]
 
 

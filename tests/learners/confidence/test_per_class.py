@@ -21,6 +21,8 @@ from learners.prediction.exporting import metadata
 from learners.settings import ConfidenceSettings
 from tests.learners.evaluations import make_bundle
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["often", "doubtful", "rare", "wrong"]
 
 

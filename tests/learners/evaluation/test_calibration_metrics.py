@@ -138,6 +138,7 @@ def test_nll_and_brier_are_those_of_the_libraries():
     )
 
 
+@pytest.mark.slow
 def test_ece_is_that_of_torchmetrics_where_bins_of_equal_mass_are_of_equal_width():
     import torch
     from torchmetrics.functional import classification

@@ -30,6 +30,8 @@ from learners.runs import continued
 from learners.settings import Settings
 from learners.share.__main__ import main as share
 
+pytestmark = pytest.mark.slow
+
 KEPT = Path(__file__).parent / "kept" / "format-2-onnx.tar.xz"
 COMMIT = "0123456789" * 4
 

@@ -264,6 +264,7 @@ def test_a_folder_of_format_1_has_one_view(tmp_path):
 # --- by the commands ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     pictures = write_pictures(tmp_path / "pictures", classes=2)
     out = tmp_path / "run"

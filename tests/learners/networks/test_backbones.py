@@ -252,6 +252,7 @@ def check_groups(built: nn.Sequential) -> None:
     assert {id(p) for p in groups[-1]} == {id(p) for p in built[1].parameters()}
 
 
+@pytest.mark.slow
 def test_torchvision_vit_last_norm_is_not_trained_as_the_stem() -> None:
     built = network("torchvision/vit_b_16", 32)
     check_groups(built)

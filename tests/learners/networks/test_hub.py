@@ -125,6 +125,7 @@ def test_options_that_are_none(name: str) -> None:
 MEL = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log", "in_db"), [("ln", 10 / np.log(10)), ("dB", 1.0)])
 def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
     tmp_path: Path, log: str, in_db: float

@@ -78,6 +78,7 @@ def test_how_unsure_is_one_less_the_margin():
     np.testing.assert_allclose(unsureness(rows), [0.2, 0.95, 0.6])
 
 
+@pytest.mark.slow
 def test_doubtful_and_unlike_files_come_first(predictor, pool):
     found = suggest(predictor, pool, n=6)
     assert (found.judged, found.labelled, found.silent, found.rejected) == (24, 0, 0, [])

@@ -18,6 +18,8 @@ from learners.networks.backbones import NetworkSpec, build
 from learners.prediction.embedding import embed
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 def test_features_are_the_bodys_own_pooled(tmp_path: Path) -> None:
     write_pictures(tmp_path, per_class=3, classes=2)

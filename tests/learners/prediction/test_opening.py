@@ -27,6 +27,7 @@ from tests.crashes import crash
 from tests.datasets.files import picture
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.forks,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
 ]

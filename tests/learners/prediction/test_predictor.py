@@ -91,6 +91,7 @@ def same(first: list[Prediction], second: list[Prediction]) -> None:
         assert one.probability == pytest.approx(two.probability, abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "preprocessing",
     [

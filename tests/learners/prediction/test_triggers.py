@@ -21,6 +21,8 @@ from tests.datasets.files import write
 from tests.datasets.triggers.strain import CSV, RATE, START, frame
 from tests.learners.confidences import settings
 
+pytestmark = pytest.mark.slow
+
 
 def saved(folder: Path, **drawn: Any) -> str:
     torch.manual_seed(0)

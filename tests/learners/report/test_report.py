@@ -26,6 +26,8 @@ from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "img", "br", "input", "link", "hr"}
 
 

@@ -23,6 +23,8 @@ from learners.runs.resume import begin
 from learners.settings import DataSettings, SignalSettings
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ["blue", "green", "red"]
 
 

@@ -24,7 +24,7 @@ from learners.training import Loaded, prepare_items
 from tests.learners.networks.saved import change, save
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("sketched")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
 
 QUICK = ["--size", "32", "--probe", "--workers", "0"]
 

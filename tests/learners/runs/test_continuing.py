@@ -19,7 +19,7 @@ from learners.settings import Settings
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("sketched")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
 #: Of the training, not of the network, which comes from the model.
 TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
 

@@ -41,6 +41,8 @@ from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
          "--workers", "0"]  # fmt: skip
 
@@ -182,7 +184,6 @@ def test_the_tables_of_answers_are_one_format(finished, capsys):
         assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
-@pytest.mark.slow
 def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
     """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
@@ -209,7 +210,6 @@ def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
         assert command_line("app", "a b") == f"{named} -m app 'a b'"
 
 
-@pytest.mark.slow
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):
     config = yaml.safe_load((finished / "config.yaml").read_text())
     assert config["epochs"] == 2
@@ -232,7 +232,6 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.slow
 def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
     """Another number of them adds up in another order: the next run of the process would differ."""
     with threads_kept(3):
@@ -241,7 +240,6 @@ def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
         assert torch.get_num_threads() == 3
 
 
-@pytest.mark.slow
 def test_another_seed_is_another_run(finished, folder, unreported, tmp_path):
     out = tmp_path / "other"
     main(["--data", str(folder), "--out", str(out), "--lr", "1e-2", "--seed", "1", *QUICK])
@@ -249,7 +247,6 @@ def test_another_seed_is_another_run(finished, folder, unreported, tmp_path):
     assert (splits[0] != splits[1].reindex(splits[0].index)).any()
 
 
-@pytest.mark.slow
 def test_strangers_a_score_and_sets(folder, tmp_path):
     strange = tmp_path / "strange" / "deep"
     shutil.copytree(folder / "unknown", strange)
@@ -294,7 +291,6 @@ def test_no_strangers_where_they_were_promised(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "backbone",
     ["test_resnet", pytest.param("test_vit", marks=pytest.mark.long("test_resnet is tried"))],
@@ -317,7 +313,6 @@ def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path
         assert answer.probability == pytest.approx(row.probability, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_each_stage_is_called_by_itself(finished, tmp_path):
     """On what an earlier process has trained, so that no epoch is trained again."""
     here = tmp_path / "run"
@@ -402,7 +397,6 @@ def test_no_room_is_found_out_before_training(folder, tmp_path):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.slow
 def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
     out = tmp_path / "run"
     words = ["--data", str(folder), "--out", str(out), *QUICK, "--epochs", "500"]
@@ -420,7 +414,6 @@ def test_ctrl_c_keeps_the_best_epoch(folder, tmp_path):
     assert len(list(Predictor(out / "model").predict(folder.rglob("green_000.jpg")))) == 1
 
 
-@pytest.mark.slow
 def test_a_wrong_call_prints_one_line_and_leaves_with_2(tmp_path):
     process = Program("-m", "learners.finetune", "--data", str(tmp_path / "nothing"))
     output, errors = process.communicate(timeout=120)

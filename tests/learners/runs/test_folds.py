@@ -23,7 +23,7 @@ from learners.settings import Settings
 from tests.forks import Program
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("sketched")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
@@ -128,7 +128,6 @@ def test_figures_that_a_fold_lacks_are_left_out_of_the_mean():
     assert summarise({}).empty
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkeypatch, capsys):
     out = tmp_path / "cv"
     trained = counted(monkeypatch, stop_at="3")
@@ -147,7 +146,6 @@ def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkey
     assert sorted(json.loads((out / "folds.json").read_text())["folds"]) == ["1", "2", "3"]
 
 
-@pytest.mark.slow
 def test_a_fold_without_its_finish_or_with_a_damaged_model_is_trained_again(
     copy, pictures, monkeypatch, caplog
 ):
@@ -160,7 +158,6 @@ def test_a_fold_without_its_finish_or_with_a_damaged_model_is_trained_again(
     load_bundle(copy / "fold-3/model")
 
 
-@pytest.mark.slow
 def test_other_settings_are_named_and_not_mixed_in(copy, pictures, monkeypatch):
     trained = counted(monkeypatch)
     with pytest.raises(SecondhandError, match=r"lr 0.01 there, 0.02 now.*--overwrite") as error:
@@ -175,7 +172,6 @@ def test_other_settings_are_named_and_not_mixed_in(copy, pictures, monkeypatch):
     assert sorted(path.name for path in copy.glob("fold-*")) == ["fold-1", "fold-2"]
 
 
-@pytest.mark.slow
 def test_other_data_are_not_mixed_in(pictures, tmp_path, monkeypatch):
     grown = Path(shutil.copytree(pictures, tmp_path / "grown"))
     trained = counted(monkeypatch, stop_at="2")
@@ -232,7 +228,6 @@ def test_names_of_folds_stay_inside_the_folder():
     assert all("/" not in value and len(f"fold-{value}") < 80 for value in safe.values())
 
 
-@pytest.mark.slow
 def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
     assert call(pictures, tmp_path / "one", "--cv", "3", "--fold", "2") == 0
     alone, inside = (pd.read_csv(run / "predictions.csv") for run in
@@ -240,7 +235,6 @@ def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
     assert alone.equals(inside)
 
 
-@pytest.mark.slow
 def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     out = tmp_path / "cv"
     words = ["--data", str(pictures), "--out", str(out), *QUICK, "--epochs", "8", "--cv", "2"]

@@ -17,6 +17,8 @@ from learners.training import members
 from tests.learners.stops import QUICK
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 def test_parts_are_trained_as_the_whole_and_go_on_after_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,7 @@ from tests.forks import Program
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("unreported")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,6 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     ["all", *(pytest.param(v, marks=pytest.mark.long("`all` is tried")) for v in ("sgd", "lion"))],
@@ -77,7 +76,6 @@ def test_within_an_epoch_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch,
     same(tmp_path / "whole", out)
 
 
-@pytest.mark.slow
 def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
     """Features are not saved: a resumed run computes them anew, the same ones."""
     words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "3", "--frozen-views", "2",
@@ -92,7 +90,6 @@ def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
     same(tmp_path / "whole", out)
 
 
-@pytest.mark.slow
 def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     """The probe is kept for the weights part of the way to the last ones, which a kill may leave untried."""
     body = timm.create_model("test_resnet", num_classes=5)
@@ -117,7 +114,6 @@ class CpuScaler(MixedPrecision):
         self.autocast = torch.autocast("cpu", enabled=False)
 
 
-@pytest.mark.slow
 def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
     words = [
         "--data",
@@ -159,7 +155,6 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     assert "going on" in (out / "log.txt").read_text()
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     pictures, whole, tmp_path, monkeypatch, capsys
 ):
@@ -208,7 +203,6 @@ def test_a_finished_run_says_so_and_is_left_alone(whole, capsys):
     assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
 
 
-@pytest.mark.slow
 def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
@@ -219,7 +213,6 @@ def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
 
 
-@pytest.mark.slow
 def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
@@ -230,7 +223,6 @@ def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, 
     same(whole, out)
 
 
-@pytest.mark.slow
 def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys):
     """The model of the best epoch so far is there meanwhile."""
     out = tmp_path / "run"
@@ -242,7 +234,6 @@ def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys)
     same(whole, out)
 
 
-@pytest.mark.slow
 def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     pictures, tmp_path, monkeypatch
 ):
@@ -268,14 +259,12 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     same(tmp_path / "whole", out)
 
 
-@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(pictures, whole, tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), *QUICK, "--workers", "2", "--out", str(out)]) == 0
     same(whole, out)
 
 
-@pytest.mark.slow
 def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     data = write_pictures(tmp_path / "data")
     out = tmp_path / "run"
@@ -308,7 +297,6 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     assert "3 files have another time of change, but their old size" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stages, "report", report)  # folds are measured by theirs
     words = ["--data", str(pictures), *QUICK, "--cv", "2"]
@@ -329,7 +317,6 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
     assert figures[0] == figures[1]
 
 
-@pytest.mark.slow
 def test_kill_nine_at_any_moment(pictures, whole, tmp_path):
     """Three times, at seeded moments, then it is let go on; the whole group, workers included."""
     out, rng = tmp_path / "run", random.Random(5)

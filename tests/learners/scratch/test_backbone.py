@@ -33,6 +33,8 @@ from learners.training.learner import fine_tune, make_learner
 from tests.learners.scratch.agree import close, randomise
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 def twin(name: str, weights: Path, size: int = 64) -> nn.Sequential:
     """With a head that is the same for all."""
@@ -130,7 +132,6 @@ def shallow(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return {"embed_dim": 96, "num_heads": 3, "depth": 4, "mlp_ratio": 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, pytest.param(224, marks=pytest.mark.long("64 px are tried"))])
 def test_vit_b_16_says_what_torchvisions_says(tmp_path, shallow, size):
     model = randomise(torchvision.models.vit_b_16())
@@ -154,7 +155,6 @@ def test_vit_b_16_says_what_torchvisions_says(tmp_path, shallow, size):
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.slow
 def test_timms_vit_brings_its_own_preprocessing(tmp_path, shallow):
     theirs = randomise(timm.create_model("vit_base_patch16_224", **shallow)).eval()
     save_file(theirs.state_dict(), tmp_path / "timm.safetensors")
@@ -225,7 +225,6 @@ def finetune(data: Path, out: Path, backbone: str, *flags: str) -> Path:
     return out
 
 
-@pytest.mark.slow
 def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, tmp_path):
     """The same head, order of pictures and chance: the phase with a frozen body (whose norms stay, too)
     and an epoch with everything lead to the same place."""
@@ -256,7 +255,6 @@ def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, t
         close(ours, theirs, 2e-2, str(tuple(ours.shape)))
 
 
-@pytest.mark.slow
 def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
     flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "1", "--lr", "1e-3"]
     run = finetune(data, tmp_path / "run", "scratch/resnet18", *flags)
@@ -270,7 +268,6 @@ def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
     assert probabilities == pytest.approx(list(saved.probability), abs=2e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "size"), [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64")]
 )
@@ -282,7 +279,6 @@ def test_the_other_convolutional_ones_by_the_command(data, unreported, tmp_path,
     assert [answer.best for answer in again] == list(saved.best)
 
 
-@pytest.mark.slow
 def test_vit_b_16_by_the_command(tmp_path, shallow, unreported):
     data = write_pictures(tmp_path / "pictures", per_class=8, classes=2)
     theirs = randomise(torchvision.models.vit_b_16(num_classes=2))

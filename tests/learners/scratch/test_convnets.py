@@ -13,6 +13,8 @@ from learners.scratch.convnets import AlexNet, DigitsCNN, ResNet18
 from learners.scratch.layers import cross_entropy
 from tests.learners.scratch.agree import check_agreement, parameters
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("network", "count"), [(AlexNet, 61_100_840), (ResNet18, 11_689_512), (DigitsCNN, 1_199_882)]
@@ -77,7 +79,6 @@ def test_digits_cnn_takes_grey_as_it_takes_equal_colours():
     assert torch.allclose(network(x), network(x.expand(2, 3, 28, 28)), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_digits_cnn_reads_digits():
     """Soon: of scikit-learn's digits that it has not seen, 96 % after two epochs."""

@@ -122,6 +122,7 @@ def test_every_gradient_of_the_whole_decoder():
     assert np.allclose(ours.logits(ids), logits, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_fifty_steps_follow_torchs_training(optimizer):
     theirs, ours = pair(torch.float32)

@@ -20,6 +20,8 @@ from learners.training import callbacks
 from learners.training.learner import fine_tune, make_learner
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 CNN, VIT = "test_resnet", "test_vit"
 
 
@@ -151,7 +153,6 @@ def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last)
     assert record["epoch"] == (3 if last else 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [CNN, pytest.param(VIT, marks=pytest.mark.long("a convolutional network is tried"))]
 )
@@ -174,7 +175,6 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(folder, 
     assert type(learn.model) is torch.nn.Sequential
 
 
-@pytest.mark.slow
 def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, monkeypatch):
     """Of a network of few layers, without trial compilations and headers made ready for many more: the
     compiler takes seconds for each."""

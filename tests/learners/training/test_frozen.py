@@ -23,6 +23,8 @@ from learners.training.learner import fine_tune
 from learners.training.seeding import Seeds
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 class Counts(Callback):
     """Counts what runs through the body, and keeps what the head was given."""
@@ -256,7 +258,6 @@ def test_ctrl_c_gives_the_files_back(folder, tmp_path):  # noqa: F811
     assert learn.model(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "lion-foreach"])
 def test_with_everything_else_and_then_all_weights(folder, tmp_path, optimizer):  # noqa: F811
     cbs = [callbacks.WatchLoss(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
@@ -275,7 +276,6 @@ def test_with_everything_else_and_then_all_weights(folder, tmp_path, optimizer):
     assert not [m for m in learn.model_ema.modules() if "forward" in vars(m)]
 
 
-@pytest.mark.slow
 def test_a_probe_learns_the_head_alone_and_is_a_model_like_any_other(folder, tmp_path):  # noqa: F811
     out = tmp_path / "run"
     words = ["--data", str(folder), "--out", str(out), "--backbone", "embedded", "--size", "48",

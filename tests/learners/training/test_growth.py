@@ -17,6 +17,8 @@ from learners.training import growth
 from learners.training.growth import Seen, answers_by_part
 from learners.training.probe import Fitted, fit_probe
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ["a", "b", "c", "d", "e"]
 CENTRES = np.random.default_rng(3).normal(0, 1, (5, 10))
 

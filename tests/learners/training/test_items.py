@@ -15,6 +15,8 @@ from learners.runs.reading import load_items
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 
+pytestmark = pytest.mark.slow
+
 RATE = 8000
 PARTS = {"train", "valid", "calibration"}
 

@@ -13,6 +13,8 @@ from learners.training.learner import _loss, find_lr, fine_tune, optimizer
 from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", [CNN, VIT])
 def test_freezing_and_graded_rates_act_on_every_family(folder, tmp_path, name):  # noqa: F811

@@ -18,7 +18,7 @@ from learners.prediction.predictor import Predictor
 from learners.training import learner, members
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.usefixtures("unreported")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
 QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip

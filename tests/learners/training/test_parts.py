@@ -14,6 +14,8 @@ from learners.training.callbacks import FixedNorms
 from learners.training.parts import Parts, in_parts, parts_of
 from tests.learners.training.test_callbacks import CNN, VIT, _Spy, _state, folder, learner  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 def gradients(network: nn.Sequential, x: Tensor, cores: CoreEach | None) -> list[Tensor]:
     features = network[0](x) if cores is None else in_parts(network[0], x, cores)

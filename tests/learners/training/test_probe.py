@@ -24,6 +24,8 @@ from learners.training import callbacks, growth, probe
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,7 +155,6 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
     history = pd.read_csv(ran / "run/history.csv")
     assert history["phase"].tolist() == ["frozen", "unfrozen"]
@@ -182,7 +183,6 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-@pytest.mark.slow
 def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
     probe, last, kept = ends_and_kept(ran)
     for name, tensor in kept.items():
@@ -193,7 +193,6 @@ def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
     assert "half way from the probe to epoch 1" in config
 
 
-@pytest.mark.slow
 def test_of_few_files_it_is_a_quarter_of_the_way(tmp_path):
     folder = run_of_an_epoch(tmp_path, per_class=8)
     probe, last, kept = ends_and_kept(folder)
@@ -227,7 +226,6 @@ def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
     assert right[0][1] > 0.7
 
 
-@pytest.mark.slow
 def test_its_learning_curve_stands_in_the_report(ran):
     """Of all labels it is what the probe of the run reached on the validation part."""
     history = pd.read_csv(ran / "run/history.csv")

@@ -18,6 +18,8 @@ from learners.training.items import Loaded
 from learners.training.replay import check_splits, folds_of, split
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("train", "valid", "calibration")
 
 

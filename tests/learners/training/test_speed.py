@@ -104,6 +104,7 @@ def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
     assert settle(settings, PLAIN, device, kept=kept).workers == workers
 
 
+@pytest.mark.slow
 def test_the_runs_settings_say_what_was_used(tmp_path):
     pictures = write_pictures(tmp_path / "pictures", classes=2)
     out = tmp_path / "run"
