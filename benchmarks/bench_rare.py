@@ -28,6 +28,7 @@ RARE = 14
 
 
 def known() -> list[str]:
+    """The classes that `demo:glitches` learns."""
     from datasets.demos.glitches import CLASSES
     from datasets.demos.sets import STRANGER
 
@@ -37,7 +38,8 @@ def known() -> list[str]:
 def written(
     folder: Path, part: str, labels: list[str], each: int, ages: tuple[float, float]
 ) -> pd.DataFrame:
-    """So many events of each; their detector's ``ages`` run from old to new with the time."""
+    """So many events of each: path, label, GPS time of the trigger (s) and ``part``, a row each. Their
+    detector's ``ages`` run with the time: 1 is the first design curve, 0 the latest."""
     from datasets.demos.glitches import CLASSES, GPS, simulate, write_hdf5
 
     rows = []
