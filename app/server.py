@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
 from learners.confidence import ManyConfidence
+from learners.machine import report_to_nobody
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def serve(
     opened = _open_pools(next(iter(models.values())), *pools)
     begun = [pool for pool in opened if pool is not None]
     uploads = tempfile.mkdtemp(prefix="secondhand-")
-    # Gradio reads these whenever it needs them. Left alone it asks its makers' servers for news.
-    ours = {"GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False"}
-    ours["GRADIO_ALLOWED_PATHS"] = ""
+    report_to_nobody()
+    # Gradio reads these whenever it needs them.
+    ours = {"GRADIO_TEMP_DIR": uploads, "GRADIO_ALLOWED_PATHS": ""}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     interval = sys.getswitchinterval()

@@ -18,7 +18,7 @@ from typing import Any
 from datasets.errors import SecondhandError
 from datasets.installed import WHEEL, as_called
 from learners import distributed
-from learners.machine import let_waiting_threads_sleep
+from learners.machine import let_waiting_threads_sleep, report_to_nobody
 
 #: Set by ``--quiet``, for the processes that a command starts too.
 QUIET = "SECONDHAND_QUIET"
@@ -31,6 +31,7 @@ def run(main: Callable[[], int]) -> None:
     after Ctrl-C, 143 after SIGTERM: both end it in order, and leave nothing half written.
     """
     let_waiting_threads_sleep()
+    report_to_nobody()
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()

@@ -2,7 +2,8 @@
 and what it is.
 
 What acts on the whole process, `let_waiting_threads_sleep` and `keep_memory`, is for the commands to
-call, and for programs that want it; no import and no class does so by itself.
+call, and for programs that want it; no import and no class does so by itself. `report_to_nobody` is
+also called where a library is imported that would report.
 """
 
 from __future__ import annotations
@@ -63,6 +64,20 @@ def let_waiting_threads_sleep() -> None:
     """Sets `SLEEPING` where the user has not. Read as torch and NumPy are loaded: call it before."""
     for name, value in SLEEPING.items():
         os.environ.setdefault(name, value)
+
+
+#: Libraries that send their makers usage data, and by which variable each is told not to.
+UNREPORTED = {
+    "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: keeps a device id and a queue of events in the cache folder
+    "GRADIO_ANALYTICS_ENABLED": "False",  # asks for news, too
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "WANDB_ERROR_REPORTING": "false",  # its crashes; the run itself is what --track wandb asks for
+}
+
+
+def report_to_nobody() -> None:
+    """Sets `UNREPORTED`, also over what was set. The libraries read it as they are imported: call it before."""
+    os.environ.update(UNREPORTED)
 
 
 def keep_memory() -> bool:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from learners.machine import let_waiting_threads_sleep
+from learners.machine import let_waiting_threads_sleep, report_to_nobody
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
+report_to_nobody()
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Tests side by side have a core each; so do the programs that they start.
     for library in ("OMP", "OPENBLAS", "MKL"):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import write_beside
 from datasets.upstream import loggers_at
-from learners.machine import threads
+from learners.machine import report_to_nobody, threads
 
 if TYPE_CHECKING:
     import torch
@@ -132,6 +132,7 @@ def open_onnx(file: Path, workers: int | None = None) -> Any:
         another. ONNX Runtime itself raises whatever it likes.
     """
     need(*RUNTIME)
+    report_to_nobody()
     import onnxruntime
 
     content = file.read_bytes()

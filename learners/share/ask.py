@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from pathlib import Path
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as it is imported
 import onnxruntime
 
 from datasets.pictures import model_input

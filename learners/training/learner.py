@@ -34,6 +34,7 @@ from datasets.errors import SecondhandError
 from datasets.pictures import Preprocessing
 from datasets.upstream import past_frozen_groups
 from learners import distributed
+from learners.machine import report_to_nobody
 from learners.networks import ConcatPool, parameter_groups
 from learners.settings import TrainSettings
 from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
@@ -247,6 +248,7 @@ def tracker(name: str, folder: Path) -> list[Callback]:
                         self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
 
             return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
+        report_to_nobody()
         from fastai.callback.wandb import WandbCallback
     except ImportError as error:
         raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None

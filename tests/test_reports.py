@@ -1,0 +1,91 @@
+"""No library that this is built on reports to its maker: no file in the home folder, no look-up of a name.
+
+What a library does in C no hook of Python's sees: strace, where there is one, writes down who asks the
+network for what.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from learners.machine import UNREPORTED
+from learners.model.bundle import save_bundle
+from learners.prediction.engine import write_network
+from learners.share.__main__ import main as share
+from tests.learners.exports import plain_bundle
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+#: Seconds that a page stands there: ONNX Runtime's first look-up came between the fifth and the twelfth.
+WATCHED = 14
+
+PAGE = f"""
+import sys, time
+from pathlib import Path
+import httpx
+from app.server import serve
+from app.serving import load
+model, picture = map(Path, sys.argv[1:])
+with serve(load([model])) as url:
+    answer = httpx.post(url + "ask", files={{"file": ("a.jpg", picture.read_bytes())}}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert "onnxruntime" in sys.modules
+    time.sleep({WATCHED})
+"""
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A model folder with its ``model.onnx``, and a picture."""
+    folder = tmp_path_factory.mktemp("reports")
+    model = save_bundle(plain_bundle(), folder / "model", write_onnx=write_network)
+    picture = next(write_pictures(folder / "data", per_class=1).rglob("*.jpg"))
+    return str(model), str(picture)
+
+
+def watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
+    """Run ``python WORDS…`` with a new home: the files that it leaves there, and what it asked the
+    network for but for this machine."""
+    home, log = folder / "home", folder / "calls"
+    home.mkdir()
+    log.touch()
+    dropped = {*UNREPORTED, "XDG_CACHE_HOME", "HF_HOME", "MPLCONFIGDIR"}
+    clean = {name: value for name, value in os.environ.items() if name not in dropped}
+    strace = shutil.which("strace")
+    trace = "openat,connect,sendto,sendmsg,sendmmsg"
+    before = [strace, "-f", "-qq", "-e", f"trace={trace}", "-o", str(log)] if strace else []
+    ran = subprocess.run(
+        [*before, sys.executable, *words], cwd=ROOT, env=clean | {"HOME": str(home)},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    outside = re.compile(r"sa_family=AF_INET6?\b|/etc/resolv\.conf")
+    calls = [line for line in log.read_text().splitlines() if outside.search(line)]
+    here = re.compile(r'inet_addr\("127\.|"::1"')
+    files = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+    return files, [line for line in calls if not here.search(line)]
+
+
+def test_a_prediction_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
+    assert watched(tmp_path, "-m", "learners.predict", *asked) == ([], [])
+
+
+def test_the_page_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
+    assert watched(tmp_path, "-c", PAGE, *asked) == ([], [])
+
+
+def test_a_shared_models_program_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
+    share(["--zip", str(tmp_path / "shared.zip"), asked[0]])
+    with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
+        archive.extractall(tmp_path)
+    assert watched(tmp_path, str(tmp_path / "shared/ask.py"), asked[1]) == ([], [])
