@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "learners.suggest",
         "Choose the files whose labels would teach the model most: unsure, unlike what it "
         "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
-        "the table, and give it to learners.finetune --data. Files that the model's run was given are "
-        "left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
+        "the table, and give it to learners.finetune --data. Files that the model's run was given, and "
+        "copies, are left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
     )
     parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
     parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
@@ -54,7 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if skipped:
         print(told(skipped), file=sys.stderr)
-    left_out = {"labelled already": found.labelled, "without signal": found.silent}
+    left_out = {
+        "labelled already": found.labelled,
+        "copies of another": found.copies,
+        "without signal": found.silent,
+    }
     for why, count in left_out.items():
         if count:
             print(f"{count} {why}: left out", file=sys.stderr)

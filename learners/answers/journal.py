@@ -1,16 +1,18 @@
 """A long job's answers while it is at work: killed at any moment, it goes on where it was.
 
 They are kept in ``OUT.part``, JSON lines: the question first, then a line for each round of answers
-(`learners.prediction.rounds`), on the disk before the next round. What a kill cut off has no end of
-line and is asked again. All formats are written from there, at the end, so that what lies at ``OUT``
-is whole and the same however often the job was stopped.
+(`learners.prediction.rounds`) and the `FileState` of their files, on the disk before the next round.
+What a kill cut off has no end of line and is asked again. A line with a number alone takes back the
+answer of that number, whose file has changed since. All formats are written from there, at the end, so
+that what lies at ``OUT`` is whole and the same however often the job was stopped.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections import Counter
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +20,10 @@ from typing import IO, Any, Self
 
 from datasets.errors import SecondhandError, shown
 from learners.confidence import Reason, Why
-from learners.files import hold
+from learners.files import FileState, hold, is_same
 from learners.prediction import Prediction
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -40,6 +44,8 @@ class Journal:
         self.out = out
         self.file = part_of(out)
         self.before = self.done = 0  # files, of which before this process; by now
+        self._asked = deque[FileState | None]()  # of the files that `left` gave out, until `add`
+        self._changed = set[int]()  # the numbers of answers whose files have changed since
         out.parent.mkdir(parents=True, exist_ok=True)
         self._open: list[IO[bytes]] = []  # for as long as this lives: to close one ends the lock
         self._written = self._reader("a+b")
@@ -61,47 +67,68 @@ class Journal:
                 file.close()
 
     def left(self, files: Iterable[str]) -> Iterator[str]:
-        """Those of the files that have no answer yet, each as often as it is named.
+        """Those of the files that have no answer yet, each as often as it is named; so have those that
+        have changed since they were answered.
 
         Files are met in the order of the answers, so nothing is kept in memory; only where some have
         come or gone since, the names of the answers are.
         """
-        answered = (answer.path for answer in self)
-        passed: Counter[str] = Counter()
+        answers = self._numbered()
+        passed: dict[str, deque[tuple[int, FileState | None]]] = {}
+        changed = 0
         for path in files:
-            if not passed[path]:
-                for other in answered:
-                    passed[other] += 1
-                    if other == path:
+            if path not in passed:
+                for number, answer, state in answers:
+                    passed.setdefault(answer.path, deque()).append((number, state))
+                    if answer.path == path:
                         break
-            if passed[path]:
-                self.before += 1
-                self.done += 1
-                passed[path] -= 1
+            if path in passed:
+                number, state = passed[path].popleft()
                 if not passed[path]:
                     del passed[path]
-            else:
-                yield path
+                if is_same(state, path):
+                    self.before += 1
+                    self.done += 1
+                    continue
+                self._append(number)
+                self._changed.add(number)
+                changed += 1
+            self._asked.append(FileState.of(path))  # before it is read, for it may change meanwhile
+            yield path
+        if changed:
+            log.info(
+                "%d files have changed since they were answered: they are asked again", changed
+            )
 
     def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:
-        """Keep rounds of answers as they come; after each, how many files are answered."""
+        """Keep rounds of answers for what `left` gives, in its order, as they come; after each, how
+        many files are answered."""
         for taken in rounds:
-            self._append([_plain(answer) for answer in taken])
+            self._append([[_plain(answer), self._asked.popleft()] for answer in taken])
             self.done += len(taken)
             yield self.done
 
     def __iter__(self) -> Iterator[Prediction]:
+        return (answer for _, answer, _ in self._numbered())
+
+    def _numbered(self) -> Iterator[tuple[int, Prediction, FileState | None]]:
+        """The answers that hold, with their numbers, and the states of their files."""
         lines = self._reader()
         next(lines)
         end = self._written.seek(0, os.SEEK_END)
+        number = 0
         while lines.tell() < end:
             try:
-                found = [_prediction(values) for values in json.loads(lines.readline())]
+                values = json.loads(lines.readline())
+                found = [] if isinstance(values, int) else [_answered(*one) for one in values]
             except (ValueError, TypeError) as error:
                 raise SecondhandError(
                     f"{self.file}: damaged ({shown(str(error))}); --overwrite begins anew"
                 ) from None
-            yield from found
+            for answer, state in found:
+                if number not in self._changed:
+                    yield number, answer, state
+                number += 1
 
     def finish(self) -> None:
         """All is written at ``out``: the journal goes."""
@@ -125,8 +152,13 @@ class Journal:
             pass
 
     def _cut_off(self) -> None:
-        """Drop what a kill left of a line."""
-        whole = sum(len(line) for line in self._reader() if line.endswith(b"\n"))
+        """Drop what a kill left of a line, and read which answers were taken back."""
+        whole = 0
+        for line in self._reader():
+            if line.endswith(b"\n"):
+                whole += len(line)
+                if line.strip().isdigit():
+                    self._changed.add(int(line))
         self._written.truncate(whole)
 
     def _check(self, first: bytes, question: Mapping[str, Any]) -> None:
@@ -168,6 +200,10 @@ def _plain(answer: Prediction) -> list[Any]:
     reason = [str(answer.reason.why), answer.reason.detail]
     windows = [_plain(window) for window in answer.windows]
     return [*answer._replace(reason=reason, windows=windows)]  # type: ignore[arg-type]
+
+
+def _answered(values: list[Any], state: list[Any] | None) -> tuple[Prediction, FileState | None]:
+    return _prediction(values), None if state is None else FileState(*state)
 
 
 def _prediction(values: list[Any]) -> Prediction:

@@ -9,8 +9,9 @@ A row is a file, or a window of a long recording. Its columns:
     ``numpy.frombuffer(cell, "<f2")``. A list would be read seven times more slowly. Silence has none.
 ``model``
     `learners.model.hash_of_features` of the model that made it.
-``size, mtime``
-    of the file, in bytes and ns, when it was read: one that still has them is not read again.
+``size, mtime, ctime, inode, digest``
+    the `learners.files.FileState` of the file when it was read: one that still is the same is not read
+    again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from datasets.drawings import Source
 from datasets.errors import BadFile, Rejected, SecondhandError
 from datasets.files import file_beside
 from learners.confidence import Why
-from learners.files import locked
+from learners.files import FileState, is_same, locked
 from learners.model import hash_of_features
 from learners.pool.vectors import cosines_of, numbers, unit
 from learners.prediction import Answer, Asked, Floats, Predictor, stacked
@@ -45,8 +46,6 @@ PART_SECONDS, PART_ROWS = 30.0, 8192
 _SAME_MOMENT = 0.5  # s
 
 log = logging.getLogger(__name__)
-
-Stamp = tuple[int, int]
 
 
 class Near(NamedTuple):
@@ -93,7 +92,8 @@ class Embeddings:
     def extend(
         self, files: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
     ) -> Extended:
-        """Add what of the files is not in it, or has changed since. Other files' rows stay.
+        """Add what of the files is not in it, or has changed since. Other files' rows stay; those of a
+        file that has become bad or silent go.
 
         What is done is kept every half minute beside the file, and taken up by the next call, should
         this one be killed; the file itself is replaced when all is done. Bad and silent files
@@ -207,13 +207,20 @@ class Embeddings:
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
     ) -> Extended:
         known, rejected, silent = self._known(), list[Rejected](), 0
-        # Before they are read: what is written to meanwhile is read again the next time.
-        stamps = {os.path.abspath(name): (name, _stamp(name)) for name in nameable(files, rejected)}
+        names = {os.path.abspath(name): name for name in nameable(files, rejected)}
         wanted = [
             name
-            for path, (name, stamp) in stamps.items()
-            if stamp is None or known.get(path) != stamp
+            for path, name in names.items()
+            if path not in known or not is_same(known[path], name)
         ]
+        states: dict[str, FileState | None] = {}
+        without = {os.path.abspath(name) for name in wanted} & known.keys()
+
+        def asked() -> Iterator[str]:
+            for name in wanted:  # before it is read: what is written to meanwhile is read again
+                states[name] = FileState.of(name)
+                yield name
+
         unnamed = len(rejected)
         rows: list[tuple[Any, ...]] = []
         began, done = time.monotonic(), 0
@@ -227,44 +234,47 @@ class Embeddings:
             began = time.monotonic()
 
         try:
-            for source, answers in self.predictor.windows(wanted, bs=bs, workers=workers):
+            for source, answers in self.predictor.windows(asked(), bs=bs, workers=workers):
                 done += 1
                 places, vectors, why = _vectors(answers)
-                path = os.path.abspath(source.path)
-                _, stamp = stamps[path]
-                if why or stamp is None:
+                state = states.pop(source.path)
+                if why or state is None:
                     rejected.append(Rejected(source.path, why or "came while others were read"))
                     continue
                 silent += not places
+                path = os.path.abspath(source.path)
+                if places:
+                    without.discard(path)
                 cells = vectors.astype("<f2")
                 rows += [
-                    (path, *place, cell.tobytes(), *stamp)
+                    (path, *place, cell.tobytes(), *state)
                     for place, cell in zip(places, cells, strict=True)
                 ]
                 if len(rows) >= PART_ROWS or time.monotonic() - began > PART_SECONDS:
                     put()
         finally:  # also after Ctrl-C
             put()
-        self._merge()
+        self._merge(without)
         new = done - silent - (len(rejected) - unnamed)
-        return Extended(new, len(stamps) - len(wanted), silent, rejected)
+        return Extended(new, len(names) - len(wanted), silent, rejected)
 
     def _pieces(self) -> list[Path]:
         """The file and what has not been put into it yet: of a path in several the last counts."""
         return [f for f in (self.file, *sorted(self._parts.glob("*.parquet"))) if f.exists()]
 
-    def _known(self) -> dict[str, Stamp]:
-        found: dict[str, Stamp] = {}
+    def _known(self) -> dict[str, FileState]:
+        found: dict[str, FileState] = {}
+        names = ("path", *FileState._fields)
         for piece in self._pieces():
-            for rows in self._read(self._open(piece), ("path", "size", "mtime")):
-                path, size, mtime = (rows[name].to_pylist() for name in ("path", "size", "mtime"))
-                found |= zip(path, zip(size, mtime, strict=True), strict=True)
+            for rows in self._read(self._open(piece), names):
+                paths, *state = (rows[name].to_pylist() for name in names)
+                found |= zip(paths, map(FileState, *state), strict=True)
         return found
 
     def _write_part(self, rows: Sequence[tuple[Any, ...]]) -> None:
         import pyarrow as pa
 
-        names = (*_PLACE, "vector", "size", "mtime")
+        names = (*_PLACE, "vector", *FileState._fields)
         schema = _schema(len(rows[0][len(_PLACE)]))
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         columns["model"] = (self.model,) * len(rows)
@@ -272,19 +282,20 @@ class Embeddings:
         number = max((int(f.stem) for f in self._parts.glob("*.parquet")), default=0) + 1
         _write(self._parts / f"{number:06d}.parquet", [table], schema)
 
-    def _merge(self) -> None:
-        """All pieces as one file in the place of the old one; then the parts go."""
+    def _merge(self, without: Collection[str]) -> None:
+        """All pieces as one file in the place of the old one, but for the rows of some paths; then the
+        parts go."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         pieces = self._pieces()
-        if pieces in ([], [self.file]):
+        if pieces in ([], [self.file]) and not without:
             return
         paths = [
             {p for r in self._read(self._open(f), ("path",)) for p in r["path"].to_pylist()}
             for f in pieces
         ]
-        later = [set[str]().union(*paths[n + 1 :]) & own for n, own in enumerate(paths)]
+        later = [set(without).union(*paths[n + 1 :]) & own for n, own in enumerate(paths)]
 
         def tables() -> Iterator[pa.Table]:
             for piece, gone in zip(pieces, later, strict=True):
@@ -344,7 +355,7 @@ def _schema(vector_bytes: int) -> pa.Schema:
         [
             ("path", pa.string()), ("start", number), ("end", number), ("at", number),
             ("vector", pa.binary(max(vector_bytes, 2))), ("model", pa.string()), ("size", whole),
-            ("mtime", whole),
+            ("mtime", whole), ("ctime", whole), ("inode", pa.uint64()), ("digest", pa.string()),
         ]
     )  # fmt: skip
 
@@ -416,11 +427,3 @@ def _overlap(row: Source, own: Source) -> bool:
         return (row.start or 0) <= own.at <= (np.inf if row.end is None else row.end)
     first, last = own.start or 0.0, np.inf if own.end is None else own.end
     return (row.start or 0.0) < last and first < (np.inf if row.end is None else row.end)
-
-
-def _stamp(file: str | os.PathLike[str]) -> Stamp | None:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns

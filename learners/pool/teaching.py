@@ -16,7 +16,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,9 +30,11 @@ from datasets.drawings import Source
 from datasets.errors import Rejected, SecondhandError
 from datasets.tables import UNKNOWN
 from learners.confidence import ManyConfidence, Reason, Why, softmax
+from learners.files import FileState
 from learners.pool.embeddings import nameable
 from learners.pool.vectors import unit
 from learners.prediction import Answer, Floats, Predictor
+from learners.runs import states_of
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +43,28 @@ log = logging.getLogger(__name__)
 KEPT = 10_000
 _NEAR = 0.5  # s: of a moment in strain
 
-#: What of files, by their absolute paths, has a label: spans (from, to) in seconds, of all of a file
-#: from -inf to inf.
-Labelled = Mapping[str, Sequence[tuple[float, float]]]
+#: What of a file has a label, as (from, to) in seconds; of all of it from -inf to inf.
+Span = tuple[float, float]
+
+
+@dataclass
+class Labelled:
+    """What has a label.
+
+    Attributes
+    ----------
+    contents : by `FileState.content`, for a copy of a labelled file needs no label, and a file that has
+        taken the place of a labelled one does.
+    paths : by the absolute path, of files whose content is not known.
+    """
+
+    contents: dict[tuple[int, str], list[Span]] = field(default_factory=lambda: defaultdict(list))
+    paths: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, path: str, state: FileState | None) -> Sequence[Span]:
+        """What of a file in this state has a label."""
+        content = self.contents.get(state.content, []) if state else []
+        return [*content, *self.paths.get(os.path.abspath(path), [])]
 
 
 class Suggestion(NamedTuple):
@@ -63,12 +86,14 @@ class Suggestion(NamedTuple):
 
 class Suggested(NamedTuple):
     """The suggestions, in the order to take them; how many files there were, how many of them, or of
-    their windows, were judged, have a label already, hold no signal; and the bad files."""
+    their windows, were judged, have a label already, are in a copy of a file before, hold no signal; and
+    the bad files."""
 
     rows: list[Suggestion]
     files: int
     judged: int
     labelled: int
+    copies: int
     silent: int
     rejected: list[Rejected]
 
@@ -95,7 +120,8 @@ def suggest(
     unsure: list[tuple[float, Suggestion, Floats]] = []
     rejected: list[Rejected] = []
     names = [*files]
-    judged = silent = had = 0
+    judged = silent = had = copies = 0
+    before = set[tuple[int, str]]()
 
     def least_sure() -> list[tuple[float, Suggestion, Floats]]:
         return sorted(unsure, key=lambda one: -one[0])[:KEPT]
@@ -105,12 +131,18 @@ def suggest(
         if bad is not None:
             rejected.append(Rejected(source.path, bad.detail))
             continue
-        spans = (labelled or {}).get(os.path.abspath(source.path), ())
+        state = FileState.of(source.path)
+        spans = (labelled or Labelled()).of(source.path, state)
+        copy = state is not None and state.content in before
+        if state:
+            before.add(state.content)
         for answer in answers:
             if answer.logits is None or answer.features is None:
                 silent += 1
             elif any(_covers(span, answer) for span in spans):
                 had += 1
+            elif copy:
+                copies += 1
             else:
                 judged += 1
                 row = _suggestion(predictor, answer)
@@ -123,7 +155,7 @@ def suggest(
     if unsure:
         scores, rows, features = zip(*unsure, strict=True)
         chosen = [rows[row] for row in choose(scores, np.stack(features), n)]
-    return Suggested(chosen, len(names), judged, had, silent, rejected)
+    return Suggested(chosen, len(names), judged, had, copies, silent, rejected)
 
 
 def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
@@ -189,37 +221,43 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
     return f"{reason}: {said}" if reason else said
 
 
-def labelled_in(model: str | os.PathLike[str]) -> dict[str, list[tuple[float, float]]]:
+def labelled_in(model: str | os.PathLike[str]) -> Labelled:
     """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
 
-    Its files are named as they were in the training: relative ones from the working directory.
+    Its files are told by what they were when the run began; those that could not be read then by their
+    names in the training, relative ones from the working directory.
     """
-    file = Path(model).parent / "items.csv"
+    run, found = Path(model).parent, Labelled()
+    file = run / "items.csv"
     if not file.is_file():
-        return {}
+        return found
     try:
         rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+        states = states_of(run)
         times = [
             pd.to_numeric(rows[t]) if t in rows else np.full(len(rows), np.nan)
             for t in ("start", "end", "gps")
         ]
-        found: dict[str, list[tuple[float, float]]] = {}
         for path, start, end, gps in zip(rows["path"], *times, strict=True):
-            found.setdefault(os.path.abspath(path), []).append(_span(start, end, gps))
-    except (ValueError, KeyError, OSError) as error:
+            state, span = states.get(path), _span(start, end, gps)
+            if state is None:
+                found.paths[os.path.abspath(path)].append(span)
+            else:
+                found.contents[state.content].append(span)
+    except (ValueError, TypeError, KeyError, OSError) as error:
         log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
-        return {}
+        return Labelled()
     return found
 
 
-def _span(start: float, end: float, at: float) -> tuple[float, float]:
+def _span(start: float, end: float, at: float) -> Span:
     """What of a file is shown by a row, in seconds; NaN is no limit."""
     if at == at:
         return at - _NEAR, at + _NEAR
     return (start if start == start else -math.inf), (end if end == end else math.inf)
 
 
-def _covers(span: tuple[float, float], answer: Answer) -> bool:
+def _covers(span: Span, answer: Answer) -> bool:
     found = answer.prediction
     first, last = _span(found.start, found.end, found.at)
     return span[0] < last and first < span[1]

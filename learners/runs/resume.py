@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pandas as pd
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from learners import distributed
+from learners.files import FileState
 from learners.flags import dump, given, parse
 from learners.options import flag
 from learners.settings import FREE, Settings
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 
 BEGUN = "checkpoint/begun.json"
 FINISHED = "checkpoint/finished.json"
-_EDGE = 16384  # bytes
 
 
 def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:
@@ -98,12 +96,11 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] 
     """
     texts = {folder / name: t.to_csv(index=False) for name, t in tables.items() if len(t)}
     paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
-    files = {path: _stamp(path) for path in paths}
+    files = {path: FileState.of(path) for path in paths}
     record = folder / BEGUN
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
-        begun = json.loads(record.read_text(encoding="utf-8"))
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
-        _compare(folder, begun["files"], files, same)
+        _compare(folder, states_of(folder), files, same)
         return
     record.parent.mkdir(exist_ok=True)
     for file, text in texts.items():
@@ -111,31 +108,34 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] 
     write_beside(record, json.dumps({"files": files}, ensure_ascii=False).encode())
 
 
-def _stamp(path: str) -> list[int | str] | None:
-    """Size, mtime, and a hash of beginning and end: a run may go on where files were copied to, so
-    that ctime and inode say nothing. None for a file that cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            edges = hashlib.sha256(file.read(_EDGE))
-            file.seek(max(_EDGE, status.st_size - _EDGE))
-            edges.update(file.read(_EDGE))
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns, edges.hexdigest()]
+def states_of(folder: Path) -> dict[str, FileState | None]:
+    """What the files of a run's items were when it began, by the items' paths; None for one that could
+    not be read. Of a folder without that record none.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError, OSError : the record is damaged or cannot be read.
+    """
+    record = folder / BEGUN
+    if not record.is_file():
+        return {}
+    files = json.loads(record.read_text(encoding="utf-8"))["files"]
+    return {path: None if state is None else FileState(*state) for path, state in files.items()}
 
 
-def _changed(then: list[int | str], now: list[int | str]) -> bool:
-    """Runs from before the hash have none."""
-    return then[0] != now[0] or then[2:] not in ([], now[2:])
-
-
-def _compare(folder: Path, then: dict[str, Any], now: dict[str, Any], same_table: bool) -> None:
-    gone = [path for path in then if path not in now or now[path] is None]
-    both = [path for path in then if path not in gone and then[path] is not None]
-    changed = [path for path in both if _changed(then[path], now[path])]
+def _compare(
+    folder: Path,
+    then: Mapping[str, FileState | None],
+    now: Mapping[str, FileState | None],
+    same_table: bool,
+) -> None:
+    """Raise SecondhandError where the files or the table are others; of a file that has only another
+    time, as after a copy, warn."""
+    gone = [path for path in then if now.get(path) is None]
+    both = [(path, a, b) for path, a in then.items() if a and (b := now.get(path))]
+    changed = [path for path, a, b in both if a.content != b.content]
     new = [path for path in now if path not in then]
-    touched = [path for path in both if path not in changed and now[path][1] != then[path][1]]
+    touched = [path for path, a, b in both if a.content == b.content and a.mtime != b.mtime]
     said = [
         f"{len(paths)} {what}: {', '.join(paths[:5])}{' …' if len(paths) > 5 else ''}"
         for paths, what in ((gone, "gone or unreadable"), (changed, "changed"), (new, "new"))
@@ -150,8 +150,8 @@ def _compare(folder: Path, then: dict[str, Any], now: dict[str, Any], same_table
         )
     if touched:
         log.warning(
-            "%d files have another time of change, but their old size, beginning and end: taken for "
-            "the same (%s%s)",
+            "%d files have another time of change, but their old size and content: taken for the same "
+            "(%s%s)",
             len(touched),
             ", ".join(touched[:5]),
             " …" if len(touched) > 5 else "",

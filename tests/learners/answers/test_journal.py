@@ -187,11 +187,42 @@ def test_files_may_come_and_go_in_between(tmp_path):
         assert [one.path for one in journal] == [*"bdfda"]
 
 
+def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_path, caplog):
+    caplog.set_level("INFO")
+    files = [str(tmp_path / f"{name}.jpg") for name in "abc"]
+    for file in files:
+        Path(file).write_text("old")
+    out = tmp_path / "a.csv"
+    named = [*files, files[1]]  # one of them twice
+    with Journal(out, {}) as journal:
+        left = journal.left(iter(named))
+        asked = [next(left), next(left)]
+        Path(files[0]).write_text("new, while it was read")
+        asked += left
+        list(journal.add([[answer(file) for file in asked]]))
+    then = Path(files[1]).stat().st_mtime_ns
+    Path(files[1]).write_text("new")
+    os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
+    with Journal(out, {}) as journal:
+        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        assert "3 files have changed since they were answered" in caplog.text
+        assert [one.path for one in journal] == [files[2]]
+    with Journal(out, {}) as journal:  # after a kill
+        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        list(journal.add([[answer(files[n], label="b") for n in (0, 1, 1)]]))
+    with Journal(out, {}) as journal:
+        told = [(one.path, one.label) for one in journal]
+        assert told == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
+        assert [*journal.left(iter(named))] == []
+        assert journal.before == 4
+
+
 def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     reason = Reason(Why.BAD_FILE, "cut off: \u2028 half")
     window = answer("x\udcff.wav", start=0.1, end=1 / 3, set=("a",), probability=0.1 + 0.2)
     long = answer("x\udcff.wav", reason=reason, windows=(window, window), known=-1e-300)
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
+        list(journal.left(iter([long.path])))
         list(journal.add([[long]]))
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
         (found,) = journal

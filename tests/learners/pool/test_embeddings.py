@@ -17,6 +17,7 @@ import pytest
 
 from datasets.drawings import Source
 from datasets.errors import BadFile, SecondhandError
+from learners.files import FileState
 from learners.model import hash_of_features, save_bundle
 from learners.pool import Embeddings, embeddings, vectors
 from learners.prediction import Predictor
@@ -90,7 +91,9 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
     assert [one.source for one in kept.like(pool[0], top=3)] == [one.source for one in near[:3]]
     assert {one.source.path for one in kept.like(pool[0], among=pool[6:8])} == {*pool[6:8]}
     table = rows(kept.file)
-    assert list(table) == ["path", "start", "end", "at", "vector", "model", "size", "mtime"]
+    assert list(table) == [
+        "path", "start", "end", "at", "vector", "model", *FileState._fields,
+    ]  # fmt: skip
     found = np.stack([np.frombuffer(cell, "<f2") for cell in table["vector"]])
     np.testing.assert_allclose(found, features, atol=1e-3)
     assert set(table["model"]) == {kept.model}
@@ -135,6 +138,23 @@ def test_only_what_is_new_or_has_changed_is_read(kept, pool, predictor, tmp_path
     near = kept.like(pool[11], top=1)
     assert near[0].source.path == pool[2]
     assert near[0].similarity == pytest.approx(1, abs=1e-3)
+
+
+def test_a_picture_that_took_anothers_place_is_read_whatever_its_time(kept, pool):
+    """As cp -p, rsync and unzip leave it: of the old one's size and time. A bad one loses its row."""
+    kept.extend(pool)
+    others = [Path(pool[n]).stat() for n in (0, 1)]
+    picture = Path(pool[11]).read_bytes()  # a red one
+    for path, content, then in zip(pool, (picture, b"no picture"), others, strict=False):
+        assert len(content) <= then.st_size
+        Path(path).write_bytes(content.ljust(then.st_size, b"\0"))
+        os.utime(path, ns=(then.st_mtime_ns, then.st_mtime_ns))
+    result = kept.extend(pool)
+    assert (result.new, result.kept, [one.path for one in result.rejected]) == (1, 10, [pool[1]])
+    assert sorted(rows(kept.file)["path"]) == [pool[0], *pool[2:]]
+    (near,) = kept.like(pool[11], top=1)
+    assert near.source.path == pool[0]
+    assert near.similarity == pytest.approx(1, abs=1e-3)
 
 
 def test_a_file_is_in_it_once_by_whatever_name_and_not_by_one_that_is_no_text(kept, pool):

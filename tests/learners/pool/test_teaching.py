@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from PIL import Image
 from datasets.errors import SecondhandError
 from learners.confidence import Items, softmax
 from learners.confidence.decision import Confidence
-from learners.pool import choose, labelled_in, suggest, teaching, unsureness
+from learners.pool import Labelled, choose, labelled_in, suggest, teaching, unsureness
 from learners.prediction import Predictor
+from learners.runs.resume import begin
 from tests.app import sites
 from tests.pictures import write_pictures
 
@@ -106,9 +108,33 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
     assert [item.path for item in found.rejected] == [str(broken)]
     assert (found.judged, found.labelled) == (14, 10)
     assert not {row.source.path for row in found.rows} & {*pool[:10]}
-    assert labelled_in(tmp_path / "elsewhere" / "model") == {}
+    assert labelled_in(tmp_path / "elsewhere" / "model") == Labelled()
     with pytest.raises(SecondhandError, match="--n 0"):
         suggest(predictor, pool, n=0)
+
+
+def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, monkeypatch):
+    """Its copy under another name, from whatever folder it is asked, has a label; what took its place has
+    none. Of copies without one the first is offered."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("data/a.jpg", "data/b.jpg")):
+        Path(name).parent.mkdir(exist_ok=True)
+        shutil.copy(pool[number], name)
+    items = pd.DataFrame({"path": ["data/a.jpg", "data/b.jpg"], "label": "a"})
+    begin(tmp_path, {"items.csv": items})
+    shutil.copy(pool[2], "data/b.jpg")
+    shutil.copy(pool[3], "copy.jpg")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    names = [
+        pool[0],
+        pool[3],
+        *(str(tmp_path / n) for n in ("data/a.jpg", "data/b.jpg", "copy.jpg")),
+    ]
+    found = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
+    assert {row.source.path for row in found.rows} == {names[1], names[3]}
+    assert (found.judged, found.labelled, found.copies) == (2, 2, 1)
 
 
 def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):

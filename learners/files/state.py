@@ -1,0 +1,80 @@
+"""Whether a file is the one it was: what is kept beside an answer, an embedding, a training's items."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from typing import NamedTuple, Self
+
+#: Parts of a file that are hashed, spread evenly over it, and the bytes of each: a recording may begin
+#: and end in silence. A file of 64 KiB is hashed whole.
+_PARTS, _BYTES = 16, 4096
+
+
+class FileState(NamedTuple):
+    """What tells a file from another that took its name.
+
+    Size and time alone do not: ``cp -p``, rsync and unzip set the time. Nobody sets the ctime, and a
+    file that is moved into another's place has its own inode, but both change where the content stays
+    (chmod, a copy, a disk that makes inodes up): then the hash decides.
+
+    Attributes
+    ----------
+    size : bytes.
+    mtime, ctime : ns since 1970.
+    inode : the number of the file on its disk.
+    digest : SHA-256 (hex, shortened) of parts of the file.
+    """
+
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+    digest: str
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Self | None:
+        """The state of a file now; None where there is no file that can be read."""
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
+                return None
+            return cls(*_glance(status), _digest(path, status.st_size))
+        except (OSError, ValueError):  # ValueError: a name that no file can have
+            return None
+
+    @property
+    def content(self) -> tuple[int, str]:
+        """Equal for copies, whenever they were made."""
+        return self.size, self.digest
+
+
+def is_same(then: FileState | None, path: str | os.PathLike[str]) -> bool:
+    """Whether a file is still what it was when its state was taken; of None, still none to be read.
+
+    A file with its old ctime and inode is not opened.
+    """
+    if then is not None:
+        try:
+            if _glance(os.stat(path)) == then[:4]:
+                return True
+        except (OSError, ValueError):
+            return False
+    now = FileState.of(path)
+    if then is None or now is None:
+        return then is now
+    return now.mtime == then.mtime and now.content == then.content
+
+
+def _glance(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _digest(path: str | os.PathLike[str], size: int) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        for part in range(_PARTS):
+            file.seek(max(part * _BYTES, part * (size - _BYTES) // (_PARTS - 1)))
+            found.update(file.read(_BYTES))
+    return found.hexdigest()[:32]
