@@ -127,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
+    _check_windows(settings, predictor.kind)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
@@ -137,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         names=settings.paths,
         band=(getattr(predictor.recipe, "fmin", 0.0), getattr(predictor.recipe, "fmax", 0.0)),
         classes=predictor.classes if tree is None else tree.names,
+        gps=predictor.kind == "strain",
     )
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)
@@ -153,6 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     to(done, journal.before)
             write(format, tally(journal), shape, settings.out)
             journal.finish()
+    if shape.events is not None:
+        print(shape.events.summary(), file=sys.stderr)
     if skipped:
         print(told(skipped), file=sys.stderr)
     return tally.status()
@@ -192,12 +196,30 @@ def _events(settings: Any, kind: str, many: bool) -> Events | None:
         if settings.gap or settings.min_length:
             raise SecondhandError("--gap and --min-length are of events: give --events too")
         return None
-    if kind != "sound":
-        raise SecondhandError(f"--events: are heard in recordings, and this is a model of {kind}")
     for name in ("gap", "min_length"):
         if not 0 <= (value := getattr(settings, name)) < math.inf:
             raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
     return Events(settings.gap, settings.min_length, many)
+
+
+def _check_windows(settings: Any, kind: str) -> None:
+    """Raise SecondhandError where there are no windows to be told of, or of which to make events."""
+    for name in ("windows", "events"):
+        if not getattr(settings, name):
+            continue
+        if kind != "sound":
+            moments = ", each asked about at one moment: --at, or the loudest"
+            raise SecondhandError(
+                f"{flag(name)}: recordings of sound are cut into windows, and this is a model of {kind}"
+                f"{moments if kind == 'strain' else ''}; leave it out"
+            )
+        if settings.at is not None:
+            raise SecondhandError(
+                f"{flag(name)}: the windows of a recording are answered, and --at {settings.at:g} asks "
+                "about one moment; leave one of them out"
+            )
+    if settings.windows and settings.events:
+        raise SecondhandError("--windows, --events: a row is a window or an event; leave one out")
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:

@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
+from datasets.errors import BadFile
 from datasets.tables import UNKNOWN, names_of
+from learners.confidence import Why
 from learners.prediction import Prediction
 
 #: The least probability of a class, or of the background, as its logarithm is taken.
 _TINY = 1e-12
 
 
-class Events(NamedTuple):
-    """How windows become events.
+@dataclass
+class Events:
+    """How windows become events, and what has become of those so far.
 
     Attributes
     ----------
     gap : seconds without the class up to which two stretches of it are one event.
     min_length : seconds below which an event is left out.
     many : a window may name several labels; each has events of its own.
+    windows : how many were answered (`Why.ACCEPTED`), and refused for each reason.
+    recordings : how many that can be read had so many events.
+    short : events left out for their length.
     """
 
     gap: float = 0.0
     min_length: float = 0.0
     many: bool = False
+    windows: Counter[Why] = field(default_factory=Counter)
+    recordings: Counter[int] = field(default_factory=Counter)
+    short: int = 0
 
     def of(self, answer: Prediction) -> list[Prediction]:
         """The events of a recording, by their start; a bad file's answer is the first row.
 
         A row's ``start`` and ``end`` are those of the event: a window speaks for its middle, up to
-        half of what it shares with the window before and behind. ``at`` is the middle of the window
+        half of what it shares with the window before and behind, and one alone for all of the
+        recording. ``at`` is the middle of the window
         that is surest of the class, and ``probability`` is `joined`. The rest is of that window.
         """
-        windows = answer.windows or (answer,)
+        windows = answer.windows or (all_of(answer),)
         edges = _edges(windows)
         found: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
@@ -53,9 +64,27 @@ class Events(NamedTuple):
             self._event(name, [windows[n] for n in run], edges[run[0]], edges[run[-1] + 1])
             for name, run in found
         ]
-        # NaN is the whole of a file that fits into one window.
-        rows = [row for row in rows if not row.end - row.start < self.min_length]
-        return [answer, *rows] if answer.reason.unanswered else rows
+        # The end of a recording that has gone since is NaN.
+        long = [row for row in rows if not row.end - row.start < self.min_length]
+        self.short += len(rows) - len(long)
+        self.windows += Counter(w.reason.why for w in windows if not w.reason.unanswered)
+        if answer.reason.unanswered:
+            return [answer, *long]
+        self.recordings[len(long)] += 1
+        return long
+
+    def summary(self) -> str:
+        """What became of the windows, in a line: those that name no class have no row."""
+        answered = self.windows[Why.ACCEPTED]
+        why = {str(one): n for one, n in self.windows.most_common() if one is not Why.ACCEPTED}
+        refused = ", ".join(f"{n} {one}" for one, n in why.items())
+        events = sum(n * recordings for n, recordings in self.recordings.items())
+        short = f", {self.short} shorter than --min-length {self.min_length:g} s left out"
+        return (
+            f"{self.windows.total()} windows of {self.recordings.total()} recordings: {answered} answered"
+            f"{f', {sum(why.values())} refused ({refused})' if why else ''}; {events} events"
+            f"{short if self.short else ''}; {self.recordings[0]} recordings without any"
+        )
 
     def _event(
         self, name: str, windows: Sequence[Prediction], start: float, end: float
@@ -71,6 +100,18 @@ class Events(NamedTuple):
             end=end,
             at=(surest.start + surest.end) / 2,
         )
+
+
+def all_of(answer: Prediction) -> Prediction:
+    """The answer for all of a recording, with its span; as it is where the recording has gone since."""
+    from datasets.sound import probe
+
+    if answer.start == answer.start or answer.reason.unanswered:
+        return answer
+    try:
+        return answer._replace(start=0.0, end=probe(answer.path).duration)
+    except BadFile:
+        return answer
 
 
 def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:

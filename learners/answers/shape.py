@@ -21,6 +21,7 @@ class Shape(NamedTuple):
     names : the files and folders of the call, from which tables in a folder have their names.
     band : Hz, the lowest and highest frequency that the model hears.
     classes : the model's, for the width of a column.
+    gps : moments are GPS times.
     """
 
     windows: bool = False
@@ -30,6 +31,7 @@ class Shape(NamedTuple):
     names: Sequence[str] = ()
     band: tuple[float, float] = (0.0, 0.0)
     classes: Sequence[str] = ()
+    gps: bool = False
 
     def rows(self, answer: Prediction) -> Sequence[Prediction]:
         """The rows of one file's answer."""

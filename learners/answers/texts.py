@@ -51,7 +51,11 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
         for row in shape.rows(answer):
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
-            span = "" if row.start != row.start else f"{row.start:9.2f} to{row.end:9.2f} s  "
+            span = f"{row.start:9.2f} to{row.end:9.2f} s  "
+            if row.start != row.start:
+                span = (
+                    "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
+                )
             sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
             if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
                 names = row.label.split(JOIN)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from datasets.errors import BadFile, SecondhandError, one_line
+from datasets.errors import SecondhandError, one_line
 from datasets.files import write_beside
 from datasets.tables import UNKNOWN
+from learners.answers.events import all_of
 from learners.answers.shape import Shape
 from learners.prediction import Prediction
 
@@ -86,18 +87,8 @@ def _named(answer: Prediction, shape: Shape) -> Iterator[Prediction]:
     for row in shape.rows(answer):
         if row.label == UNKNOWN:
             continue
-        if math.isnan(row.start) or math.isnan(row.end):  # all of a file that fits into a window
-            row = row._replace(start=0.0, end=_duration(row.path))
-        yield row
-
-
-def _duration(path: str) -> float:
-    from datasets.sound import probe
-
-    try:
-        return probe(path).duration
-    except BadFile:  # it has gone since
-        return 0.0
+        row = all_of(row)
+        yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row  # it has gone since
 
 
 def _below(path: str, names: Iterable[str]) -> str:

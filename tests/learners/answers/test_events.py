@@ -12,6 +12,7 @@ from learners.answers import Events
 from learners.answers.events import joined
 from learners.confidence.reasons import AMBIGUOUS, Reason, Why
 from learners.prediction import Prediction
+from tests.learners.prediction.test_answers import tone
 
 NAN = math.nan
 CLASSES = "abc"
@@ -90,11 +91,33 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
     whole = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
     assert Events().of(whole) == [whole]
     assert [r.label for r in Events().of(whole._replace(windows=windows))] == [UNKNOWN, "a"]
-    # A file that fits into a window is an event of its own, if it is of a class.
-    short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)
-    assert [(r.label, r.probability) for r in Events(min_length=5).of(short)] == [
-        ("b", pytest.approx(0.8))
-    ]
+
+
+def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
+    path = str(tone(tmp_path / "short.wav", 0.75))
+    short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)._replace(path=path)
+    (row,) = Events(min_length=0.75).of(short)
+    assert (row.label, row.start, row.end) == ("b", 0.0, 0.75)
+    assert row.at == 0.375
+    assert row.probability == pytest.approx(0.8)
+    events = Events(min_length=0.8)
+    assert events.of(short) == []
+    assert events.short == 1
+    assert [r.label for r in events.of(short._replace(path="gone.wav"))] == ["b"]
+
+
+def test_what_has_no_row_is_counted():
+    events = Events(min_length=2)
+    for labels in ("a.aa.b", "..", ""):  # and silence: the last is one of that alone
+        one, end = recording(labels, length=1.0), len(labels)
+        silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
+        events.of(one._replace(windows=(*one.windows, silent)))
+    bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
+    events.of(bad)
+    assert events.summary() == (
+        "11 windows of 3 recordings: 4 answered, 7 refused (4 ambiguous, 3 no signal); 1 events, 2 "
+        "shorter than --min-length 2 s left out; 2 recordings without any"
+    )
 
 
 def test_the_probability_is_that_of_the_mean_of_the_logits():

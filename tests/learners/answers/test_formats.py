@@ -77,6 +77,17 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     assert (tmp_path / "audacity/x.txt").read_text() == ""
 
 
+def test_a_table_says_which_moment_of_strain_was_judged(capsys):
+    one = answer("H-H1_strain.hdf5")._replace(at=1126259462.391)
+    bad = one._replace(label="unknown", best="", at=NAN, reason=Reason(Why.BAD_FILE, "cut off"))
+    write("table", [one, bad], Shape(gps=True), None)
+    first, last = capsys.readouterr().out.splitlines()
+    assert "at GPS 1126259462.391 s" in first
+    assert " at " not in last
+    write("table", [one._replace(at=2.5)], Shape(), None)
+    assert "at 2.500 s" in capsys.readouterr().out
+
+
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     folder = tmp_path / "recordings"
     with pytest.raises(SecondhandError, match="is there already"):

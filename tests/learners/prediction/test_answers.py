@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import soundfile
 import torch
 
 from datasets.drawings.pictures import Source
+from datasets.errors import SecondhandError
 from datasets.sound.recipe import AudioRecipe
+from datasets.strain.recipe import StrainRecipe
 from learners.confidence.reasons import Reason
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
@@ -126,3 +129,31 @@ def test_the_command_prints_a_row_a_file_or_a_window(
     assert main([str(folder), str(long), "--windows"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["end"]) for row in rows] == [1.0, 1.5, 2.0, 2.5, 3.0]
+
+
+def test_the_command_says_what_of_the_windows_is_in_no_event(
+    model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(save_bundle(model, tmp_path / "model"))
+    long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
+    call = [folder, str(long), str(short)]
+    assert main([*call, "--events", "--threshold", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1
+    assert "6 windows of 2 recordings: 0 answered, 6 refused (6 ambiguous); 0 events; 2 rec" in err
+    assert main([*call, "--events", "--threshold", "0", "--min-length", "0.9"]) == 0
+    out, err = capsys.readouterr()
+    assert str(short) not in out, "it is shorter"
+    assert "6 windows of 2 recordings: 6 answered; " in err
+    for words, message in {
+        ("--windows", "--at", "1"): r"--windows: .* --at 1 asks about one moment",
+        ("--events", "--at", "1"): r"--events: .* --at 1 asks about one moment",
+        ("--windows", "--events"): r"--windows, --events: .* leave one out",
+    }.items():
+        with pytest.raises(SecondhandError, match=message):
+            main([*call, *words])
+    model = replace(model, recipe=StrainRecipe(size=(48, 48)).to_dict())
+    call[0] = str(save_bundle(model, tmp_path / "strain"))
+    for flag in ("--windows", "--events"):
+        with pytest.raises(SecondhandError, match=rf"{flag}: .* a model of strain, .* --at, or"):
+            main([*call, flag])
