@@ -271,7 +271,7 @@ def answers_csv(
     for number, answer in enumerate(answers):
         label = corrected.get(number, answer.label)
         row = answer._replace(path=Path(answer.path).name, label=label)._asdict()
-        writer.writerow([cell(row[name]) for name in fields])
+        writer.writerow([cell(row[name], name) for name in fields])
     return out.getvalue()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from datasets.errors import Rejected, SecondhandError
@@ -13,8 +15,12 @@ from datasets.tables.checks import ANSWERS, TIME_COLUMNS, UNKNOWN, clean_label, 
 
 log = logging.getLogger(__name__)
 
-#: What a table of corrections has: a file, its label before and now, and the file that says so.
-COLUMNS = ("path", "before", "label", "by")
+#: What a table of corrections has: a file and its span or moment, the label before and now, and the
+#: file that says so.
+COLUMNS = ("path", "span", "before", "label", "by")
+#: Two sources mean one span or moment where all its times are within so many seconds: a program that
+#: saves a table again may round them.
+SAME_TIME = 1e-3
 _SHOWN = 5
 
 
@@ -55,9 +61,10 @@ def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Reject
 
 
 def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
-    """One label for each content (of signals: at one time) that has rows in several sources, or
-    several rows of one path: the last one said. The first source's row stays, with its split and
-    group.
+    """One label for each content (of signals: at one time, to `SAME_TIME`) that has rows in several
+    sources, or several rows of one path: the last one said. The first source's row stays, with its
+    times, split and group. Rows of later sources about other times of a file are items of their own,
+    and named in the log.
 
     Parameters
     ----------
@@ -69,12 +76,21 @@ def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rej
     sources, which are left out as copies.
     """
     source, frame = frame["source"], frame.drop(columns="source")
-    made: list[tuple[str, str, str, str]] = []
+    made: list[tuple[str, ...]] = []
     copies: dict[Hashable, Rejected] = {}
     several = source.nunique() > 1
     content = contents(frame["path"]) if several else frame["path"]
-    keyed = frame.assign(content=content)
     key = ["content", *TIME_COLUMNS]
+    keyed = frame.assign(content=content)
+    if several:
+        keyed[[*TIME_COLUMNS]], elsewhere = _matched(keyed, source)
+        if elsewhere:
+            others = frame.loc[elsewhere].to_dict("records")
+            named = [f"{row['path']}, {_span(row) or 'all of it'}" for row in others]
+            log.warning(
+                "%d rows of later sources are at no time of an item of their file (within %g s), and "
+                "are items of their own: %s", len(named), SAME_TIME, _some(named),
+            )  # fmt: skip
     for _, rows in keyed.loc[keyed.duplicated(key, keep=False)].groupby(
         key, sort=False, dropna=False
     ):
@@ -92,10 +108,56 @@ def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rej
             what = "named already" if path == first["path"] else f"a copy of {first['path']}"
             copies[row] = Rejected(path, what)
         if first["label"] != last["label"]:
-            made.append((first["path"], first["label"], last["label"], last["path"]))
+            made.append(
+                (first["path"], _span(first.to_dict()), first["label"], last["label"], last["path"])
+            )
     if made:
-        shown = "; ".join(f"{path}: {was!r}, now {now!r}" for path, was, now, _ in made[:_SHOWN])
-        more = f"; … and {len(made) - _SHOWN} more" if len(made) > _SHOWN else ""
-        log.info("%d labels are corrected, the last one said counts: %s%s", len(made), shown, more)
+        shown = _some(
+            [
+                f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
+                for path, span, was, now, _ in made
+            ]
+        )
+        log.info("%d labels are corrected, the last one said counts: %s", len(made), shown)
     left = frame.drop(index=[*copies]).reset_index(drop=True)
     return left, pd.DataFrame(made, columns=list(COLUMNS)), list(copies.values())
+
+
+def _matched(keyed: pd.DataFrame, source: pd.Series) -> tuple[pd.DataFrame, list[int]]:
+    """The times of all rows, those of later sources as the nearest item of an earlier one has them, if
+    that is within `SAME_TIME`; and the rows of files with items at other times alone."""
+    times = keyed[[*TIME_COLUMNS]].astype(float)
+    elsewhere: list[int] = []
+    keys = [keyed["content"], *(times[name] for name in times)]
+    of_file = source.groupby(keys[0]).transform("min")
+    of_time = source.groupby(keys, dropna=False).transform("min")
+    fresh = (of_file < source) & (of_time == source)
+    of_fresh = keyed["content"].isin(keyed["content"][fresh])
+    for _, rows in keyed.loc[of_fresh].groupby("content", sort=False):
+        found = times.loc[rows.index].to_numpy(copy=True)
+        number = source[rows.index].to_numpy()
+        for n in np.flatnonzero(fresh[rows.index]).tolist():
+            earlier = found[number < number[n]]
+            apart = np.abs(earlier - found[n])
+            apart[np.isnan(earlier) & np.isnan(found[n])] = 0
+            furthest = np.nan_to_num(apart.max(axis=1), nan=np.inf)
+            if furthest.min() <= SAME_TIME:
+                found[n] = earlier[furthest.argmin()]
+            else:
+                elsewhere.append(int(rows.index[n]))
+        times.loc[rows.index] = found
+    return times, elsewhere
+
+
+def _span(row: Mapping[Hashable, Any]) -> str:
+    """The times of a row; "" of one that is about the whole of its file."""
+    if row["gps"] == row["gps"]:
+        return f"GPS {float(row['gps'])!r}"
+    limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]
+    return "" if limits == [None, None] else f"{limits[0] or 0} to {limits[1] or 'its end'} s"
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f"; … and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more

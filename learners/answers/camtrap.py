@@ -70,7 +70,7 @@ def write_camtrap(answers: Iterable[Prediction], shape: Shape, folder: Path) -> 
                     for t in (row.start, row.end)
                 )
                 # The times have whole seconds; these have what is behind them.
-                within = [cell(row.start), cell(row.end - row.start)]
+                within = [cell(row.start, "start"), cell(row.end - row.start, "end")]
                 write["observations"](
                     [count, where, seen, begin, end, "media", *_observed(row), *within]
                 )

@@ -26,7 +26,7 @@ def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> No
     writer.writerow(columns)
     for answer in answers:
         for row in shape.rows(answer):
-            writer.writerow([cell(getattr(row, name)) for name in columns])
+            writer.writerow([cell(getattr(row, name), name) for name in columns])
 
 
 def write_jsonl(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:

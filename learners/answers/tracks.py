@@ -37,8 +37,8 @@ def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
         for row in _named(answer, shape):
             number += 1
             writer.writerow([
-                number, "Spectrogram 1", 1, f"{row.start:.6f}", f"{row.end:.6f}", low, high,
-                row.path, f"{row.start:.6f}", row.label, f"{row.sure:.6f}",
+                number, "Spectrogram 1", 1, repr(row.start), repr(row.end), low, high,
+                row.path, repr(row.start), row.label, f"{row.sure:.6f}",
             ])  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def audacity_track(answers: Iterable[Prediction], shape: Shape, stream: TextIO) 
             )
         path = answer.path
         for row in _named(answer, shape):
-            stream.write(f"{row.start:.6f}\t{row.end:.6f}\t{one_line(row.label)}\n")
+            stream.write(f"{row.start!r}\t{row.end!r}\t{one_line(row.label)}\n")
 
 
 _TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], Shape, Any], None], str]] = {

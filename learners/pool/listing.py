@@ -42,7 +42,7 @@ def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") ->
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *([cell(row[name]) for name in columns] for row in rows)])
+    writer.writerows([columns, *([cell(row[name], name) for name in columns] for row in rows)])
     return text.getvalue()
 
 

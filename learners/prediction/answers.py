@@ -92,10 +92,16 @@ def deepest(
     return named[-1] if named else ""
 
 
-def cell(value: object) -> object:
-    """A value as every table of answers has it: six decimals, nothing for NaN, JSON for a list."""
+#: Columns of seconds, which say what a row is about.
+_TIMES = ("start", "end", "at", "gps")
+
+
+def cell(value: object, column: str) -> object:
+    """A value as every table of answers has it: a time as what reads back to the same number, other
+    numbers with six decimals, nothing for NaN, JSON for a list."""
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6f}"
+        number = f"{float(value)!r}" if column in _TIMES else f"{value:.6f}"
+        return "" if math.isnan(value) else number
     if isinstance(value, tuple) and isinstance(next(iter(value), None), tuple):
         value = list(value)
     if isinstance(value, list):

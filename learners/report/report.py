@@ -296,7 +296,8 @@ def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
     shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     for column in ("file", "by"):
         shown[column] = shown[column].map(names.file)
-    shown = shown[["file", "labelled before", "label", "by"]]
+    columns = ["file", "span", "labelled before", "label", "by"]
+    shown = shown[columns if shown["span"].any() else [*columns[:1], *columns[2:]]]
     shown.attrs["note"] = "Of several labels of one file the last counts."
     return shown
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
     """A table of answers, or rows under a line of field names; whole or not at all."""
     if isinstance(rows, pd.DataFrame):
-        text = rows.map(cell).to_csv(index=False)
+        cells = rows.apply(lambda column: column.map(partial(cell, column=column.name)))
+        text = cells.to_csv(index=False)
     else:
         lines = io.StringIO(newline="")
         csv.writer(lines).writerows([fields, *rows])

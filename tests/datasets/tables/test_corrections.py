@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.errors import SecondhandError
-from datasets.tables.corrections import by_hand
+from datasets.tables.corrections import by_hand, corrected
 from datasets.tables.table import load_table
 from tests.datasets.files import picture, reasons, root, write
 
@@ -53,8 +53,8 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
         "new.jpg": "named already",
     }
     assert table.corrections.to_dict("records") == [
-        {"path": str(root / "cat/0.jpg"), "before": "cat", "label": "dog", "by": str(kept / "ab12.jpeg")},
-        {"path": str(kept / "new.jpg"), "before": "cow", "label": "dog", "by": str(kept / "new.jpg")},
+        {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(kept / "ab12.jpeg")},
+        {"path": str(kept / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(kept / "new.jpg")},
     ]  # fmt: skip
     assert "2 labels are corrected, the last one said counts: " in caplog.text
     assert f"{root}/cat/0.jpg: 'cat', now 'dog'" in caplog.text
@@ -136,3 +136,39 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
     other = write(tmp_path / "sounds.csv", "path,label\na.wav,cat\n")
     with pytest.raises(SecondhandError, match=r"sounds\.csv: no usable picture in it; .*a\.wav"):
         load_table([str(root), str(other)], kind="picture")
+
+
+def test_times_that_a_program_has_rounded_are_those_of_the_item(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The nearest within a millisecond; a row at no item's time is an item of its own, and listed."""
+    caplog.set_level(logging.INFO)
+    none, moment = float("nan"), 1126259462.0123457
+    rows = [
+        (0, "a", "old", 1.897648165999982, 2.5, none), (0, "a", "near", 1.8985, 2.5, none),
+        (0, "a", "apart", 7.0, 8.0, none), (0, "b", "old", none, none, moment),
+        (0, "b", "apart", none, none, moment + 8),
+        (1, "a", "new", 1.898, 2.5001, none), (1, "a", "new", 1.898, 2.5001, none),
+        (1, "a", "exact", 1.8985, 2.5, none), (1, "a", "other", 7.002, 8.0, none),
+        (1, "a", "whole", none, none, none), (1, "b", "new", none, none, 1126259462.0126),
+        (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
+    found, corrections, left = corrected(frame)
+    kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
+    times = ["start", "end", "gps"]
+    pd.testing.assert_frame_equal(
+        found[times], frame.loc[kept, times].reset_index(drop=True), check_exact=True
+    )
+    assert found["label"].tolist() == [
+        "new", "exact", "apart", "new", "apart", "other", "whole", "other", "first",
+    ]  # fmt: skip
+    assert corrections["span"].tolist() == [
+        "1.89765 to 2.5 s",
+        "1.8985 to 2.5 s",
+        f"GPS {moment!r}",
+    ]
+    assert len(left) == 4
+    assert "3 labels are corrected" in caplog.text
+    assert "3 rows of later sources are at no time of an item of their file" in caplog.text
+    assert f"a, 7.002 to 8 s; a, all of it; b, GPS {moment + 7.9!r}" in caplog.text

@@ -8,14 +8,17 @@ import json
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 
 from datasets.errors import SecondhandError
+from datasets.tables import load_table
 from learners.answers import Events, Shape, check_out, write
 from learners.answers.camtrap import TABLES
 from learners.confidence.reasons import AMBIGUOUS, Reason, Why
 from learners.prediction import Prediction
+from learners.runs.folder import write_csv
 from tests.learners.prediction.test_answers import tone
 
 NAN = math.nan
@@ -62,18 +65,18 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     assert tabbed(tmp_path / "raven/x.selections.txt") == []
     rows = tabbed(tmp_path / "raven/x.wav.selections.txt")
     assert rows[1] == {
-        "Selection": "2", "View": "Spectrogram 1", "Channel": "1", "Begin Time (s)": "2.000000",
-        "End Time (s)": "3.000000", "Low Freq (Hz)": "20.0", "High Freq (Hz)": "4000.0",
-        "Begin Path": recordings[2].path, "File Offset (s)": "2.000000", "Annotation": "b b",
+        "Selection": "2", "View": "Spectrogram 1", "Channel": "1", "Begin Time (s)": "2.0",
+        "End Time (s)": "3.0", "Low Freq (Hz)": "20.0", "High Freq (Hz)": "4000.0",
+        "Begin Path": recordings[2].path, "File Offset (s)": "2.0", "Annotation": "b b",
         "Score": "0.700000",
     }  # fmt: skip
     assert [row["Annotation"] for row in rows] == ["a", "b b"]
     # What fits into one window is all of its recording.
     (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
-    assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.000000", "3.000000")
+    assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.0", "3.0")
     write("audacity", recordings, shape, tmp_path / "audacity")
     text = (tmp_path / "audacity/x.wav.txt").read_text()
-    assert text == "0.000000\t1.000000\ta\n2.000000\t3.000000\tb b\n"
+    assert text == "0.0\t1.0\ta\n2.0\t3.0\tb b\n"
     assert (tmp_path / "audacity/x.txt").read_text() == ""
 
 
@@ -114,8 +117,8 @@ def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
     write("camtrap-dp", [two], shape, tmp_path / "package")
     rows = list(csv.DictReader((tmp_path / "package/observations.csv").open()))
     assert [(r["scientificName"], r["bboxTime"], r["bboxDuration"]) for r in rows] == [
-        ("a", "0.000000", "1.000000"),
-        ("b b", "2.000000", "2.000000"),
+        ("a", "0.0", "1.0"),
+        ("b b", "2.0", "2.0"),
     ]
 
 
@@ -211,3 +214,29 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
     frame, *_ = annotations.read_annotations(folder)
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
     assert rows == wanted[1:]
+
+
+@pytest.mark.parametrize("writer", ["predict", "run"])
+@pytest.mark.parametrize("name", ["a.wav", "b.hdf5"])
+def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name):
+    """Its times read back as the item's own, to the last bit: it is no second item."""
+    file = tmp_path / name
+    file.write_bytes(b"signal")
+    gps, start, end = 1126259462.0123457, 1.897648165999982, 2.0000000012345
+    times = {"start": start, "end": end} if name == "a.wav" else {"gps": gps}
+    rows = [{"path": str(file), "label": "ab"[n % 2]} for n in range(5)]
+    items = pd.DataFrame([row | {k: v + n for k, v in times.items()} for n, row in enumerate(rows)])
+    items.to_csv(tmp_path / "items.csv", index=False)
+    given = answer(file, "a", 0.8, times.get("start", NAN), times.get("end", NAN))
+    given = given._replace(label="b", at=times.get("gps", NAN))
+    out = tmp_path / "answers.csv"
+    if writer == "predict":
+        write("csv", [given], Shape(), out)
+    else:
+        write_csv(out, pd.DataFrame([given._asdict()]).drop(columns="windows"))
+    (row,) = csv.DictReader(out.open())
+    assert [float(row["at" if k == "gps" else k]) for k in times] == [*times.values()]
+    table = load_table([str(tmp_path / "items.csv"), str(out)], check=lambda _: None)
+    assert table.frame["label"].tolist() == [*"bbaba"]
+    assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
+    assert table.corrections["label"].tolist() == ["b"]
