@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         names_of,
         parts_of,
     )
-    from datasets.tables.folds import assign_folds, fold_names
+    from datasets.tables.folds import assign_folds, fold_names, stratified_folds
     from datasets.tables.many import MANY, counted, joined, targets_of
     from datasets.tables.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
     from datasets.tables.strangers import load_strangers, load_unlabelled

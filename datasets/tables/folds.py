@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from datasets.errors import SecondhandError
@@ -46,7 +47,42 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
             f"--cv {k}: there are {groups.nunique()} {what}, and each fold needs one of its own: "
             "ask for fewer folds"
         )
-    return pd.Series(_numbered(frame["label"], groups, k, seed), index=frame.index)
+    folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
+    return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)
+
+
+def stratified_folds(
+    labels: np.ndarray, groups: np.ndarray, k: int, *, seed: int = 0
+) -> npt.NDArray[np.int64]:
+    """The fold of each row, from 0: each has its share of every label, and no group is in two.
+
+    Where there are fewer groups than ``k`` there are as many folds; where there is one group alone
+    it is cut, into two.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+
+    count = len(np.unique(groups))
+    if count < 2:
+        groups, k = np.arange(len(labels)), 2
+    k = min(k, len(np.unique(groups)))
+    found = np.zeros(len(labels), dtype=np.int64)
+    if k < 2:
+        return found
+    # Where no label has an item for each fold there is nothing to stratify by.
+    _, counts = np.unique(labels, return_counts=True)
+    strata = labels if counts.max() >= k else np.zeros(len(labels))
+    alone = len(np.unique(groups)) == len(groups)
+    splitter = StratifiedKFold if alone else StratifiedGroupKFold
+    chosen = splitter(k, shuffle=True, random_state=seed)
+    # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
+    for splits in (chosen, GroupKFold(k)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
+            for number, (_, rows) in enumerate(splits.split(strata, strata, groups)):
+                found[rows] = number
+        if len(set(found)) == k:
+            break
+    return found
 
 
 def fold_names(folds: pd.Series) -> list[str]:
@@ -75,22 +111,3 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
     if folds.nunique() < 2:
         raise SecondhandError(f"--cv {name}: every item is in {folds.iloc[0]!r}; two are needed")
     return folds
-
-
-def _numbered(labels: pd.Series, groups: pd.Series, k: int, seed: int) -> np.ndarray:
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
-
-    # Where no label has an item for each fold there is nothing to stratify by.
-    strata = labels if labels.value_counts().max() >= k else pd.Series("", index=labels.index)
-    splitter = StratifiedGroupKFold if groups.duplicated().any() else StratifiedKFold
-    chosen = splitter(k, shuffle=True, random_state=seed)
-    found = np.full(len(labels), "", dtype=object)
-    # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
-    for splits in (chosen, GroupKFold(k)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
-            for number, (_, rows) in enumerate(splits.split(strata, strata, groups), start=1):
-                found[rows] = str(number)
-        if len(set(found)) == k:
-            break
-    return found

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from torch.nn import functional
 from datasets.drawings import KeptFeatures, PictureCache, Source, cache_root, digest_of, source_of
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import write_beside
-from datasets.tables import assign_folds
+from datasets.tables import stratified_folds, units_of
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable, last_part
 from learners.model import Bundle
@@ -306,28 +306,19 @@ def _cross_validated(
     """
     train = settings.train
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
-    folds = _folds(rows, train.seed)
+    groups = units_of(rows).to_numpy()
+    folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
     x, losses, right = torch.from_numpy(features), np.zeros(len(rows)), np.zeros(len(rows), bool)
     for fold in np.unique(folds):
         held = torch.from_numpy(folds == fold)
         found = fit_probe(
-            x[~held], targets[~held], len(classes), balanced=train.class_weights, seed=train.seed
-        )
+            x[~held], targets[~held], len(classes),
+            balanced=train.class_weights, seed=train.seed, groups=groups[~held.numpy()],
+        )  # fmt: skip
         logits = functional.linear(x[held], found.weight, found.bias).double()
         losses[held.numpy()] = functional.cross_entropy(logits, targets[held], reduction="none")
         right[held.numpy()] = logits.argmax(1) == targets[held]
     return losses, right
-
-
-def _folds(rows: pd.DataFrame, seed: int) -> NDArray[Any]:
-    """A fold for each row: of each class its part, and no group in two, where there are several."""
-    for count in (FOLDS, 2):
-        try:
-            return assign_folds(rows, count, seed=seed).to_numpy(str)
-        except SecondhandError:  # fewer groups than that
-            continue
-    alone = rows.assign(group="", path=[str(i) for i in range(len(rows))])
-    return assign_folds(alone, 2, seed=seed).to_numpy(str)
 
 
 def _batch(size: int) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datasets.files import write_beside
+from datasets.tables import units_of
 from learners import distributed
 from learners.settings import TrainSettings
 from learners.training.frozen import FeatureLoader
@@ -34,11 +35,12 @@ FEWEST = 2
 
 
 class Seen(NamedTuple):
-    """Features [n, width] of rows, their targets [n], and of which item [n] each is a window."""
+    """Features [n, width] of rows, their targets [n], and of which item and of which group [n] each is."""
 
     features: Tensor
     targets: Tensor
     items: NDArray[np.int64]
+    groups: NDArray[np.int64]
 
 
 class Growth(Callback):
@@ -73,7 +75,8 @@ class Growth(Callback):
                 log.warning("no learning curve: files of the run have gone meanwhile")
                 return
             held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
-            parts.append(Seen(features, targets, held["item"].to_numpy()))
+            groups = units_of(held).to_numpy()
+            parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
         balanced = self.settings.class_weights
         seen, unseen = parts
         found = answers_by_part(
@@ -154,7 +157,7 @@ def answers_by_part(
         rows = torch.from_numpy(np.flatnonzero(chosen[number]))
         probe = fit_probe(
             train.features[rows], train.targets[rows], width,
-            balanced=balanced, last=last, seed=seed,
+            balanced=balanced, last=last, seed=seed, groups=train.groups[rows.numpy()],
         )  # fmt: skip
         logits = held.features[torch.from_numpy(known)].float().cpu() @ probe.weight.T
         each = (logits + probe.bias)[:, : len(classes)].softmax(1).numpy()

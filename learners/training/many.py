@@ -10,9 +10,20 @@ import numpy as np
 import torch
 from fastai.callback.mixup import MixUp
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from learners.training.probe import ENOUGH, FOLDS, STRENGTHS, Fitted, Floats, standardised
+from learners.training.probe import (
+    EXACT,
+    ON_BIAS,
+    Fitted,
+    choose_strength,
+    folds_for,
+    layer_of,
+    regress,
+    rotated,
+    standardised,
+)
 
 _PARTNERED = 0.5  # of the items of a batch
 _FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as its authors have them
@@ -67,7 +78,12 @@ class TwoAtOnce(MixUp):
 
 
 def fit_many(
-    features: Tensor, targets: Tensor, criterion: KnownLoss | None = None, *, seed: int = 0
+    features: Tensor,
+    targets: Tensor,
+    criterion: KnownLoss | None = None,
+    *,
+    seed: int = 0,
+    groups: NDArray[np.int64] | None = None,
 ) -> Fitted:
     """`probe.fit_probe` for several labels an item: a logistic regression for each, one penalty.
 
@@ -75,56 +91,25 @@ def fit_many(
     ----------
     features : float [n, width]. targets : float [n, classes], NaN for what is not known.
     criterion : what is made least; by default binary cross-entropy.
+    groups : as in `probe.fit_probe`.
     """
     criterion = criterion or KnownLoss()
     x, mean, spread = standardised(features)
     y = targets.double().cpu()
-    order = np.random.default_rng(seed).permutation(len(y))[:ENOUGH]
-    losses = dict.fromkeys(STRENGTHS, 0.0)
-    for held in range(FOLDS):
-        inside, outside = (order[(np.arange(len(order)) % FOLDS == held) == out] for out in (0, 1))
-        start = None
-        for strength in STRENGTHS:  # each begins where the one before ended
-            start = _fit(x[inside], y[inside], strength, start, criterion)
-            logits = torch.from_numpy(x[outside] @ start[:-1] + start[-1])
-            losses[strength] += float(criterion(logits, y[outside])) / FOLDS
-    strength = min(losses, key=lambda c: losses[c])
-    found = _fit(x, y, strength, None, criterion)
-    weight = found[:-1].T / spread
-    bias = found[-1] - weight @ mean
-    return Fitted(
-        torch.from_numpy(weight.astype(np.float32)),
-        torch.from_numpy(bias.astype(np.float32)),
-        strength,
-        losses[strength],
-    )
+    with threadpool_limits(1, user_api="blas"):
+        rows, axes = rotated(x)
 
+        def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:
+            known = (~y[part].isnan()).sum()
+            return regress(
+                rows[part], lambda logits: known * criterion(logits, y[part]), y.shape[1], strength,
+                on_bias=ON_BIAS, begin=begin, tolerance=tolerance,
+            )  # fmt: skip
 
-def _fit(
-    x: NDArray[np.float32],
-    y: Tensor,
-    strength: float,
-    start: Floats | None,
-    criterion: KnownLoss,
-) -> Floats:
-    """Weights [width, classes] and, in a row below them, biases."""
-    from scipy.optimize import minimize
+        def loss_of(part: Tensor, found: Tensor) -> float:
+            return len(part) * float(criterion(rows[part] @ found[:-1] + found[-1], y[part]))
 
-    rows = torch.from_numpy(np.column_stack([x, np.ones(len(x), x.dtype)]).astype(np.float64))
-    known = (~y.isnan()).sum()
-    # A label that all items have, or none, keeps a finite bias; on others this weighs nothing.
-    pulled = torch.ones(rows.shape[1], 1, dtype=torch.float64)
-    pulled[-1] = 0.01
-
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        w = torch.from_numpy(flat).view(rows.shape[1], -1).requires_grad_()
-        value = known * criterion(rows @ w, y) + (pulled * w**2).sum() / (2 * strength)
-        value = value / len(x)
-        (slope,) = torch.autograd.grad(value, w)
-        return value.item(), slope.numpy().ravel()
-
-    first = np.zeros(rows.shape[1] * y.shape[1]) if start is None else start.ravel()
-    ends = {"maxiter": 300, "gtol": 1e-4}
-    with torch.enable_grad():
-        found = minimize(loss, first, jac=True, method="L-BFGS-B", options=ends).x
-    return np.asarray(found).reshape(rows.shape[1], -1)
+        folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
+        strength, loss = choose_strength(fit, loss_of, folds)
+        found = fit(torch.arange(len(y)), strength, None, EXACT)
+    return Fitted(*layer_of(found, axes, mean, spread), strength, loss)

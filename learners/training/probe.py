@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from fastai.learner import Learner
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from datasets.tables import stratified_folds
 from learners import distributed
 
 log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
-#: Strengths of the penalty that are tried, as scikit-learn's C: 1 / C pulls the weights to zero.
+#: Strengths of the penalty that are tried, as scikit-learn's C for three classes or more: 1 / C pulls the
+#: weights to zero.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 #: Rows that choose among them; more tell them apart no better, and take their time.
 ENOUGH = 2000
 FOLDS = 3
+#: Where a class may lack rows, its bias is penalised by this part of what a weight is, and stays finite.
+ON_BIAS = 0.01
 
 
 class Fitted(NamedTuple):
@@ -58,6 +62,7 @@ def fit_probe(
     last: float = 1.0,
     seed: int = 0,
     start: tuple[Tensor, Tensor] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Fitted:
     """Multinomial logistic regression on standardised features, its penalty by cross-validation.
 
@@ -72,25 +77,180 @@ def fit_probe(
     balanced : weigh classes by 1 / their number of rows.
     last : what a row of the last class counts beside one of another.
     start : weight and bias of a layer.
+    groups : a number for each row; rows of one group are never on both sides of a fold.
     """
-    y = targets.cpu().numpy()
-    given = None
+    y = targets.cpu()
+    given = torch.zeros(len(y), n_classes, dtype=torch.float64)
     if start is not None:
-        weight, bias = (part.float().cpu().numpy() for part in start)
-        given = features.float().cpu().numpy() @ weight.T + bias
+        old_weight, old_bias = (part.float().cpu() for part in start)
+        given = (features.float().cpu() @ old_weight.T + old_bias).double()
     x, mean, spread = standardised(features)
-    fit = partial(_fit, n_classes=n_classes, weight="balanced" if balanced else None, last=last)
-    losses = _losses(fit, x, y, given, seed)
-    strength = min(losses, key=lambda c: losses[c])
-    weight, bias = fit(x, y, strength, given=given)
-    weight = weight / spread
-    found = [torch.from_numpy(v.astype(np.float32)) for v in (weight, bias - weight @ mean)]
+    with threadpool_limits(
+        1, user_api="blas"
+    ):  # torch's threads compute: others would fight with them
+        rows, axes = rotated(x)
+
+        def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:
+            truth, known = y[part], given[part]
+            counts = torch.bincount(truth, minlength=n_classes).double()
+            share = torch.where(truth == n_classes - 1, last, 1.0).double()
+            if balanced:
+                share *= len(truth) / ((counts > 0).sum() * counts[truth])
+            # Without a start a class without rows has no part; its bias is set below.
+            absent = (counts == 0) & (start is None)
+
+            def loss(logits: Tensor) -> Tensor:
+                scores = (known + logits).masked_fill(absent, -torch.inf)
+                return share @ cross_entropy(scores, truth, reduction="none")
+
+            found = regress(
+                rows[part], loss, n_classes, strength,
+                on_bias=0.0 if start is None else ON_BIAS, begin=begin, tolerance=tolerance,
+            )  # fmt: skip
+            found[-1, absent] = found[-1, ~absent].min() - np.log(2 * len(truth))
+            return found
+
+        def loss_of(part: Tensor, found: Tensor) -> float:
+            logits = given[part] + rows[part] @ found[:-1] + found[-1]
+            return float(cross_entropy(logits, y[part], reduction="sum"))
+
+        strength, loss = choose_strength(fit, loss_of, folds_for(y.numpy(), groups, seed))
+        found = fit(torch.arange(len(y)), strength, None, EXACT)
+    weight, bias = layer_of(found, axes, mean, spread)
     if start is not None:
-        found = [new + old.float().cpu() for new, old in zip(found, start, strict=True)]
-    return Fitted(found[0], found[1], strength, losses[strength])
+        weight, bias = weight + old_weight, bias + old_bias
+    return Fitted(weight, bias, strength, loss)
 
 
-def standardised(features: Tensor) -> tuple[Any, Floats, Floats]:
+def folds_for(
+    labels: NDArray[np.int64], groups: NDArray[np.int64] | None, seed: int
+) -> NDArray[np.int64]:
+    """Of each row the fold, from 0 to `FOLDS` - 1; -1 for those beyond `ENOUGH` drawn at random."""
+    chosen = np.random.default_rng(seed).permutation(len(labels))[:ENOUGH]
+    folds = np.full(len(labels), -1)
+    together = np.arange(len(labels)) if groups is None else groups
+    folds[chosen] = stratified_folds(labels[chosen], together[chosen], FOLDS, seed=seed)
+    return folds
+
+
+def choose_strength(
+    fit: Callable[[Tensor, float, Tensor | None, float], Tensor],
+    loss_of: Callable[[Tensor, Tensor], float],
+    folds: NDArray[np.int64],
+) -> tuple[float, float]:
+    """The strength of the least loss on rows that a fit had not seen, and that loss, a row's mean.
+
+    Parameters
+    ----------
+    fit : of row numbers, a strength, where to begin and a tolerance, as in `regress`.
+    loss_of : the sum over rows, by their numbers, of what ``fit`` returned.
+    folds : of each row, from 0; rows of -1 have no part.
+    """
+    sums = dict.fromkeys(STRENGTHS, 0.0)
+    for fold in range(folds.max() + 1):
+        inside, outside = (
+            torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == fold) == out)))
+            for out in (False, True)
+        )
+        found = None
+        for strength in STRENGTHS:  # each begins where the one before ended
+            found = fit(inside, strength, found, ROUGH)
+            sums[strength] += loss_of(outside, found)
+    strength = min(sums, key=lambda c: sums[c])
+    return strength, sums[strength] / int((folds >= 0).sum())
+
+
+def rotated(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+    """Rows [n, width] on the principal axes of their span, float64 [n, rank], and the axes [width, rank].
+
+    A penalised linear regression on these is the same as on the rows: what is orthogonal to all rows
+    gets no weight. The rank of few rows is much less than the width.
+    """
+    full = torch.from_numpy(x).double()
+    few = len(full) < full.shape[1]
+    squares, vectors = torch.linalg.eigh(full @ full.T if few else full.T @ full)
+    spanned = squares > 1e-12 * squares.max()
+    squares, vectors = squares[spanned], vectors[:, spanned]
+    if few:
+        return vectors * squares.sqrt(), full.T @ vectors / squares.sqrt()
+    return full @ vectors, vectors
+
+
+#: Tolerances of `regress`: logits to 1e-3, and losses of left-out rows to 1e-3.
+EXACT, ROUGH = 1e-7, 1e-3
+
+
+def regress(
+    rows: Tensor,
+    loss: Callable[[Tensor], Tensor],
+    classes: int,
+    strength: float,
+    *,
+    on_bias: float = 0.0,
+    begin: Tensor | None = None,
+    tolerance: float = EXACT,
+) -> Tensor:
+    """The linear layer of the least ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
+
+    By L-BFGS, each axis in units of 1 / sqrt(its estimated curvature): on principal axes the Hessian
+    is nearly diagonal, and a fit takes a tenth to a half of the steps. The loss's own curvature falls
+    as rows are told more surely, so it is measured at the beginning and once more near the end.
+
+    Parameters
+    ----------
+    rows : float64 [n, rank], as `rotated` gives them.
+    loss : of logits float64 [n, classes] the sum over rows.
+    begin : what an earlier fit returned.
+    tolerance : the largest slope in those units at the end.
+
+    Returns
+    -------
+    Float64 [rank + 1, classes]; the last row is the bias.
+    """
+    from scipy.optimize import minimize
+
+    pulls = torch.cat([torch.ones(rows.shape[1]), torch.tensor([on_bias])]).double()[:, None]
+    squares = torch.cat([(rows**2).sum(0), torch.tensor([len(rows)])])[:, None]
+    layer = torch.zeros(len(pulls), classes).double() if begin is None else begin
+    signs = torch.randint(2, (len(rows), classes), generator=torch.Generator().manual_seed(0))
+
+    def slopes_at(layer: Tensor, *, twice: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, loss times strength, and its slopes by the logits."""
+        logits = (rows @ layer[:-1] + layer[-1]).requires_grad_()
+        cost = strength * loss(logits)
+        (slopes,) = torch.autograd.grad(cost, logits, create_graph=twice)
+        return logits, cost, slopes
+
+    with torch.enable_grad():
+        for goal in (100 * ROUGH, tolerance):
+            # With random signs v the mean of v * (Hessian v) is that of the Hessian's diagonal.
+            logits, _, slopes = slopes_at(layer, twice=True)
+            v = 2.0 * signs - 1
+            (bent,) = torch.autograd.grad(slopes, logits, v)
+            unit = 1 / (pulls + (v * bent).mean().clamp(min=1e-9) * squares).sqrt()
+
+            def value_and_slope(flat: Floats, unit: Tensor = unit) -> tuple[float, Floats]:
+                layer = unit * torch.from_numpy(flat).view(-1, classes)
+                _, cost, slopes = slopes_at(layer)
+                slope = torch.cat([rows.T @ slopes, slopes.sum(0, keepdim=True)]) + pulls * layer
+                value = cost.item() + float((pulls * layer**2).sum()) / 2
+                return value, (unit * slope).numpy().ravel()
+
+            ends = {"maxiter": 10_000, "maxfun": 20_000, "gtol": goal, "ftol": 0.0}
+            first = (layer / unit).numpy().ravel()
+            found = minimize(value_and_slope, first, jac=True, method="L-BFGS-B", options=ends)
+            layer = unit * torch.from_numpy(found.x).view(-1, classes)
+    return layer
+
+
+def layer_of(found: Tensor, axes: Tensor, mean: Floats, spread: Floats) -> tuple[Tensor, Tensor]:
+    """Weight [classes, width] and bias [classes], float32, for features that are not standardised."""
+    weight = (axes @ found[:-1]).T / torch.from_numpy(spread)
+    bias = found[-1] - weight @ torch.from_numpy(mean).double()
+    return weight.float(), bias.float()
+
+
+def standardised(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
     """Features [n, width] less their mean, over a spread; those two, [width]. What does not vary is 0.
 
     The spread is a feature's own joined to half the root mean square of all: over its own alone, one that
@@ -132,106 +292,3 @@ def background_counts(learn: Learner, balanced: bool) -> float:
     """What a row of the last class counts: as the loss has it, whose weights are 1 but for a background's."""
     weight = None if balanced else learn.loss_func.func.weight
     return 1.0 if weight is None else float(weight[-1])
-
-
-def _losses(
-    fit: Callable[..., tuple[Floats, Floats]],
-    x: Floats,
-    y: NDArray[np.int64],
-    given: Floats | None,
-    seed: int,
-) -> dict[float, float]:
-    """Of each strength the mean NLL in nats of rows that a fit had not seen, over `FOLDS`."""
-    order = np.random.default_rng(seed).permutation(len(y))[:ENOUGH]
-    # Round the folds class by class: each fold has its part of each.
-    by_class = order[np.argsort(y[order], kind="stable")]
-    fold = np.empty(len(by_class), dtype=np.int64)
-    fold[:] = np.arange(len(by_class)) % FOLDS
-    sums = dict.fromkeys(STRENGTHS, 0.0)
-    for held in range(FOLDS):
-        inside, outside = by_class[fold != held], by_class[fold == held]
-        for strength in STRENGTHS:
-            known = None if given is None else given[inside]
-            weight, bias = fit(x[inside], y[inside], strength, given=known)
-            logits = x[outside] @ weight.T + bias + (0 if given is None else given[outside])
-            logits -= logits.max(1, keepdims=True)
-            log_sum = np.log(np.exp(logits).sum(1))
-            sums[strength] += float((log_sum - logits[np.arange(len(outside)), y[outside]]).sum())
-    return {strength: total / len(by_class) for strength, total in sums.items()}
-
-
-def _fit(
-    x: Floats,
-    y: NDArray[np.int64],
-    strength: float,
-    *,
-    n_classes: int,
-    weight: str | None,
-    last: float,
-    given: Floats | None = None,
-) -> tuple[Floats, Floats]:
-    """Weights [classes, width] and biases [classes], those of classes without rows far below.
-
-    Of rows of one class alone, as a fold of very few may have them, that class. With logits ``given``
-    what is to be added to them.
-    """
-    if given is not None:
-        return _fit_beside(x, y, given, strength, weight, last)
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    weights, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, -np.log(2 * len(y)))
-    if (y == y[0]).all():
-        bias[y[0]] = 0
-        return weights, bias
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(C=strength, max_iter=300, class_weight=weight)
-        model.fit(x, y, sample_weight=np.where(y == n_classes - 1, last, 1.0))
-    coef, intercept = model.coef_, model.intercept_
-    if len(model.classes_) == 2:  # one row for two classes: half of it each way
-        coef, intercept = np.vstack([-coef, coef]) / 2, np.hstack([-intercept, intercept]) / 2
-    bias += intercept.min()
-    weights[model.classes_], bias[model.classes_] = coef, intercept
-    return weights, bias
-
-
-#: A class that a fold has no rows of keeps a finite bias; on others this weighs nothing.
-_ON_BIAS = 0.01
-
-
-def _fit_beside(
-    x: Floats,
-    y: NDArray[np.int64],
-    given: Floats,
-    strength: float,
-    weight: str | None,
-    last: float,
-) -> tuple[Floats, Floats]:
-    """The same regression with logits that each row has already: what is to be added to them."""
-    from scipy.optimize import minimize
-
-    x = x.astype(np.float64)
-    (n, width), n_classes = x.shape, given.shape[1]
-    truth = np.eye(n_classes)[y]
-    counts = truth.sum(0)
-    share = np.where(y == n_classes - 1, last, 1.0)
-    if weight == "balanced":
-        share = share * (n / ((counts > 0).sum() * counts[y]))
-
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        weights, bias = flat[:-n_classes].reshape(n_classes, width), flat[-n_classes:]
-        logits = given + x @ weights.T + bias
-        logits -= logits.max(1, keepdims=True)
-        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        value = -strength * (share * log_p[np.arange(n), y]).sum()
-        value += ((weights**2).sum() + _ON_BIAS * (bias**2).sum()) / 2
-        pull = strength * share[:, None] * (np.exp(log_p) - truth)
-        slopes = ((pull.T @ x + weights).ravel(), pull.sum(0) + _ON_BIAS * bias)
-        # A row's share of it: what is small enough is so for any number of rows.
-        return float(value) / (strength * n), np.concatenate(slopes) / (strength * n)
-
-    start = np.zeros(n_classes * (width + 1))
-    ends = {"maxiter": 300, "gtol": 1e-4}  # as scikit-learn's
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=ends).x
-    return found[:-n_classes].reshape(n_classes, width), found[-n_classes:]

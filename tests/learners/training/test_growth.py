@@ -27,7 +27,7 @@ def seen(rng: np.random.Generator, n: int) -> Seen:
     """Features of a known law: five Gaussian classes in ten dimensions."""
     y = rng.integers(0, 5, n)
     x = (CENTRES[y] + rng.normal(0, 1.3, (n, 10))).astype(np.float32)
-    return Seen(torch.from_numpy(x), torch.from_numpy(y), np.arange(n))
+    return Seen(torch.from_numpy(x), torch.from_numpy(y), np.arange(n), np.arange(n))
 
 
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together(
 
     monkeypatch.setattr(growth, "fit_probe", noted)
     found = answers_by_part(
-        Seen(features, targets, items), Seen(features, targets, items), ["a", "b"]
+        Seen(features, targets, items, items), Seen(features, targets, items, items), ["a", "b"]
     )
     for small, large in pairwise(learnt[:4]):
         assert small < large
