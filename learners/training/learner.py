@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.mixup import MixUp
@@ -28,6 +29,7 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.metrics import accuracy
 from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.errors import SecondhandError
@@ -102,7 +104,10 @@ def make_learner(
 
 
 def fine_tune(
-    learn: Learner, settings: TrainSettings, lr: float | Literal["auto"] | None = None
+    learn: Learner,
+    settings: TrainSettings,
+    lr: float | Literal["auto"] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> None:
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
@@ -115,6 +120,7 @@ def fine_tune(
     Parameters
     ----------
     lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
+    groups : a number for each training item; the fit of the head judges its penalty by whole groups.
     """
     cycle: dict[str, Any] = {"pct_start": settings.pct_start, "div": settings.div}
     shared: dict[str, Any] = {"div_final": settings.div_final}
@@ -124,7 +130,7 @@ def fine_tune(
         if at.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                fit_head(learn, partial(_probe, learn, settings))
+                fit_head(learn, partial(_probe, learn, settings), groups)
                 learn.fit(1, lr=0.0)  # which only measures it
         thaw(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
@@ -169,11 +175,16 @@ def thaw(learn: Learner, settings: TrainSettings) -> None:
 
 
 def _probe(
-    learn: Learner, settings: TrainSettings, features: Tensor, targets: Tensor, layer: nn.Linear
+    learn: Learner,
+    settings: TrainSettings,
+    features: Tensor,
+    targets: Tensor,
+    groups: NDArray[np.int64] | None,
+    layer: nn.Linear,
 ) -> Fitted:
     """The linear probe, as the learner's loss has it."""
     if isinstance(learn.loss_func, KnownLoss):
-        return fit_many(features, targets, learn.loss_func, seed=settings.seed)
+        return fit_many(features, targets, learn.loss_func, seed=settings.seed, groups=groups)
     balanced, from_here = settings.class_weights, learn.fixed_norms.head_kept
     return fit_probe(
         features,
@@ -183,6 +194,7 @@ def _probe(
         last=background_counts(learn, balanced),
         seed=settings.seed,
         start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
+        groups=groups,
     )
 
 

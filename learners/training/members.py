@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.data.block import TransformBlock
@@ -19,6 +20,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from fastxtend.callback.channelslast import ChannelsLast
+from numpy.typing import NDArray
 from torch import nn
 
 from datasets.drawings import DecodedPictures, Prepared, cache_root, keep
@@ -31,6 +33,7 @@ from datasets.loaders import (
     dataloaders,
 )
 from datasets.pictures import Preprocessing
+from datasets.tables import units_of
 from learners import distributed
 from learners.console import watched
 from learners.networks import (
@@ -160,7 +163,8 @@ def train_members(
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
-        interrupted = _train(learn, train)
+        trained_on = loaded.rows.loc[loaded.rows["split"].eq("train")]
+        interrupted = _train(learn, train, units_of(trained_on).to_numpy())
         if distributed.from_first(partial(best.restore, one)):
             log.info("kept %s", best.said())
             members.append(one.eval())
@@ -288,13 +292,13 @@ def _decoded(
     )
 
 
-def _train(learn: Learner, train: TrainSettings) -> bool:
-    """Fine-tune. True where Ctrl-C ended it."""
+def _train(learn: Learner, train: TrainSettings, groups: NDArray[np.int64]) -> bool:
+    """Fine-tune; ``groups`` as in `fine_tune`. True where Ctrl-C ended it."""
     quiet = nullcontext() if watched() else learn.no_bar()
     with quiet, learn.no_logging(), in_plain_words():
         try:
             with distributed.training(learn):
-                fine_tune(learn, train, train.lr)
+                fine_tune(learn, train, train.lr, groups)
         except KeyboardInterrupt:
             if distributed.count() > 1:  # their launcher gives them seconds to end
                 raise

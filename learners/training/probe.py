@@ -271,14 +271,25 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
 
 
-def fit_head(learn: Learner, fit: Callable[[Tensor, Tensor, nn.Linear], Fitted]) -> None:
+def fit_head(
+    learn: Learner,
+    fit: Callable[[Tensor, Tensor, NDArray[np.int64] | None, nn.Linear], Fitted],
+    groups: NDArray[np.int64] | None = None,
+) -> None:
     """Fit the head's layer to the features that the learner's training loader holds: ``fit`` takes
-    these, their targets and the layer as it is."""
+    these, their targets and groups, and the layer as it is.
+
+    ``groups`` has a number for each training item, in the order of the learner's items.
+    """
     layer = last_layer(learn.model)
     assert layer is not None
     began = time.monotonic()
-    ((features, targets),) = distributed.plain_loaders(learn)[0].views
-    found = fit(features, targets, layer)
+    loader = distributed.plain_loaders(learn)[0]
+    ((features, targets),) = loader.views
+    known = groups is not None and len(loader.numbers) == len(
+        targets
+    )  # else a file has gone meanwhile
+    found = fit(features, targets, groups[loader.numbers] if known else None, layer)
     with torch.no_grad():
         layer.weight.copy_(found.weight)
         layer.bias.copy_(found.bias)

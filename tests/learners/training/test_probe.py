@@ -13,14 +13,16 @@ import torch
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from datasets.tables import units_of
 from learners.finetune import main
 from learners.networks import NetworkSpec, build, parameter_groups
-from learners.training import callbacks, growth, probe
+from learners.training import callbacks, growth, learner, probe
+from learners.training.many import fit_many
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
 
@@ -101,6 +103,30 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
     assert noise.strength == min(probe.STRENGTHS)
 
 
+def test_the_penalty_is_judged_by_whole_groups():
+    """Speakers of whom two features tell, and say nothing of the next one: rows of the same speaker
+    make them look worth while."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 40)
+    y = rng.integers(0, 3, len(groups))
+    voice = rng.normal(0, 3, (12, 3, 20))[groups, y]  # how this speaker says this word
+    word = rng.normal(0, 1, (3, 20))[y]
+    x = torch.from_numpy((word + voice + rng.normal(size=voice.shape)).astype(np.float32))
+    targets = torch.from_numpy(y)
+    cut, whole = fit_probe(x, targets, 3), fit_probe(x, targets, 3, groups=groups)
+    losses = {}
+    for strength in probe.STRENGTHS:
+        model = make_pipeline(Scaler(), LogisticRegression(C=strength, max_iter=2000))
+        scores = cross_val_score(
+            model, x.numpy(), y, groups=groups, cv=GroupKFold(3), scoring="neg_log_loss"
+        )
+        losses[strength] = -scores.mean()
+    assert whole.strength == min(losses, key=lambda c: losses[c]) < cut.strength
+    assert whole.loss == pytest.approx(losses[whole.strength], rel=0.2)
+    labels = torch.nn.functional.one_hot(targets, 3).float()
+    assert fit_many(x, labels, groups=groups).strength < fit_many(x, labels).strength
+
+
 def test_two_classes_and_classes_without_a_row(digits):
     x, y = digits
     two = y < 2
@@ -176,7 +202,14 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
         shutil.copytree(best.folder, folder / "ends")
         real(best, epochs)
 
+    fit = learner.fit_probe
+
+    def noted(*given, groups: np.ndarray, **more):
+        (folder / "groups.json").write_text(json.dumps(np.bincount(groups).tolist()))
+        return fit(*given, groups=groups, **more)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "fit_probe", noted)
         patch.setattr(callbacks.KeepBest, "try_part_way", kept)
         patch.setattr(growth, "DRAWS", 1)
         assert main(words) == 0
@@ -204,6 +237,12 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
     assert early & {*weights}
     assert late
     assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in late)
+
+
+def test_the_fit_of_a_run_knows_what_belongs_together(ran):
+    items = pd.read_csv(ran / "run/items.csv").fillna({"group": ""})
+    sizes = units_of(items.query("split == 'train'")).value_counts()
+    assert sorted(json.loads((ran / "groups.json").read_text())) == sorted(sizes)
 
 
 def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
