@@ -48,6 +48,8 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     add = parser.add_argument_group("where").add_argument
     add("--port", type=int, default=7860, help="port")
     add("--host", type=str, default="127.0.0.1", help="0.0.0.0: all of this machine's addresses")
+    name = "a name by which visitors reach the page, as behind a proxy; may be given more than once"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=name)
     add("--share", action="store_true", help="also a public link, through Gradio's servers")
     who = "who may enter; may be given more than once"
     add("--auth", action="append", default=[], metavar="NAME:PASSWORD", help=who)
@@ -98,6 +100,7 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
             Path(asked.label) if asked.label else None,
             Path(asked.pool) if asked.pool else None,
         ),
+        names=asked.allow_host,
     ) as url:
         loading.close()
         print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)

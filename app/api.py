@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.backend import Site
+    from app.door import Visits
     from app.serving import Limits
 
 #: What a form takes besides its file.
@@ -174,7 +175,9 @@ def add_api(site: Site) -> None:
     )  # fmt: skip
 
 
-def routes(site: Site, limits: Limits, auth: Sequence[tuple[str, str]] | None) -> list[Route]:
+def routes(
+    site: Site, limits: Limits, auth: Sequence[tuple[str, str]] | None, visits: Visits
+) -> list[Route]:
     """``GET /health`` and ``POST /ask``, which wants no client of Gradio's and is one request, not two.
 
     A form with ``file`` and, where wanted, ``model`` (else the first for the file's kind), ``at`` (a
@@ -186,11 +189,15 @@ def routes(site: Site, limits: Limits, auth: Sequence[tuple[str, str]] | None) -
     Parameters
     ----------
     auth : names and passwords, given as HTTP Basic; None lets everybody ask. Health needs none.
+    visits : its counts are a part of the page's health.
     """
 
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
-        return JSONResponse({"status": "ok", "models": len(site.models), "waiting": waiting})
+        counts = {"arriving": visits.arriving, "broken_off": visits.broken_off}
+        return JSONResponse(
+            {"status": "ok", "models": len(site.models), "waiting": waiting, **counts}
+        )
 
     async def ask(request: Request) -> JSONResponse:
         try:

@@ -10,11 +10,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
@@ -46,6 +47,7 @@ def serve(
     feedback: Path | None = None,
     limits: Limits | None = None,
     pools: tuple[Path | None, Path | None] = (None, None),
+    names: Sequence[str] = (),
 ) -> Iterator[str]:
     """Serve the models until the context ends.
 
@@ -55,6 +57,7 @@ def serve(
     auth : names and passwords; None lets everybody in who reaches the port.
     pools : a folder to label for the first model, and a folder, or a file of embeddings, in which it
         looks for more like an answer.
+    names : that visitors know the page by besides `app.door.names_of` its host.
 
     Yields
     ------
@@ -83,12 +86,15 @@ def serve(
     os.environ.update(ours)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(min(SWITCH, interval))
+    from starlette.middleware import Middleware
+
     from app.api import routes
     from app.backend import Site
+    from app.door import Door, Visits, names_of
     from app.feedback import Feedback
     from app.interface import build_page, theme
 
-    limits = limits or Limits()
+    limits, visits = limits or Limits(), Visits(names_of(host, names))
     kept = Feedback(feedback) if feedback is not None else None
     site = Site(models, uploads, kept, *opened)
     page = build_page(site)
@@ -96,7 +102,7 @@ def serve(
     sweeper = threading.Thread(target=_sweep, args=(uploads, limits.keep, stop), daemon=True)
     try:
         page.queue(max_size=8 * limits.queue, api_open=False)
-        _, url, _ = page.launch(
+        _, url, link = page.launch(
             server_name=host,
             server_port=port,
             share=share,
@@ -114,9 +120,15 @@ def serve(
             theme=theme(),
             css=render("app", "page.css"),
             head=None if opened[0] is None else render("app", "keys.html"),
-            app_kwargs={"routes": routes(site, limits, auth)}
-            | {"docs_url": None, "redoc_url": None},
+            app_kwargs={
+                "routes": routes(site, limits, auth, visits),
+                "middleware": [Middleware(Door, limits=limits, visits=visits)],
+                "docs_url": None,
+                "redoc_url": None,
+            },
         )
+        if link:
+            visits.names.add(urlsplit(link).hostname or "")
         sweeper.start()
         for pool in begun:
             pool.begin()

@@ -38,6 +38,10 @@ class Limits:
     batch : waiting requests that go through the network together.
     seconds : after which a request is given up.
     keep : seconds that an uploaded file stays on disk.
+    arriving : requests that may be read at once: each holds one of the descriptors that a process has,
+        commonly 1 024.
+    patience : seconds that a request may take to arrive, besides what its length takes at
+        `app.door.SLOWEST`.
     """
 
     megabytes: int = 50
@@ -46,6 +50,8 @@ class Limits:
     batch: int = 8
     seconds: float = 120.0
     keep: float = 1800.0
+    arriving: int = 256
+    patience: float = 30.0
 
     def __post_init__(self) -> None:
         ranges = {

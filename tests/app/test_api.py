@@ -150,7 +150,8 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
 
 def test_health(up):
     answer = web.get(f"{up.url}/health")
-    assert answer.json() == {"status": "ok", "models": 4, "waiting": 0}
+    counts = {"waiting": 0, "arriving": 0, "broken_off": 0}
+    assert answer.json() == {"status": "ok", "models": 4, **counts}
 
 
 def test_only_uploaded_files_are_opened(up, pictures, tmp_path):

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 
 from app.api import routes
 from app.backend import Site
+from app.door import Visits
 from app.serving import Limits, Served
 from datasets.errors import SecondhandError
 from learners.prediction.predictor import Predictor
@@ -171,7 +172,9 @@ def test_what_is_too_long_is_not_read(up):
 
 def test_a_full_line_says_busy(up, pictures, tmp_path):  # noqa: F811
     served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
-    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), served.limits, None))
+    app = Starlette(
+        routes=routes(Site({"one": served}, str(tmp_path)), served.limits, None, Visits())
+    )
     with served._ready:  # nobody is answered now
         served._waiting.append((None, None))
 

@@ -1,0 +1,204 @@
+"""Requests that are another site's, or never end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.door import SLOWEST, names_of
+from app.server import serve
+from app.serving import Limits, Served
+from learners.prediction.predictor import Predictor
+from tests.app.sites import colours
+from tests.app.test_api import API, web
+from tests.forks import until
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+#: Short, and for two alone.
+LIMITS = Limits(megabytes=2, arriving=2, patience=1.5)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    kept = tmp_path_factory.mktemp("kept")
+    served = {"colours": Served("colours", Predictor(colours()), limits=LIMITS)}
+    with serve(served, limits=LIMITS, feedback=kept, names=["Page.Example"]) as url:
+        yield url.rstrip("/")
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = write_pictures(tmp_path_factory.mktemp("pictures"), per_class=1)
+    return next(folder.rglob("*.jpg")).read_bytes()
+
+
+def asked(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
+    """The page, its settings, an upload, and a question, in these headers."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return [
+        web.get(f"{page}/", headers=headers),
+        web.get(f"{page}/config", headers=headers),
+        web.post(f"{page}{API}/upload", files={"files": ("a.jpg", picture)}, headers=headers),
+        web.post(f"{page}/ask", files={"file": ("a.jpg", picture)}, headers=headers),
+    ]
+
+
+def uploads() -> list[Path]:
+    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "localhost.evil.example", "a b", "[::1"]
+)
+def test_a_name_that_is_not_the_pages_is_refused(page: str, picture: bytes, host: str) -> None:
+    """As a browser sends it whose site has got this machine's address for its own name."""
+    before = uploads()
+    for answer in asked(page, picture, host=host.format(port=page.rsplit(":", 1)[1])):
+        assert answer.status_code == 403, answer.text
+        assert host.split(":{")[0] in answer.json()["error"]
+        assert "--allow-host" in answer.json()["error"]
+    assert uploads() == before
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:{port}", "10.1.2.3", "page.example"]
+)  # fmt: skip
+def test_the_pages_names_are_let_in(page: str, picture: bytes, host: str) -> None:
+    """An address in numbers is no name that another could give it."""
+    host = host.format(port=page.rsplit(":", 1)[1])
+    assert [answer.status_code for answer in asked(page, picture, host=host)] == [200] * 4
+
+
+def test_other_machines_may_call_this_one_by_its_name() -> None:
+    name = socket.gethostname().lower()
+    assert name in names_of("0.0.0.0")
+    assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
+        {"sec_fetch_site": "same-site", "sec_fetch_mode": "cors", "origin": "http://127.0.0.1:9"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9"},
+    ],
+)
+def test_what_another_site_sends_is_refused(
+    page: str, picture: bytes, headers: dict[str, str]
+) -> None:
+    before = uploads()
+    for answer in asked(page, picture, **headers):
+        assert answer.status_code == 403, answer.text
+        assert "another site" in answer.json()["error"]
+    assert uploads() == before
+
+
+def test_what_the_page_itself_sends_is_let_in_and_a_link_to_it_followed(
+    page: str, picture: bytes
+) -> None:
+    for headers in (
+        {"origin": page},
+        {"origin": page, "sec_fetch_site": "same-origin", "sec_fetch_mode": "cors"},
+        {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
+        # Behind a proxy for TLS: the browser says that it is the page's own site.
+        {"host": "page.example", "origin": "https://page.example:8443", "sec_fetch_site": "same-origin"},
+    ):  # fmt: skip
+        assert [answer.status_code for answer in asked(page, picture, **headers)] == [200] * 4
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
+    statuses = [answer.status_code for answer in asked(page, picture, **link)]
+    assert statuses == [200, 200, 403, 403]
+
+
+def begun(page: str, route: str = "/ask") -> socket.socket:
+    """A form of which the first part has come."""
+    host, port = page.removeprefix("http://").split(":")
+    raw = socket.create_connection((host, int(port)), timeout=30)
+    kind = "application/json" if "run" in route else "multipart/form-data; boundary=y"
+    raw.sendall(
+        f"POST {route} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: 100000\r\n\r\n--y\r\n".encode()
+        + b'Content-Disposition: form-data; name="file"; filename="a.jpg"\r\n\r\nxxxx'
+    )
+    return raw
+
+
+def health(page: str) -> dict[str, int]:
+    return web.get(f"{page}/health").json()
+
+
+def test_a_request_that_does_not_arrive_is_given_up(page: str) -> None:
+    before = health(page)["broken_off"]
+    for route in ("/ask", f"{API}/upload"):
+        with begun(page, route) as raw:
+            answer = raw.makefile("rb").read()  # until the page closes the connection
+        assert answer.split()[1] == b"408"
+        assert b"Too slow" in answer
+    assert health(page) | {"waiting": 0} == {
+        "status": "ok", "models": 1, "waiting": 0, "arriving": 0, "broken_off": before + 2,
+    }  # fmt: skip
+
+
+def test_what_comes_slowly_but_comes_is_answered(page: str, picture: bytes) -> None:
+    """What has come buys time for the rest: here 4 s besides the page's patience."""
+
+    def parts() -> Iterator[bytes]:
+        yield form[:-4]
+        time.sleep(LIMITS.patience + 1)
+        yield form[-4:]
+
+    padded = picture + bytes(4 * SLOWEST)
+    request = httpx.Request("POST", page, files={"file": ("a.jpg", padded)})
+    kind, form = request.headers["content-type"], request.read()
+    headers = {"content-type": kind, "content-length": str(len(form))}
+    assert web.post(f"{page}/ask", content=parts(), headers=headers).status_code == 200
+
+
+def test_only_so_many_arrive_at_once(page: str, picture: bytes) -> None:
+    file = {"file": ("a.jpg", picture)}
+    first, second = begun(page), begun(page)
+    until(lambda: health(page)["arriving"] == 2)
+    refused = web.post(f"{page}/ask", files=file)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert web.get(f"{page}/").status_code == 200, "what has no body is answered all the same"
+    first.close()
+    second.close()
+    until(lambda: health(page)["arriving"] == 0)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: web.post(f"{page}/ask", files=file), range(2)))
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
+def test_who_leaves_amid_an_upload_is_counted_and_not_told_of_at_length(page: str) -> None:
+    lines: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Kept()
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "gradio", "app")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    before = health(page)["broken_off"]
+    try:
+        for count, route in enumerate(("/ask", f"{API}/upload", f"{API}/run/ask"), before + 1):
+            raw = begun(page, route)
+            until(lambda: health(page)["arriving"] == 1)
+            raw.close()
+            until(lambda count=count: health(page)["broken_off"] == count)
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert lines == []
