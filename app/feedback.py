@@ -78,7 +78,6 @@ class Feedback:
             if not kept.exists():
                 with file_beside(kept) as beside:
                     shutil.copyfile(source, beside)
-                    beside.chmod(0o644)
                 self._bytes += size
             row = {
                 "path": kept.relative_to(self.folder).as_posix(),

@@ -2,7 +2,8 @@
 
 The one way in which this application writes, but for a download, which is continued under its other
 name (`datasets.public.download`), and a run, which grows in its place (`learners.runs.folder`).
-What a killed process leaves ends in ``.part``, or is a folder ``.NAME-…``.
+What a killed process leaves ends in ``.part``, or is a folder ``.NAME-…``. Whoever wrote it, each file
+has the umask's mode: safetensors makes its own for the owner alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_IMODE
 
 
 def write_beside(
@@ -60,6 +62,7 @@ def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
     ):
         beside = Path(folder) / file.name
         yield beside
+        _give_umask(beside.parent)
         _put(beside, file, durable)
 
 
@@ -73,12 +76,13 @@ def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
         another process was first with the same.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    beside = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}"
+    beside.mkdir()
     old = beside.with_name(f"{beside.name}-old")
     try:
-        beside.chmod(0o755)
         try:
             yield beside
+            _give_umask(beside)
         except OSError as error:
             if str(beside) in str(error.filename):  # a name that nobody knows
                 error.filename = str(folder)
@@ -95,6 +99,17 @@ def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _give_umask(folder: Path) -> None:
+    """The files in it get the mode of a new one. (To ask for the umask is to set it, for all threads.)"""
+    new = folder / f".{uuid.uuid4().hex[:8]}.part"
+    new.touch()
+    mode = S_IMODE(new.stat().st_mode)
+    new.unlink()
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink() and S_IMODE(file.stat().st_mode) != mode:
+            file.chmod(mode)
 
 
 def _put(beside: Path, file: Path, durable: bool) -> None:

@@ -42,6 +42,33 @@ def test_a_file_is_replaced_whole(tmp_path, write):
     assert file.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+@pytest.mark.parametrize(
+    ("mask", "file_mode", "folder_mode"), [(0o022, 0o644, 0o755), (0o027, 0o640, 0o750)]
+)
+def test_files_have_the_umasks_mode_whoever_wrote_them(tmp_path, mask, file_mode, folder_mode):
+    """safetensors makes its files for their owner alone."""
+
+    def private(file):
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    before = os.umask(mask)
+    try:
+        with file_beside(tmp_path / "a") as beside:
+            private(beside)
+        with folder_beside(tmp_path / "model", replace=True) as folder:
+            private(folder / "b")
+            (folder / "in").mkdir()
+            private(folder / "in" / "c")
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777
+             for path in tmp_path.rglob("*")}  # fmt: skip
+    assert modes == {
+        "a": file_mode, "model": folder_mode, "model/b": file_mode,
+        "model/in": folder_mode, "model/in/c": file_mode,
+    }  # fmt: skip
+
+
 @WRITERS
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])

@@ -89,6 +89,12 @@ def test_a_run_leaves_what_the_readme_lists(finished, folder):
                  "model/reference.safetensors", "model/model.onnx", "model/README.md",
                  "report/index.html", "report/report.json"):  # fmt: skip
         assert (finished / name).stat().st_size, name
+    mask = os.umask(0o022)
+    os.umask(mask)
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in finished.rglob("*") if path.is_file()
+    }
+    assert {name: mode for name, mode in modes.items() if mode != 0o666 & ~mask} == {}
     items = pd.read_csv(finished / "items.csv")
     assert set(items.split) == {"train", "valid", "calibration", "unknown"}
     assert len(items) == 66
