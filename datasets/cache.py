@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from datasets.installed import as_called
+from datasets.streams import hold_every_name
 
 
 def readable(size: int) -> str:
@@ -59,4 +60,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    hold_every_name()
     sys.exit(main())

@@ -21,6 +21,7 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.files import folder_beside
 from datasets.installed import as_called
 from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file
+from datasets.streams import hold_every_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,4 +115,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    hold_every_name()
     sys.exit(main())

@@ -25,6 +25,7 @@ from datasets.files import write_beside
 from datasets.installed import as_called
 from datasets.kinds import signal_kind
 from datasets.scanning import look_apart
+from datasets.streams import hold_every_name
 
 if TYPE_CHECKING:
     from datasets.drawings import PictureCache, Source
@@ -224,4 +225,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    hold_every_name()
     sys.exit(main())

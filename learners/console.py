@@ -17,6 +17,7 @@ from typing import Any
 
 from datasets.errors import SecondhandError
 from datasets.installed import WHEEL, as_called
+from datasets.streams import hold_every_name
 from learners import distributed
 from learners.machine import let_waiting_threads_sleep, report_to_nobody
 
@@ -32,6 +33,7 @@ def run(main: Callable[[], int]) -> None:
     """
     let_waiting_threads_sleep()
     report_to_nobody()
+    hold_every_name()
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()
@@ -155,6 +157,6 @@ def log_to_terminal(file: Path | None = None) -> None:
         logging.getLogger("datasets.loaders.seeded").setLevel(logging.WARNING)
         return
     if file is not None:
-        written = logging.FileHandler(file, encoding="utf-8")
+        written = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         root.addHandler(written)

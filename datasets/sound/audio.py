@@ -168,7 +168,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
 
     size, head = _checked_size(path)
     try:
-        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fspath(path)) as file:
+        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fsencode(path)) as file:
             _check_header(file, path, size)
             yield file
     except soundfile.LibsndfileError as error:

@@ -8,6 +8,7 @@ answer that is not sure enough is "unknown".
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import sys
@@ -52,4 +53,7 @@ def main(files: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):  # a name may hold any letter, or be no UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,6 +178,27 @@ def test_no_file_at_all_is_a_wrong_call(model, tmp_path):
     assert done.returncode == 2
     assert str(tmp_path) in said
     assert not out
+
+
+@pytest.mark.slow
+def test_names_read_back_from_standard_output_in_any_locale(model, folder, tmp_path):
+    names = [b"a \xf0\x9f\xa6\x8a.jpg", b"b \xff.jpg", b"bad \xf0\x9f\xa6\x8a.jpg"]
+    for name in names[:2]:
+        shutil.copy(folder / "red/red_000.jpg", tmp_path / os.fsdecode(name))
+    (tmp_path / os.fsdecode(names[2])).write_text("no picture")
+    words = [sys.executable, "-m", "learners.predict", model, str(tmp_path), "--format"]
+    ascii = os.environ | {"PYTHONIOENCODING": "ascii"}
+    for format in ("csv", "jsonl"):
+        done = subprocess.run([*words, format], env=ascii, capture_output=True, timeout=200)
+        assert done.returncode == 3, done.stderr
+        text = done.stdout.decode("utf-8", "surrogateescape")
+        rows = (
+            [*csv.DictReader(io.StringIO(text))]
+            if format == "csv"
+            else [json.loads(line) for line in text.splitlines()]
+        )
+        assert [os.path.basename(os.fsencode(row["path"])) for row in rows] == names
+        assert names[2] + b": bad file" in done.stderr
 
 
 @pytest.mark.slow

@@ -65,6 +65,12 @@ def test_reads_every_format(tmp_path, name, options, tolerance):
     assert np.abs(signal[middle] - wanted[middle]).max() <= tolerance
 
 
+def test_a_name_may_be_no_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b"a\xff.wav")
+    os.rename(save(tmp_path / "a.wav", tone()), path)
+    assert probe(path).rate == read_audio(path)[1] == RATE
+
+
 def by_ffmpeg(path):
     """All of a recording, float [samples]: FFmpeg's own reader of containers, and its decoder."""
     with av.open(str(path)) as file:
