@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-import numpy as np
 import pandas as pd
 
 from datasets.cells import file_named, read_cells, text_of
@@ -64,7 +65,8 @@ def read_package(
         Rejected(file, "no observation of it")
         for file in media["filePath"][~media["mediaID"].isin(rows["mediaID"])]
     ]
-    online = rows["filePath"].str.contains("://", regex=False)
+    here = rows["filePath"].str.startswith("file://")
+    online = rows["filePath"].str.contains("://", regex=False) & ~here
     nameless = ~online & rows["label"].eq("")
     reasons = {"at an address, not in the package: fetch it": online, "no label": nameless}
     for reason, which in reasons.items():
@@ -73,7 +75,7 @@ def read_package(
     if rows.empty:
         first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {folder}: no labelled medium in the package{first}")
-    paths = {cell: file_named(folder, cell) for cell in rows["filePath"].unique()}
+    paths = {cell: _file(folder, cell) for cell in rows["filePath"].unique()}
     rows = rows.assign(path=rows["filePath"].map(paths), group=rows["deploymentID"])
     sound = rows["path"].map(kind_of).eq("sound")
     rows = rows.assign(**_spans(rows.where(sound)))
@@ -87,11 +89,11 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
     package = folder / PACKAGE
     try:
         resources = json.loads(text_of(package))["resources"]
-        paths = {str(one["name"]): one["path"] for one in resources}
+        paths = {str(one["name"]): one.get("path") for one in resources}  # or it has its data here
     except (ValueError, LookupError, TypeError) as error:
         if isinstance(error, BadFile):
             raise
-        raise BadFile(package, "no data package: no list of resources, named, with paths") from None
+        raise BadFile(package, "no data package: no list of resources with names") from None
     file = paths.get(name)
     if not isinstance(file, str) or "://" in file:
         raise BadFile(
@@ -102,6 +104,12 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
         has = ", ".join(map(str, cells.columns[:40]))
         raise BadFile(folder / file, f"no column {', '.join(missing)}; it has {has}")
     return cells.apply(lambda column: column.str.strip())
+
+
+def _file(folder: Path, cell: str) -> str:
+    """The file of a path below the package, or of a ``file://`` address."""
+    address = cell.startswith("file://")
+    return url2pathname(urlsplit(cell).path) if address else file_named(folder, cell)
 
 
 def _of_events(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
@@ -118,14 +126,9 @@ def _times(cells: pd.Series) -> pd.Series:
 
 
 def _spans(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Seconds in a medium that an observation is of: its box's time, else its event's where that lies
-    within; NaN for all of it."""
-    at, length = (
-        pd.to_numeric(rows.get(name, pd.Series(np.nan, rows.index)), errors="coerce")
-        for name in ("bboxTime", "bboxDuration")
-    )
+    """Seconds in a medium that an observation is of: its event's where that begins within; NaN for all
+    of it."""
     taken = _times(rows["timestamp"])
-    begin, end = ((_times(rows[f"event{n}"]) - taken).dt.total_seconds() for n in ("Start", "End"))
-    start, last = at.fillna(begin), (at + length).fillna(end)
-    inside = (start >= 0) & (last > start)
-    return {"start": start.where(inside), "end": last.where(inside)}
+    start, end = ((_times(rows[f"event{n}"]) - taken).dt.total_seconds() for n in ("Start", "End"))
+    inside = (start >= 0) & (end > start)
+    return {"start": start.where(inside), "end": end.where(inside)}
