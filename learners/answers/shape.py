@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from learners.answers.events import Events
@@ -32,6 +33,14 @@ class Shape(NamedTuple):
     band: tuple[float, float] = (0.0, 0.0)
     classes: Sequence[str] = ()
     gps: bool = False
+
+    def below(self, path: str) -> str:
+        """A file's path from the folder of the call that it was found in; its name, if from none."""
+        file = Path(path)
+        for folder in sorted(map(Path, self.names), key=lambda name: -len(name.parts)):
+            if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
+                return str(below)
+        return file.name
 
     def rows(self, answer: Prediction) -> Sequence[Prediction]:
         """The rows of one file's answer."""

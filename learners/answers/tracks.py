@@ -71,7 +71,7 @@ def write_tracks(format: str, answers: Iterable[Prediction], shape: Shape, folde
     for answer in answers:
         if answer.reason.unanswered:
             continue
-        names = _names(_below(answer.path, shape.names), ending)
+        names = _names(shape.below(answer.path), ending)
         name = next(name for name in names if name not in taken)
         taken.add(name)
         text = io.StringIO()
@@ -89,15 +89,6 @@ def _named(answer: Prediction, shape: Shape) -> Iterator[Prediction]:
             continue
         row = all_of(row)
         yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row  # it has gone since
-
-
-def _below(path: str, names: Iterable[str]) -> str:
-    """A file's path from the folder of the call that it was found in; its name, if from none."""
-    file = Path(path)
-    for folder in sorted(map(Path, names), key=lambda name: -len(name.parts)):
-        if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
-            return str(below)
-    return file.name
 
 
 def _names(path: str, ending: str) -> Iterator[str]:
