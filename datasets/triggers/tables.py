@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ LABELS = ("label", "ml_label")
 _HDF5 = (".h5", ".hdf5", ".hdf")
 _OTHER = (".xml", ".xml.gz", ".ecsv")
 _LAYOUT = "a table of triggers"
+_META = ".__table_column_meta__"  # what astropy and gwpy write beside a table
 _MOST_COLUMNS = 1000
 _LARGEST = 1 << 28  # bytes
 
@@ -122,7 +123,7 @@ def _hdf5(path: Path) -> pd.DataFrame:
     with file, broken(path):
         node = "triggers" if file.get("triggers", getlink=True) else ""
         if not node:
-            tables = [name for name in list(file)[:_MOST_COLUMNS] if not name.endswith("__")]
+            tables = [name for name in list(file)[:_MOST_COLUMNS] if not name.endswith(_META)]
             if len(tables) != 1:
                 raise BadFile(path, f"no triggers in it: not {_LAYOUT}, as Omicron writes it")
             node = tables[0]
@@ -160,9 +161,22 @@ def _plain(values: Any) -> Any:
 
 
 def _ligo_lw(path: Path) -> pd.DataFrame:
-    from igwn_ligolw import lsctables, utils
+    """The table ``sngl_burst`` as it is written. igwn_ligolw's own class of it refuses what programs
+    before 2020 wrote: their ids are text (``ilwd:char``)."""
+    from igwn_ligolw import ligolw, utils
 
-    table = lsctables.SnglBurstTable.get_table(utils.load_filename(str(path)))
+    class Bursts(ligolw.Table):
+        tableName = "sngl_burst"
+        TableByName: ClassVar[dict[str, type]] = {}  # whatever else has imported its own class
+
+    class Reader(ligolw.PartialLIGOLWContentHandler):
+        def __init__(self, document: Any) -> None:
+            super().__init__(document, Bursts.CheckProperties)
+
+        def startTable(self, parent: Any, attrs: Any) -> Any:
+            return Bursts(attrs)
+
+    table = Bursts.get_table(utils.load_filename(str(path), contenthandler=Reader))
     return pd.DataFrame({n: [getattr(row, n) for row in table] for n in table.columnnames})
 
 

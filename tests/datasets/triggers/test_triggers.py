@@ -109,6 +109,51 @@ def test_ligo_lw_is_read(tmp_path: Path) -> None:
         read_triggers(write(tmp_path / "b.xml", "<LIGO_LW><Table>"))
 
 
+OLD_LIGO_LW = """<?xml version='1.0' encoding='utf-8'?>
+<!DOCTYPE LIGO_LW SYSTEM "http://ldas-sw.ligo.caltech.edu/doc/ligolwAPI/html/ligolw_dtd.txt">
+<LIGO_LW><Table Name="process:table">
+<Column Type="lstring" Name="process:comment"/><Column Type="ilwd:char" Name="process:process_id"/>
+<Stream Delimiter="," Type="Local" Name="process:table">,"process:process_id:0"</Stream>
+</Table><Table Name="sngl_burst:table">
+<Column Type="lstring" Name="sngl_burst:ifo"/><Column Type="int_4s" Name="sngl_burst:peak_time"/>
+<Column Type="int_4s" Name="sngl_burst:peak_time_ns"/><Column Type="real_4" Name="sngl_burst:snr"/>
+<Column Type="ilwd:char" Name="sngl_burst:event_id"/>
+<Stream Delimiter="," Type="Local" Name="sngl_burst:table">
+"L1",{0},250000000,8.5,"sngl_burst:event_id:4696",
+"H1",{0},5,9.5,"sngl_burst:event_id:4697"
+</Stream></Table></LIGO_LW>"""
+
+
+def test_ligo_lw_with_ids_of_text_is_read(tmp_path: Path) -> None:
+    """As it was written before 2020, and as gwpy reads it; also where igwn_ligolw's own class of the
+    table, which refuses it, is imported."""
+    gwpy = pytest.importorskip("gwpy.table")
+    pytest.importorskip("igwn_ligolw.lsctables")
+    file = write(tmp_path / "a.xml", OLD_LIGO_LW.format(START))
+    assert times(file) == [("L1", START + 0.25), ("H1", START + 5e-9)]
+    theirs = gwpy.EventTable.read(file, format="ligolw", tablename="sngl_burst")
+    ours = read_triggers(file).cells
+    for name in ("ifo", "peak_time", "peak_time_ns", "snr"):
+        assert [*ours[name]] == [*theirs[name]], name
+    assert ours["event_id"].tolist() == [f"sngl_burst:event_id:{n}" for n in theirs["event_id"]]
+
+
+@pytest.mark.filterwarnings("ignore")  # astropy's, of the name and of what it leaves out
+def test_what_gwpy_writes_by_default_is_read(tmp_path: Path) -> None:
+    """A data set ``__astropy_table__``, beside it what the columns are."""
+    gwpy = pytest.importorskip("gwpy.table")
+    columns = {"event_time": [START + 1.5, START + 2.25], "ifo": ["H1", "L1"], "snr": [8.5, 9.5]}
+    table = gwpy.EventTable(columns)
+    table["snr"].description = "signal-to-noise ratio"
+    for serialized in (False, True):
+        file = tmp_path / f"{serialized}.h5"
+        table.write(file, serialize_meta=serialized)
+        assert times(file) == [("H1", START + 1.5), ("L1", START + 2.25)]
+        assert read_triggers(file).cells["snr"].tolist() == columns["snr"]
+    with h5py.File(tmp_path / "True.h5") as written:
+        assert {*written} == {"__astropy_table__", "__astropy_table__.__table_column_meta__"}
+
+
 def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
     rows = [
         f"{START + 70}.5,H1,8,a1,Blip,0.9",
