@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.errors import BadFile, SecondhandError
+from datasets.scanning import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,15 +63,15 @@ def file_named(base: Path, cell: str) -> str:
 
     The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
     for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
-    directory's: from there a run's items.csv names its files.
+    directory: from there ``learners.predict`` names what it answers.
     """
     plain = cell.strip()
     for name in (cell, plain, plain.replace("\\", "/")):
         home = os.path.expanduser(name) if name.startswith("~/") else name
         for path in (base / name, Path(home)):
             if os.path.exists(path):
-                return str(path)
-    return str(base / plain)
+                return whole(path)
+    return whole(base / plain)
 
 
 _LARGEST = 1 << 26  # bytes of a text that is read whole

@@ -53,6 +53,12 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
     return files, bad
 
 
+def whole(path: str | os.PathLike[str]) -> str:
+    """A path from the root, which names the same file from any folder. ``..`` stays: behind a link it is
+    not the folder above."""
+    return str(Path.cwd() / path)
+
+
 def visible(path: Path) -> bool:
     """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
     return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")

@@ -77,15 +77,10 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def command_line(module: str, *words: object) -> str:
-    """A command that works as it is pasted: by this interpreter, whose folder may not be activated.
-
-    Relative to the working directory where that is shorter, as the paths among the words may be.
-    """
-    python = sys.executable or "python"
-    near = os.path.relpath(python)
-    near = near if os.sep in near else os.path.join(os.curdir, near)
+    """A command that works as it is pasted, in another folder too: by this interpreter, whose folder
+    may not be activated."""
     called = as_called(f"-m {module}").split()
-    return shlex.join([min(near, python, key=len), *called, *map(str, words)])
+    return shlex.join([sys.executable or "python", *called, *map(str, words)])
 
 
 def as_typed(module: str, argv: Sequence[str] | None) -> str:

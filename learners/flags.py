@@ -162,10 +162,10 @@ def add_flags(group: Any, section: type) -> None:
 
 
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
-    """The settings. Wrong flags and values end with exit status 2 and a message."""
+    """The settings, with whole paths. Wrong flags and values end with exit status 2 and a message."""
     check_once(argv, "--unknown")
     namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
-    return Settings().but(**{name: getattr(namespace, name) for name in Settings().flat()})
+    return Settings().but(**{n: getattr(namespace, n) for n in Settings().flat()}).whole()
 
 
 def check_once(argv: Sequence[str] | None, *flags: str) -> None:

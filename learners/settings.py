@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from datasets.errors import SecondhandError
+from datasets.scanning import whole
 from learners.machine import SpeedSettings
 from learners.options import Span, flag, option
 
@@ -376,6 +379,13 @@ FREE = (
 )  # fmt: skip
 
 
+#: Settings that name files or folders.
+PATHS = (
+    "data", "strain", "classes_table", "from", "unknown", "background", "noise", "cache_dir", "weights",
+    "out", "resume",
+)  # fmt: skip
+
+
 @dataclass
 class Settings:
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
@@ -413,6 +423,12 @@ class Settings:
             },
         )
 
+    def whole(self) -> Settings:
+        """These settings with whole paths: a run goes on from any folder. What names no file, as
+        ``demo:digits``, a public set or ``hf:USER/NAME``, stays as it is."""
+        flat = self.flat()
+        return self.but(**{name: _whole(flat[name]) for name in PATHS})
+
     def check(self) -> None:
         """Raise SecondhandError that names every number out of its range."""
         wrong = [
@@ -445,3 +461,14 @@ class Settings:
         wrong += [said for said, is_so in together.items() if is_so]
         if wrong:
             raise SecondhandError(f"out of range: {', '.join(wrong)}")
+
+
+def _whole(value: Any) -> Any:
+    """A path, several, or none, from the root; a name that is that of no file or pattern as it stands."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, Path):
+        return value if str(value).startswith("hf:") else Path(whole(value))
+    if value is None or not (os.path.exists(value) or glob.has_magic(value)):
+        return value
+    return whole(value)

@@ -3,7 +3,7 @@
 The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
 known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
 ``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
-normalised (`clean_label`); paths are left as they are, to the byte.
+normalised (`clean_label`); paths are whole, their names the same to the byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pandas as pd
 from datasets.cells import file_named, read_cells
 from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.scanning import files_below, visible
+from datasets.scanning import files_below, visible, whole
 from datasets.tables.checks import (
     ANSWERS,
     NOT_KNOWN,
@@ -104,6 +104,7 @@ def load_table(
     strain: str | None = None,
     together: Sequence[str] | None = None,
     labels: str | Sequence[str] | None = None,
+    before: pd.DataFrame | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -128,6 +129,7 @@ def load_table(
     together : of triggers, as `datasets.triggers.items_of_triggers` has it.
     labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
         names of the columns that there are instead, one a class. None is one label an item.
+    before : rows of an earlier run, as `read_rows` has them: a source before the others.
 
     Raises
     ------
@@ -151,7 +153,9 @@ def load_table(
         raise SecondhandError(
             "--labels: a trigger of --strain has one label; leave one of them out"
         )
-    rows, rejected, notes = [], [], []
+    rows = [] if before is None else [before]
+    named = [*(["the earlier run"] * len(rows)), *sources]
+    rejected, notes = [], []
     for one, triggers in zip(sources, of_triggers, strict=True):
         if triggers and strain:
             frame, bad = items_of_triggers(Path(one), strain, label_column, together)
@@ -181,14 +185,14 @@ def load_table(
     frame = pd.concat(
         [
             with_columns(with_times(frame, kind, one)).assign(source=number)
-            for number, (frame, one) in enumerate(zip(rows, sources, strict=True))
+            for number, (frame, one) in enumerate(zip(rows, named, strict=True))
         ],
         ignore_index=True,
     )
     frame, bad = usable(frame, kind, SUFFIXES[kind], check)
     rejected += bad
-    empty = [one for n, one in enumerate(sources) if n not in set(frame["source"])]
-    if learned and len(sources) > 1 and empty:
+    empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
+    if learned and len(named) > 1 and empty:
         first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
     corrections = frame.iloc[:0]
@@ -369,9 +373,10 @@ def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
 
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """All columns of an item table, in their order, with labels as they are meant."""
+    """All columns of an item table, in their order, with whole paths, and labels as they are meant."""
     empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
+    frame["path"] = frame["path"].map({path: whole(path) for path in frame["path"].unique()})
     frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
     return frame[[*empty]].reset_index(drop=True)
 

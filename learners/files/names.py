@@ -97,11 +97,9 @@ def _word(word: str, data: object) -> str:
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if "local-dir:" in value:  # a backbone's folder, or several
         return flag + equals + re.sub(r"(?<=local-dir:)[^,]+", lambda m: last_part(m[0]), value)
-    if (
-        value in str(data).split(SEVERAL)
-        or value.startswith(("/", "~"))
-        or ".." in Path(value).parts
-    ):
+    whole = f"/{Path(value)}"  # of what was typed in another folder, the end
+    of_data = any(f"/{one}".endswith(whole) for one in str(data).split(SEVERAL))
+    if of_data or value.startswith(("/", "~")) or ".." in Path(value).parts:
         value = last_part(value)
     return f"{flag}{equals}{value}"
 

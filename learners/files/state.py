@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
+from pathlib import Path
 from typing import NamedTuple, Self
 
+#: Where a run keeps the states of its files.
+BEGUN = "checkpoint/begun.json"
 #: Parts of a file that are hashed, spread evenly over it, and the bytes of each: a recording may begin
 #: and end in silence. A file of 64 KiB is hashed whole.
 _PARTS, _BYTES = 16, 4096
@@ -65,6 +69,21 @@ def is_same(then: FileState | None, path: str | os.PathLike[str]) -> bool:
     if then is None or now is None:
         return then is now
     return now.mtime == then.mtime and now.content == then.content
+
+
+def states_of(run: Path) -> dict[str, FileState | None]:
+    """What the files of a run's items were when it began, by the items' paths; None for one that could
+    not be read. Of a folder without that record none.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError, OSError : the record is damaged or cannot be read.
+    """
+    record = run / BEGUN
+    if not record.is_file():
+        return {}
+    files = json.loads(record.read_text(encoding="utf-8"))["files"]
+    return {path: None if state is None else FileState(*state) for path, state in files.items()}
 
 
 def _glance(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -30,11 +30,10 @@ from datasets.drawings import Source
 from datasets.errors import Rejected, SecondhandError
 from datasets.tables import UNKNOWN
 from learners.confidence import ManyConfidence, Reason, Why, softmax
-from learners.files import FileState
+from learners.files import FileState, states_of
 from learners.pool.embeddings import nameable
 from learners.pool.vectors import unit
 from learners.prediction import Answer, Floats, Predictor
-from learners.runs import states_of
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +224,7 @@ def labelled_in(model: str | os.PathLike[str]) -> Labelled:
     """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
 
     Its files are told by what they were when the run began; those that could not be read then by their
-    names in the training, relative ones from the working directory.
+    paths.
     """
     run, found = Path(model).parent, Labelled()
     file = run / "items.csv"

@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from learners.runs.finetuning import run
     from learners.runs.folder import go_on, shared_folder
     from learners.runs.folds import cross_validate
-    from learners.runs.resume import (
-        command_of,
-        is_finished,
-        settings_of,
-        states_of,
-        write_config,
-    )
+    from learners.runs.resume import command_of, is_finished, settings_of, write_config
 
 __getattr__ = on_demand(__name__)

@@ -132,10 +132,10 @@ def run_name(sources: Sequence[str]) -> str:
 
 
 def _unused_name(name: str) -> Path:
-    folder, count = Path("runs") / name, 1
+    folder, count = Path.cwd() / "runs" / name, 1
     while folder.exists():
         count += 1
-        folder = Path("runs") / f"{name}-{count}"
+        folder = folder.with_name(f"{name}-{count}")
     return folder
 
 

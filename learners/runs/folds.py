@@ -77,7 +77,7 @@ def cross_validate(
     check_many(settings)
     items, basis = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
-    folder = settings.run.out or Path("runs") / f"{run_name(settings.data.sources)}-cv"
+    folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
     # The settings of the run that tests one fold; it can be repeated alone with them.
     every = {n: settings.but(fold=n, out=each[n], overwrite=False) for n in names}

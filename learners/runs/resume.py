@@ -13,14 +13,13 @@ import pandas as pd
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from learners import distributed
-from learners.files import FileState
+from learners.files import BEGUN, FileState, states_of
 from learners.flags import dump, given, parse
 from learners.options import flag
 from learners.settings import FREE, Settings
 
 log = logging.getLogger(__name__)
 
-BEGUN = "checkpoint/begun.json"
 FINISHED = "checkpoint/finished.json"
 
 
@@ -40,10 +39,10 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
     settings = parse(parser, ["--config", str(config)])
     then = settings.flat()
     changes = {**given(parser, argv)}
-    if changes.get("out") == folder:
-        del changes["out"]
     changes.pop("resume")
-    anew = settings.but(**changes).flat()
+    anew = settings.but(**changes).whole().flat()
+    if anew["out"] == folder:
+        changes.pop("out", None)
     other = [name for name in changes if anew[name] != then[name] and name not in FREE]
     other += [name for name in ("out", "overwrite") if changes.get(name)]
     if other:
@@ -106,21 +105,6 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] 
     for file, text in texts.items():
         write_beside(file, text.encode())
     write_beside(record, json.dumps({"files": files}, ensure_ascii=False).encode())
-
-
-def states_of(folder: Path) -> dict[str, FileState | None]:
-    """What the files of a run's items were when it began, by the items' paths; None for one that could
-    not be read. Of a folder without that record none.
-
-    Raises
-    ------
-    ValueError, TypeError, KeyError, OSError : the record is damaged or cannot be read.
-    """
-    record = folder / BEGUN
-    if not record.is_file():
-        return {}
-    files = json.loads(record.read_text(encoding="utf-8"))["files"]
-    return {path: None if state is None else FileState(*state) for path, state in files.items()}
 
 
 def _compare(

@@ -38,7 +38,6 @@ from datasets.tables import (
     check_classes,
     counted,
     groups_from_names,
-    items_of_run,
     lacking,
     load_strangers,
     load_table,
@@ -54,6 +53,7 @@ from learners.training.replay import (
     is_replayed,
     mark_replayed,
     split,
+    unchanged,
 )
 
 log = logging.getLogger(__name__)
@@ -151,8 +151,11 @@ def _load_background(
     there = pd.concat([table.frame, table.unknowns])
     frame, bad = load_strangers(source, table.kind, there, flag="--background")
     if data.from_ is not None and Path(source) == background_of(data.from_):
-        parts = dict(items_of_run(Path(source))[["path", "split"]].to_numpy())
-        frame["split"] = frame["path"].map(parts).fillna("")
+        learnt, changed = unchanged(Path(source))
+        parts = dict(learnt[["path", "split"]].to_numpy())
+        frame = frame.loc[frame["path"].isin(parts)]
+        frame = frame.assign(split=frame["path"].map(parts)).reset_index(drop=True)
+        bad += changed
     apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
@@ -190,17 +193,18 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
         )
     earlier = earlier_items(data)
-    sources = [*([str(earlier)] if earlier else []), *data.sources]
+    before, changed = (None, []) if earlier is None else unchanged(earlier)
     table = load_table(
-        sources,
+        data.sources,
         kind=data.kind,
         noise=signal.noise,
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
         labels=data.labels or (MANY if data.many else None),
+        before=before,
     )
-    table.source = " + ".join(data.sources)
+    table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
             "--from %s: no items.csv beside it, or none of its files, so what it learnt cannot be learnt "

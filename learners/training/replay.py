@@ -29,10 +29,13 @@ from datasets.tables import (
     items_of_run,
     units_of,
 )
+from learners.files import BEGUN, FileState, is_same, states_of
 from learners.settings import DataSettings
 
 log = logging.getLogger(__name__)
 
+#: Why a file of an earlier run is left out.
+CHANGED = "its content is another than its run read"
 #: Column of the items that an earlier run has split.
 REPLAYED = "replayed"
 
@@ -52,6 +55,31 @@ def background_of(model: Path) -> Path:
     return model.absolute().parent / "background.csv"
 
 
+def unchanged(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a run's table, and those left out whose file has another content than the run read. A
+    file that is gone is not judged here."""
+    rows = items_of_run(file)
+    try:
+        states = states_of(file.parent)
+    except (ValueError, TypeError, KeyError, OSError):
+        states = {}
+    if not states:
+        log.warning(
+            "%s: damaged or gone, so whether the files of %s are still the same is not known",
+            file.parent / BEGUN, file,
+        )  # fmt: skip
+    changed = [path for path in rows["path"].unique() if _is_another(states.get(path), path)]
+    bad = [Rejected(path, CHANGED) for path in changed]
+    return rows.loc[~rows["path"].isin(changed)], bad
+
+
+def _is_another(then: FileState | None, path: str) -> bool:
+    if then is None or is_same(then, path):
+        return False
+    now = FileState.of(path)
+    return now is not None and now.content != then.content
+
+
 def is_replayed(frame: pd.DataFrame) -> pd.Series:
     """True for the items of an earlier run."""
     return frame.get(REPLAYED, pd.Series(False, index=frame.index)).astype(bool)
@@ -64,7 +92,9 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     A class whose items are then all held out is left out with them.
     """
     earlier = items_of_run(file)
-    frame, before = table.frame, set(earlier["path"][earlier["split"].isin(SPLITS)])
+    changed = {bad.path for bad in table.rejected if bad.reason == CHANGED}
+    before = set(earlier["path"][earlier["split"].isin(SPLITS)]) - changed
+    frame = table.frame
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REPLAYED: old})
     said_anew = frame["path"].isin(table.corrections["path"])
@@ -83,9 +113,10 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     frame = frame.loc[~frame["label"].isin(lost)].reset_index(drop=True)
     replayed = frame.loc[is_replayed(frame), "split"].eq("train")
     log.info(
-        "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s",
+        "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s%s",
         data.from_, replayed.sum(), earlier["split"].eq("train").sum(), (~replayed).sum(),
         f"; {len(gone)} of its files are gone or unreadable" if gone else "",
+        f"; {len(changed)} have another content now, and are left out" if changed else "",
     )  # fmt: skip
     if lost:
         log.warning("classes of which nothing is learnt any more: %s", ", ".join(lost))

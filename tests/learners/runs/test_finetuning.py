@@ -204,16 +204,10 @@ def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_pa
     assert shlex.split(go_on(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
 
 
-def test_an_interpreter_is_named_the_shorter_way(monkeypatch, tmp_path):
+def test_the_interpreter_is_named_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
-    for cwd, named in (
-        (tmp_path, "'my env/bin/python'"),
-        (tmp_path / "my env/bin", "./python"),
-        (Path("/"), f"'{str(tmp_path)[1:]}/my env/bin/python'"),
-    ):
-        cwd.mkdir(parents=True, exist_ok=True)
-        monkeypatch.chdir(cwd)
-        assert command_line("app", "a b") == f"{named} -m app 'a b'"
+    monkeypatch.chdir(tmp_path)
+    assert command_line("app", "a b") == f"'{tmp_path}/my env/bin/python' -m app 'a b'"
 
 
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):

@@ -283,7 +283,7 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     # Of equal size and mtime, as cp -p and rsync leave it.
     changed.write_bytes(kept[1][:15] + b"x" + kept[1][16:])  # in the header: dots an inch
     record = json.loads((out / "checkpoint/begun.json").read_text())
-    then = record["files"][str(changed)][1]
+    then = record["files"][str(changed)][0]
     os.utime(changed, ns=(then, then))
     with pytest.raises(SecondhandError, match=rf"\(1 changed: {changed}\)"):
         main(["--resume", str(out)])

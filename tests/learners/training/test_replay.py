@@ -12,10 +12,14 @@ import pytest
 
 from datasets.errors import SecondhandError
 from datasets.tables import SPLITS
+from learners.files import FileState
+from learners.flags import make_parser, parse
+from learners.pool import labelled_in
 from learners.runs.reading import load_items
+from learners.runs.resume import settings_of, write_config
 from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
-from learners.training.replay import check_splits, folds_of, split
+from learners.training.replay import CHANGED, check_splits, folds_of, split
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -88,6 +92,70 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
     assert loaded.table.basis.startswith("the parts of the run that it goes on from, and for new")
+
+
+def test_from_another_folder_the_runs_files_are_the_same(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files of the same names, but other contents, lie in that folder."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(pictures, here / "small", ignore=shutil.ignore_patterns("blue", "unknown"))
+    for label, other in (("red", "green"), ("green", "red")):
+        for file in (here / "small" / label).iterdir():
+            lookalike = there / "small" / label / file.name
+            lookalike.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(here / "small" / other / file.name.replace(label, other), lookalike)
+    monkeypatch.chdir(here)
+    parser = make_parser("learners.finetune", "")
+    settings = parse(parser, ["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
+    assert (settings.data.data, settings.run.out) == (str(here / "small"), here / "runs/x")
+    assert settings.data.strain == str(here / "x*.hdf5")
+    assert parse(parser, ["--data", "demo:digits"]).data.data == "demo:digits"
+    assert parse(parser, ["--from", "hf:a/b"]).data.from_ == Path("hf:a/b")
+    # A program that brings relative paths has whole ones in the run's tables as well.
+    run = Path("runs/x")
+    run.mkdir(parents=True)
+    write_config(run, settings, "")
+    begun = load_items(DataSettings(data="small"), SignalSettings(), 0, run).table.frame
+    files = {str(file) for file in (here / "small").rglob("*.jpg")}
+    assert set(pd.read_csv(run / "items.csv")["path"]) == files
+
+    monkeypatch.chdir(there)
+    run = here / "runs/x"
+    assert {*map(FileState.content.fget, map(FileState.of, files))} == {
+        *labelled_in(run / "model").contents
+    }
+    argv = ["--resume", str(run)]
+    assert settings_of(run, parser, argv).data == settings.data
+    loaded = load(run, rows(pictures, "blue", 0, 14))
+    old = loaded.table.frame.query("replayed").set_index("path")
+    assert old["split"].to_dict() == begun.set_index("path")["split"].to_dict()
+    assert old["label"].to_dict() == begun.set_index("path")["label"].to_dict()
+
+
+def test_a_file_of_another_content_is_not_replayed(
+    run: Path, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counted and listed; given anew, it is a new file."""
+    copies = tmp_path / "copies"
+    shutil.copytree(pictures, copies)
+    data = DataSettings(data=str(copies), unknown=str(copies / "unknown"))
+    load_items(replace(data, unknown=None), SignalSettings(), 0, run)
+    items = pd.read_csv(run / "items.csv").set_index("path")["split"]
+    for label in ("red", "green"):  # of equal size, as a re-encoded WAV would be
+        one = copies / label / f"{label}_003.jpg"
+        content = one.read_bytes()
+        one.write_bytes(content[:15] + b"x" + content[16:])
+    shutil.copy(pictures / "unknown" / "unknown_001.jpg", copies / "unknown" / "unknown_000.jpg")
+    caplog.set_level("INFO")
+    loaded = load(run, rows(copies, "red", 3, 4, split="train"))
+    changed = [str(copies / label / f"{label}_003.jpg") for label in ("green", "red")]
+    left = [bad.path for bad in loaded.table.rejected if bad.reason == CHANGED]
+    assert left == [*changed, str(copies / "unknown" / "unknown_000.jpg")]
+    frame = loaded.table.frame.set_index("path")
+    assert set(frame.index) == set(items.index[items.ne("unknown")]) - {changed[0]}
+    assert not frame.loc[changed[1], "replayed"]
+    assert "3 have another content now, and are left out" in caplog.text
 
 
 def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:
