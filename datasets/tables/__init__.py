@@ -10,8 +10,8 @@ if TYPE_CHECKING:
         MAX_LABEL,
         UNKNOWN,
         alike,
-        check_classes,
         clean_label,
+        learnable,
         names_of,
         parts_of,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import stat
 import unicodedata
@@ -18,9 +19,13 @@ from datasets.scanning import look_apart, look_at
 if TYPE_CHECKING:
     import pandas as pd
 
+log = logging.getLogger(__name__)
+
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 MAX_LABEL = 200
+#: Files that a class needs: one to learn from, one to check.
+FEWEST = 2
 #: What a table of answers has beside path and label: what the model thought, and why it refused.
 ANSWERS = ("best", "reason")
 #: Between several labels of one item; before one of which it is not known whether it is there.
@@ -184,20 +189,11 @@ def alike(label: str) -> str:
 
 
 def check_classes(
-    frame: pd.DataFrame,
-    source: str,
-    rejected: Sequence[Rejected],
-    *,
-    learned: bool = True,
-    many: bool = False,
+    frame: pd.DataFrame, source: str, *, learned: bool = True, many: bool = False
 ) -> None:
-    """Raise SecondhandError for labels that cannot be meant.
-
-    With ``learned`` also for fewer than two classes and for classes of one file. Of ``many`` labels
-    an item, each is looked at.
-    """
-    of_rows = [names_of(label) if many else [label] for label in frame["label"]]
-    counts = Counter(name for names in of_rows for name in names)
+    """Raise SecondhandError for labels that cannot be meant; with ``learned`` also for those that join
+    several. Of ``many`` labels an item, each is looked at."""
+    counts = Counter(name for names in _names(frame, many) for name in names)
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
         same.setdefault(alike(label), []).append(label)
@@ -218,23 +214,60 @@ def check_classes(
         raise SecondhandError(
             f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
         )
-    if not learned:
-        return
-    left = ""
-    if rejected:
-        left = f". {len(rejected)} file(s) left out, the first: {': '.join(rejected[0])}"
-    if len(counts) < 2:
-        there = f"only the class {next(iter(counts))!r}" if counts else "no usable file"
+
+
+def learnable(
+    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, many: bool = False
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The items of classes that have enough files, the index kept, and those of the others, of which a
+    warning tells. Of ``many`` labels an item, it keeps its other ones.
+
+    ``rejected`` is what was left out before, to be named in the error.
+
+    Raises
+    ------
+    SecondhandError : fewer than two classes remain.
+    """
+    of_rows = _names(frame, many)
+    counts = Counter(name for names in of_rows for name in names)
+    small = sorted(label for label, count in counts.items() if count < FEWEST)
+    if len(counts) - len(small) < 2:
+        there = [f"the class {label!r}" for label in counts if label not in small]
+        there += [f"{shown(label)} with {_too_few(counts[label])}" for label in small[:3]]
+        left = f". {len(rejected)} file(s) left out" if rejected else ""
+        first = f", the first: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
-            f"{source}: {there}, and at least two classes are needed; --data takes several sources, and "
-            f"--from goes on with a model and its own items{left}"
+            f"{source}: {'only ' + ', '.join(there) if there else 'no usable file'}, and at least two "
+            "classes are needed; --data takes several sources, and --from goes on with a model and its "
+            f"own items{left}{first}"
         )
-    lonely = sorted(label for label, count in counts.items() if count < 2)
-    if lonely:
-        only = frame["path"].iloc[[lonely[0] in names for names in of_rows].index(True)]
-        raise SecondhandError(
-            f"{source}: the class {shown(lonely[0])} has one usable file, {only}"
-            + (f" (and so have {len(lonely) - 1} more classes)" if len(lonely) > 1 else "")
-            + "; each class needs two at least, one to learn from and one to check: add files or "
-            f"take the class out{left}"
-        )
+    if not small:
+        return frame, []
+    named = ", ".join(f"{shown(label)} ({_too_few(counts[label])})" for label in small[:5])
+    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    log.warning(
+        "%s: not learnt for now: %s%s. Label more files of them, and train again",
+        source,
+        named,
+        more,
+    )
+    if many:
+        kept = [
+            JOIN.join(part for part in parts_of(label) if part.removeprefix(NOT_KNOWN) not in small)
+            for label in frame["label"]
+        ]
+        return frame.assign(label=kept), []
+    bad = frame["label"].isin(small)
+    return frame.loc[~bad], [
+        Rejected(path, f"its class {shown(label)} has {_too_few(counts[label])}")
+        for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
+    ]
+
+
+def _names(frame: pd.DataFrame, many: bool) -> list[list[str]]:
+    return [names_of(label) if many else [label] for label in frame["label"]]
+
+
+def _too_few(count: int) -> str:
+    files = f"{count} usable file{'s' * (count > 1)}"
+    return f"{files}; a class needs {FEWEST}, one to learn from and one to check"

@@ -29,6 +29,7 @@ from datasets.tables.checks import (
     UNKNOWN,
     check_classes,
     clean_label,
+    learnable,
     names_of,
     usable,
     without_copies,
@@ -133,8 +134,8 @@ def load_table(
 
     Raises
     ------
-    SecondhandError : nothing usable is there, columns are missing, fewer than two classes, a class
-        of one file, labels that differ only in case or spaces, or times that are none.
+    SecondhandError : nothing usable is there, columns are missing, fewer than two classes of enough
+        files, labels that differ only in case or spaces, or times that are none.
     """
     from datasets.triggers import has_triggers, items_of_triggers
 
@@ -203,10 +204,14 @@ def load_table(
         rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     strangers = frame["label"].eq(UNKNOWN)
+    known = frame.loc[~strangers]
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_classes(frame.loc[~strangers], source, rejected, learned=learned, many=many)
+        check_classes(known, source, learned=learned, many=many)
+        if learned:
+            known, few = learnable(known, source, rejected, many=many)
+            rejected += few
     return ItemTable(
-        frame=frame.loc[~strangers].reset_index(drop=True),
+        frame=known.reset_index(drop=True),
         unknowns=frame.loc[strangers].reset_index(drop=True),
         kind=kind,
         source=source,

@@ -35,10 +35,10 @@ from datasets.tables import (
     SPLITS,
     UNKNOWN,
     ItemTable,
-    check_classes,
     counted,
     groups_from_names,
     lacking,
+    learnable,
     load_strangers,
     load_table,
     remarks,
@@ -368,7 +368,7 @@ def _draw(
     table: ItemTable, recipe: Recipe, signal: SignalSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Draw every item; the windows of the known ones and, with their splits, of the background. An
-    item of which nothing can be drawn is left out.
+    item of which nothing can be drawn is left out, and a class that has too few then.
 
     A window's ``item`` is the index of its item in the table.
     """
@@ -382,8 +382,12 @@ def _draw(
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknowns = table.unknowns.reset_index(drop=True)
-    check_classes(table.frame, table.source, table.rejected, many=table.many)
-    return windows["frame"], windows["background"].drop(columns="item")
+    table.frame, few = learnable(table.frame, table.source, table.rejected, many=table.many)
+    table.rejected += few
+    known = windows["frame"]
+    known = known.loc[known["item"].isin(table.frame.index)]
+    known = known.assign(label=known["item"].map(table.frame["label"]))
+    return known, windows["background"].drop(columns="item")
 
 
 def _split_again(
@@ -411,7 +415,7 @@ def _split_again(
         f"{len(asked) - len(table.frame)} of {len(asked)} items could not be drawn "
         f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
     )
-    left = whole.loc[table.frame.index]
+    left = whole.loc[table.frame.index].assign(label=table.frame["label"])
     try:
         named = set(whole["split"]) & ({*SPLITS} if data.fold is None else {"test"})
         if gone := sorted(named - set(left["split"])):

@@ -24,9 +24,9 @@ from datasets.tables import (
     ItemTable,
     assign_folds,
     assign_splits,
-    check_classes,
     fold_names,
     items_of_run,
+    learnable,
     units_of,
 )
 from learners.files import BEGUN, FileState, is_same, states_of
@@ -109,8 +109,14 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
         kept = order.groupby("label").cumcount() < order["label"].map(shares)
         frame = frame.drop(index=order.index[~kept])
     known = set(frame["label"][~is_replayed(frame) | frame["split"].eq("train")])
-    lost = sorted(set(frame["label"]) - known)
-    frame = frame.loc[~frame["label"].isin(lost)].reset_index(drop=True)
+    lost = ~frame["label"].isin(known)
+    table.rejected += [
+        Rejected(path, f"nothing is left to learn from of its class {label!r}")
+        for path, label in frame.loc[lost, ["path", "label"]].itertuples(index=False)
+    ]
+    names = sorted(set(frame["label"][lost]))
+    frame, few = learnable(frame.loc[~lost], table.source, table.rejected)
+    table.rejected += few
     replayed = frame.loc[is_replayed(frame), "split"].eq("train")
     log.info(
         "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s%s",
@@ -118,10 +124,9 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
         f"; {len(gone)} of its files are gone or unreadable" if gone else "",
         f"; {len(changed)} have another content now, and are left out" if changed else "",
     )  # fmt: skip
-    if lost:
-        log.warning("classes of which nothing is learnt any more: %s", ", ".join(lost))
-        check_classes(frame, table.source, table.rejected)
-    table.frame = frame
+    if names:
+        log.warning("classes of which nothing is left to learn from: %s", ", ".join(names))
+    table.frame = frame.reset_index(drop=True)
 
 
 def split(

@@ -70,7 +70,11 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
         ),
         ("path,label\na.wav,bird|unknown\n", "many", "stands for what is none of the classes"),
         ("path,label\na.wav,bird\na.wav,rain\n", "many", "is there twice, as 'bird' and as 'rain'"),
-        ("path,label\na.wav,bird|rain\nb.wav,bird\n", "many", "class 'rain' has one usable file"),
+        (
+            "path,label\na.wav,bird|rain\nb.wav,bird\n",
+            "many",
+            "only the class 'bird', 'rain' with 1 usable file",
+        ),
         ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "many", "differ only in case or spaces"),
     ],
 )
@@ -79,6 +83,16 @@ def test_what_cannot_be_meant_is_an_error(
 ) -> None:
     with pytest.raises(SecondhandError, match=message):
         load_table(write(tmp_path, text), labels=said, check=lambda path: None)
+
+
+def test_a_label_of_one_item_is_taken_out_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "path,label\na.wav,bird|rain\nb.wav,bird|snow\nc.wav,rain\nd.wav,?snow\n"
+    table = load_table(write(tmp_path, text), labels="many", check=lambda path: None)
+    assert table.frame["label"].tolist() == ["bird|rain", "bird", "rain", ""]
+    assert table.classes == ["bird", "rain"]
+    assert "'snow' (1 usable file; a class needs 2" in caplog.text
 
 
 def test_folders_have_one_label_a_file(tmp_path: Path) -> None:

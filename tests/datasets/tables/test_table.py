@@ -345,7 +345,7 @@ def test_missing_files_are_named_where_too_few_are_left(root: Path) -> None:
     with pytest.raises(SecondhandError) as caught:
         load_table(write(root / "items.csv", text))
     message = str(caught.value)
-    assert f"the class 'cat' has one usable file, {root / 'cat/0.jpg'};" in message
+    assert "'cat' with 1 usable file; a class needs 2" in message
     assert f"the first: {root / 'cat/gone.jpg'}: there is no such file" in message
 
 

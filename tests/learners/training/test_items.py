@@ -92,6 +92,26 @@ def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_pat
     assert set(frame.loc[frame["split"].eq("train"), "label"]) == {"hum", "hiss"}
 
 
+def test_a_class_of_which_one_file_could_be_drawn_waits_for_more(
+    copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(copy / "hum", copy / "buzz")
+    for file in (copy / "buzz").iterdir():
+        noise = np.random.default_rng(int(file.stem)).uniform(-0.2, 0.2, RATE // 4)
+        soundfile.write(file, noise, RATE)
+    every = pd.Series(sorted(map(str, (copy / "buzz").iterdir())))
+    silence(every[1:])
+    loaded = load(copy, tmp_path / "run")
+    assert set(drawn(loaded)) == {
+        str(f) for name in ("hum", "hiss") for f in (copy / name).iterdir()
+    }
+    assert loaded.labels == ["hiss", "hum"]
+    reasons = {bad.path: bad.reason for bad in loaded.table.rejected}
+    assert set(reasons) == {*every}
+    assert "'buzz' has 1 usable file; a class needs 2" in reasons[every[0]]
+    assert "not learnt for now: 'buzz'" in caplog.text
+
+
 def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path) -> None:
     before = load(copy, tmp_path / "before").table.frame
     silence(before.loc[before["split"].eq("train"), "path"].head(2))

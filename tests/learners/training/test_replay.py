@@ -246,6 +246,25 @@ def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     assert set(tested["split"]) <= {*SPLITS}
 
 
+def test_a_class_of_one_corrected_file_waits_for_more(
+    run: Path, pictures: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And so does one of which all files were held out: the rest goes on."""
+    blue = rows(pictures, "blue", 0, 14)
+    one = rows(pictures, "red", 3, 4).assign(label="Onion")
+    held = rows(pictures, "green", 8, 10).assign(label="Leek")
+    table = load(run, pd.concat([blue, one, held])).table
+    assert table.classes == ["blue", "green", "red"]
+    onion, *leeks = one["path"].tolist() + held["path"].tolist()
+    assert not {onion, *leeks} & {*table.frame["path"]}
+    listed = dict(pd.read_csv(run.parent / "out" / "rejected.csv").to_numpy())
+    assert "'Onion' has 1 usable file; a class needs 2" in listed[onion]
+    assert all("nothing is left to learn from of its class 'Leek'" in listed[p] for p in leeks)
+    assert "'Onion' (1 usable file; a class needs 2" in caplog.text
+    two = pd.concat([one, rows(pictures, "red", 12, 13).assign(label="Onion")])
+    assert "Onion" in load(run, pd.concat([blue, two])).table.classes
+
+
 def test_ordinary_tables_are_split_as_ever(pictures: Path) -> None:
     table = pd.concat([rows(pictures, label, 0, 20) for label in ("blue", "red")])
     table = table.assign(group="", split="", fold="", start=np.nan, end=np.nan, gps=np.nan)
