@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets.config_file import read_settings
 from datasets.errors import SecondhandError
 from learners.confidence import Tree, read_tree
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 #: of 497 photos from elsewhere 95.8 % are right with the head fitted alone, 94.8 % after two epochs more
 #: (two seeds), 96.0 % of models trained on all ten at once, in four times the time (three seeds).
 EPOCHS = (0, 2)
+
+
+#: Settings of a run that hold for files which are added to it: its held-out groups stay held out.
+SPLITTING = ("group_by", "near_duplicates", "label_column")
 
 
 def start(origin: Bundle) -> Start:
@@ -51,7 +56,8 @@ def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
 def as_before(
     settings: Settings, origin: Bundle, said: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings with the network and the recipe of the model that they go on from.
+    """The settings with the network and the recipe of the model that they go on from, and with what its
+    run was told of how to split.
 
     Parameters
     ----------
@@ -73,6 +79,7 @@ def as_before(
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
         data["detectors"] = "together" if recipe.get("together") else "separate"
+    data |= _told(settings.data.from_)
     drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
     drawn = {name: value for name, value in drawn.items() if name in vars(settings.signal)}
     usual = {"kind": "auto", "head": "auto"}
@@ -83,8 +90,8 @@ def as_before(
     ]
     if wrong:
         raise SecondhandError(
-            f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network and its recipe "
-            "go on as they are: leave that out, or train anew without --from"
+            f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network, its recipe and how its "
+            "files are split go on as they are: leave that out, or train anew without --from"
         )
     if origin.decider.background and settings.data.background is None:
         if (file := background_of(settings.data.from_)).is_file():
@@ -95,6 +102,15 @@ def as_before(
                 "background is forgotten", settings.data.from_, file.name,
             )  # fmt: skip
     return settings.but(**network, **data)
+
+
+def _told(model: Path) -> dict[str, Any]:
+    """Of `SPLITTING` what the run of a model was told; of a model without its run nothing."""
+    file = model.absolute().parent / "config.yaml"
+    if not file.is_file():
+        return {}
+    then, usual = read_settings(file), vars(DataSettings())
+    return {name: then[name] for name in SPLITTING if then.get(name, usual[name]) != usual[name]}
 
 
 def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:

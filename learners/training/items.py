@@ -48,6 +48,7 @@ from learners.settings import DataSettings, SignalSettings
 from learners.training.basis import basis_of
 from learners.training.replay import (
     background_of,
+    check_groups,
     check_splits,
     earlier_items,
     is_replayed,
@@ -217,6 +218,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         mark_replayed(table, earlier, data, seed)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+        check_groups(table.frame, data)
     named = table.frame["group"].loc[table.frame["group"].ne("")]
     table.groups = named.loc[~named.str.fullmatch(OWN_GROUP)].nunique()
     if data.near_duplicates == "keep-together":

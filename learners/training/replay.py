@@ -129,6 +129,20 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     table.frame = frame.reset_index(drop=True)
 
 
+def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
+    """Raise SecondhandError where ``--group-by`` makes a group of files that the earlier run has learnt
+    and held out: it was split without."""
+    old = frame.loc[is_replayed(frame)]
+    learnt = old["split"].eq("train")
+    both = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
+    if both:
+        raise SecondhandError(
+            f"--group-by {data.group_by!r} with --from {data.from_}, whose run was split without: of the group "
+            f"{both[0]!r} it has learnt files and held out others. Leave --group-by out, or train anew "
+            "without --from"
+        )
+
+
 def split(
     frame: pd.DataFrame, data: DataSettings, seed: int
 ) -> tuple[pd.DataFrame, list[Rejected]]:

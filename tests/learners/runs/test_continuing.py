@@ -9,13 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.continuing import as_before, continued, tree_of
-from learners.settings import Settings
+from learners.runs.reading import load_items
+from learners.settings import Settings, SignalSettings
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 
@@ -149,6 +151,45 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
         as_before(same_ones.but(kind="sound", rate=44100, picture=[32, 64]), heard)
     with pytest.raises(SecondhandError, match="--kind picture"):
         as_before(same_ones, heard)
+
+
+def test_what_its_run_was_told_of_splits_holds_for_new_files(
+    root: Path, origin: Bundle, tmp_path: Path
+) -> None:
+    """A new file of a group that was held out is held out; another word on it is an error."""
+    model = tmp_path / "run" / "model"
+    shutil.copytree(root / "old", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint"))
+    config = yaml.safe_load((root / "old/config.yaml").read_text())
+    sites = r"_(?P<site>\d+)\."
+    told = config | {"group_by": sites, "near_duplicates": "ignore", "label_column": "species"}
+    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(told))
+    table = pd.read_csv(root / "old/items.csv", keep_default_na=False)
+    table = table.assign(group=table["path"].str.extract(sites, expand=False))
+    first = table.drop_duplicates("group").set_index("group")["split"]
+    table.assign(split=table["group"].map(first)).to_csv(tmp_path / "run/items.csv", index=False)
+    asked = Settings().but(**{"from": model}, data=[str(root / "pictures")])
+    data = as_before(asked, origin).data
+    assert (data.group_by, data.near_duplicates, data.label_column) == (sites, "ignore", "species")
+    assert as_before(asked.but(group_by=sites), origin).data == data
+
+    frame = load_items(data, SignalSettings(), 0, tmp_path).table.frame
+    new = frame.loc[~frame["replayed"] & frame["group"].isin(first.index)]
+    assert len(new) == 13
+    assert new["split"].tolist() == new["group"].map(first).tolist()
+    assert {*new["split"]} - {"train"}
+    with pytest.raises(SecondhandError) as error:
+        as_before(asked.but(group_by="(.)", label_column="kind"), origin)
+    assert f"not with --group-by (.) (it has {sites}), --label-column kind (it has species)" in (
+        str(error.value)
+    )  # fmt: skip
+    with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
+        as_before(asked, origin, {"near_duplicates": "keep-together"})
+    # Groups that its run did not know may lie on both sides of its split.
+    plain = asked.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
+    with pytest.raises(
+        SecondhandError, match="of the group 'green' it has learnt files and held out"
+    ):
+        load_items(as_before(plain, origin).data, SignalSettings(), 0, tmp_path)
 
 
 def test_without_epochs_the_head_alone_is_fitted(root: Path) -> None:
