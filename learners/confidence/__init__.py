@@ -6,6 +6,7 @@ scipy is imported by the functions that fit: an answer takes none of it."""
 from learners.confidence.arrays import Floats, Ints, check_labels, check_probabilities, softmax
 from learners.confidence.decision import Confidence, Decisions
 from learners.confidence.detectors import (
+    SAME,
     SCORES,
     Items,
     ScoreFigures,

@@ -289,8 +289,11 @@ class Confidence:
         features: ArrayLike | None = None,
         *,
         paths: Sequence[str] | None = None,
+        trained: bool = False,
     ) -> Decisions:
         """Judge ``logits [n, classes]`` and ``features [n, d]`` (unused if the distance is off).
+
+        ``trained`` says that these are training items: they are never unlike the training data.
 
         Raises `SecondhandError` for another number of classes, for features that are missing though
         the distance is on, and for values that are not finite (naming the file by ``paths``).
@@ -299,7 +302,7 @@ class Confidence:
         if z.shape[1] != self.classes:
             raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
         n = len(z)
-        x, p, have = self._measured(z, features, paths)
+        x, p, have = self._measured(z, features, paths, trained)
         possible = np.ones(self.classes, bool) if self.possible is None else self.possible
         probabilities, others = among(softmax(z, background=self.background), possible)
         best = probabilities.argmax(axis=1)
@@ -332,7 +335,7 @@ class Confidence:
         return Decisions(label, best, probability, reason, p, known, probabilities, named, sure)
 
     def _measured(
-        self, z: Floats, features: ArrayLike | None, paths: Sequence[str] | None
+        self, z: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
     ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
         """The features, each item's p-value by its distance, and that by the score's name; None, NaN
         and none where the distance is off."""
@@ -342,7 +345,7 @@ class Confidence:
             raise SecondhandError("the distance is on, so features are needed beside the logits")
         x = check_features(features, len(z), paths=paths)
         near = self._knn.score(x, z)
-        return x, self.distance.p(x, near), {"knn": near}
+        return x, np.ones(len(z)) if trained else self.distance.p(x, near), {"knn": near}
 
     def to_dict(self) -> dict[str, object]:
         """The settings, fit for JSON. What is large is in `arrays`."""

@@ -166,14 +166,15 @@ class ManyConfidence(Confidence):
         features: ArrayLike | None = None,
         *,
         paths: Sequence[str] | None = None,
+        trained: bool = False,
     ) -> ManyDecisions:
-        """Judge ``logits [n, classes]``. Unknown is an item of which nothing is said: as "unlike training
-        data" where its ``features [n, d]`` are far from that, as "background" where no label is likelier
-        there than not, else as "ambiguous"."""
+        """Judge ``logits [n, classes]`` as `Confidence.decide` does. Unknown is an item of which nothing is said: as
+        "unlike training data" where its ``features [n, d]`` are far from that, as "background" where no
+        label is likelier there than not, else as "ambiguous"."""
         z = check_logits(logits, paths=paths)
         if z.shape[1] != self.classes:
             raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
-        p, (_, distance_p, _) = self.probabilities(z), self._measured(z, features, paths)
+        p, (_, distance_p, _) = self.probabilities(z), self._measured(z, features, paths, trained)
         unlike = distance_p < self.alpha  # nan: never
         said = (p >= self.cuts) & ~unlike[:, None]
         if self.possible is not None:

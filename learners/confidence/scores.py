@@ -15,6 +15,8 @@ Floats32 = NDArray[np.float32]
 
 #: Items to one principal axis at least, and axes at most.
 PER_AXIS, AXES = 4, 256
+#: Items compared with all training items at once: 512 x 5000 similarities are 10 MB.
+BLOCK = 512
 #: The least part of the greatest variance that is not taken for rounding.
 LEAST = 1e-6
 
@@ -119,6 +121,11 @@ class LogitScore(Score):
         return self._function(check_logits(logits))
 
 
+def _length_apart(cosine: Floats32) -> Floats:
+    """Euclidean distances between rows of length 1, by their cosines."""
+    return np.sqrt(np.maximum(2 - 2 * cosine.astype(np.float64), 0))
+
+
 class KNN(Score):
     """Minus the Euclidean distance to the k-th nearest training item (2204.06507, equation 3).
 
@@ -145,10 +152,20 @@ class KNN(Score):
         x = normalise(check_width(features, self.reference.shape[1]))
         k = min(self.k, len(self.reference))
         out = np.empty(len(x))
-        for start in range(0, len(x), 512):  # 512 x 5000 similarities are 10 MB
-            similar = x[start : start + 512] @ self.reference.T
+        for start in range(0, len(x), BLOCK):
+            similar = x[start : start + BLOCK] @ self.reference.T
             nearest = similar.max(axis=1) if k == 1 else np.partition(similar, -k, axis=1)[:, -k]
-            out[start : start + 512] = -np.sqrt(np.maximum(2 - 2 * nearest.astype(np.float64), 0))
+            out[start : start + BLOCK] = -_length_apart(nearest)
+        return out
+
+    def apart(self, labels: Ints) -> Floats:
+        """``[m]``, minus the distance of each training item to the nearest with another label; empty
+        where all have the same."""
+        out = np.empty(len(labels) if len(np.unique(labels)) > 1 else 0)
+        for start in range(0, len(out), BLOCK):
+            similar = self.reference[start : start + BLOCK] @ self.reference.T
+            similar[labels[start : start + BLOCK, None] == labels] = -1
+            out[start : start + BLOCK] = -_length_apart(similar.max(axis=1))
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:

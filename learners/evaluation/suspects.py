@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.drawings import Source, alike_enough, correlation, source_of, thumbnails_of
-from learners.confidence import normalise
+from learners.confidence import SAME, normalise
 from learners.evaluation.figures import Judged
 from learners.evaluation.held_out import Evaluation
 from learners.model import Bundle
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 LOW, HIGH = 0.05, 0.5
 #: Pairs nearest by features whose pictures are compared.
 CANDIDATES = 100
-#: Cosine similarity from which a picture is taken for a copy of a training item.
-SAME = 0.9999
 
 TWINS = ("row", "train_path", "train_label", "similarity", "correlation",
          "train_start", "train_end", "train_gps")  # fmt: skip

@@ -40,8 +40,8 @@ class Prediction(NamedTuple):
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first; of several labels an item also all
         that are said, and each probability is by itself.
-    distance_p : part of known items that lie at least as far from the training data, in (0, 1];
-        NaN where the model measures no distance.
+    distance_p : part of known items that lie at least as far from the training data, in (0, 1], 1 for
+        training items and their copies; NaN where the model measures no distance.
     start, end : seconds in the file between which it was judged; NaN for all of the file.
     windows : of a recording longer than the model's window, the answer for each window.
     set : classes that hold the right one with the coverage the model was asked for, the likeliest
@@ -140,17 +140,22 @@ def unheard(windows: Sequence[Prediction]) -> Reason | None:
     return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
 
 
-def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats]:
-    """One recording's logits [classes] and features [width] out of its windows'.
+def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats, bool]:
+    """One recording's logits [classes] and features [width] out of its windows', and whether these were
+    trained on.
 
     The logit of each class is the mean of the `TOP_WINDOWS` largest that any windows have of it: a
     call of a second is heard in an hour. The features are the mean over the windows that speak for
-    the best class.
+    the best class. Where each of these is as like the training data as can be, as a window that was
+    trained on is, so is the recording: the mean of such windows is none of them itself.
     """
-    logits, features = stacked([window for window in windows if window.logits is not None])
+    heard = [window for window in windows if window.logits is not None]
+    logits, features = stacked(heard)
     loudest = np.argsort(-logits, axis=0, kind="stable")[:TOP_WINDOWS]
     joined = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
-    return joined, features[loudest[:, joined.argmax()]].mean(axis=0)
+    speak = loudest[:, joined.argmax()]
+    trained = all(heard[n].prediction.distance_p == 1 for n in speak)
+    return joined, features[speak].mean(axis=0), trained
 
 
 def stacked(answers: Sequence[Answer], classes: int = 0) -> tuple[Floats, Floats]:

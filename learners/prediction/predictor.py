@@ -265,14 +265,15 @@ class Predictor:
         each = tuple(window.prediction for window in windows)
         if (why := unheard(each)) is not None:
             return Answer(refused(source, why)._replace(windows=each), None, None)
-        logits, features = pooled(windows)
-        (prediction,) = self._decide([source], logits[None], features[None])
+        logits, features, trained = pooled(windows)
+        (prediction,) = self._decide([source], logits[None], features[None], trained)
         return Answer(prediction._replace(windows=each), logits, features)
 
     def _decide(
-        self, sources: Sequence[Source], logits: Floats, features: Floats
+        self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False
     ) -> list[Prediction]:
-        judged = self.confidence.decide(logits, features, paths=[source.path for source in sources])
+        paths = [source.path for source in sources]
+        judged = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-judged.probabilities, axis=1, kind="stable")
         said = judged.said if isinstance(judged, ManyDecisions) else None
         rule = self.confidence.sets

@@ -157,6 +157,63 @@ def test_the_distance_refuses_the_fraction_it_says():
     assert sum(refused) >= 1
 
 
+def apart(x, reference):
+    """Distances [n, m] between features of length 1."""
+    x, near = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, reference))
+    return np.linalg.norm(x[:, None] - near[None], axis=2)
+
+
+def copies_within(train, held):
+    """What 5 % of the calibration items lie within of a training item, and 5 % of the training items of
+    one of another class, whichever is less."""
+    others = apart(train.features, train.features)
+    others[train.labels[:, None] == train.labels] = np.inf
+    known = apart(held, train.features)
+    return min(np.quantile(each.min(axis=1), 0.05) for each in (known, others))
+
+
+def wide(n, seed):
+    """`world` among many features that tell nothing, as a network has of few items."""
+    logits, labels, features = world(n, seed=seed)
+    noise = np.random.default_rng(seed).normal(0, 1.6, (n, 40 * WIDTH))
+    return Items(logits, labels, np.hstack([features, noise]).astype(np.float32))
+
+
+def test_training_items_and_their_copies_are_never_unlike_the_training_data():
+    """Though their distances to their classes are greater than those of new items."""
+    train, held = wide(200, seed=1), wide(100, seed=2)
+    model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
+    classes = replace(model, distance=replace(model.distance, copy=-1.0))
+    assert (classes.decide(train.logits, train.features).distance_p < 0.05).mean() > 0.2
+    rng = np.random.default_rng(0)
+    for hair in (0, 0.1):
+        copies = train.features + hair * rng.normal(0, 1.6, train.features.shape)
+        assert (model.decide(train.logits, copies).distance_p == 1).all()
+    new = wide(500, seed=3)
+    now, before = (each.decide(new.logits, new.features).reason for each in (model, classes))
+    assert 0.9 * before.count(UNLIKE) < now.count(UNLIKE) < 0.1 * 500
+
+
+def test_twins_in_the_training_data_leave_what_rounding_is():
+    train, held = wide(100, seed=1), wide(100, seed=2)
+    twins = Items(
+        np.concatenate([train.logits, held.logits]),
+        np.concatenate([train.labels, held.labels]),
+        np.concatenate([train.features, held.features]),
+    )
+    model = Confidence.fit(held, twins, ConfidenceSettings(score="msp"))
+    turned = twins.features * np.float32(1.0001)
+    assert 0.001 < model.distance.copy < 0.02
+    assert UNLIKE not in model.decide(twins.logits, turned).reason
+
+
+def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
+    model = fitted()
+    logits, features = strange(3)
+    assert set(model.decide(logits, features).reason) == {UNLIKE}
+    assert UNLIKE not in model.decide(logits, features, trained=True).reason
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_distance_p_is_the_rank_among_calibration_items(labelled):
     logits, labels, features = world(120, seed=1)
@@ -172,14 +229,13 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
             far = Mahalanobis()
             far.fit(reference, train.logits, train.labels)
             return -far.score(x, x)
-        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-        near = reference / np.linalg.norm(reference, axis=1, keepdims=True)
-        return np.linalg.norm(unit[:, None] - near[None], axis=2).min(axis=1)
+        return apart(x, reference).min(axis=1)
 
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
-    np.testing.assert_allclose(
-        model.decide(new_logits, new).distance_p, (1 + at_least_as_far) / 121
-    )
+    p = (1 + at_least_as_far) / 121
+    if labelled:  # what is as near as a copy of a training item is that item
+        p[apart(new, reference).min(axis=1) <= copies_within(train, features)] = 1
+    np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
     again = Confidence.from_dict(model.to_dict(), model.arrays())
     np.testing.assert_array_equal(
         again.decide(new_logits, new).distance_p, model.decide(new_logits, new).distance_p
@@ -329,8 +385,11 @@ def test_missing_and_foreign_keys_and_arrays_are_named():
             Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
     with pytest.raises(SecondhandError, match="reference"):
         Confidence.from_dict(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
-    with pytest.raises(SecondhandError, match="ascending"):
+    with pytest.raises(SecondhandError, match=r"distance\.of_class.*ascending"):
         Confidence.from_dict(settings, {**arrays, "distance.of_class": np.array([2.0, 1.0])})
+    for bad in ([np.nan], [3.0], [0.1, 0.2], []):
+        with pytest.raises(SecondhandError, match=r"distance\.copy"):
+            Confidence.from_dict(settings, {**arrays, "distance.copy": np.array(bad)})
 
 
 def test_values_that_are_not_finite_are_refused_by_name():

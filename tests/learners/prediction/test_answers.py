@@ -50,11 +50,16 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
     windows = [Answer(blank, z, x) for z, x in zip(logits, features, strict=True)]
     windows.insert(2, Answer(blank._replace(reason=NO_SIGNAL), None, None))
-    joined, near = pooled(windows)
+    joined, near, trained = pooled(windows)
     wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
     np.testing.assert_allclose(joined, wanted, rtol=1e-6)
     speaking = np.argsort(logits[:, wanted.argmax()])[-TOP_WINDOWS:]
     np.testing.assert_allclose(near, features[speaking].mean(axis=0), rtol=1e-5)
+    assert not trained
+    seen = [Answer(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows]
+    assert pooled(seen)[2]
+    one = [int(n) + (n >= 2) for n in speaking[:1]]  # behind the silent window by one
+    assert not pooled([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
 
 
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:

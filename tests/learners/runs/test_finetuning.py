@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +26,7 @@ from safetensors.torch import load_file
 from app.backend import resembling
 from datasets.drawings import Source
 from datasets.errors import SecondhandError
+from learners.confidence import UNLIKE
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
 from learners.evaluation import ACCURACY_THRESHOLD
@@ -118,6 +120,25 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     assert cards[0]["picture"].startswith("data:image")
     shutil.copytree(finished / "model", tmp_path / "model")
     assert Predictor(tmp_path / "model").resembled(one.path) == []
+
+
+def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(finished, tmp_path):
+    items = pd.read_csv(finished / "items.csv")
+    files = items.loc[items.split.eq("train"), "path"].tolist()
+    copies = [str(tmp_path / f"{n}.jpg") for n in range(len(files))]
+    for file, copy in zip(files, copies, strict=True):
+        Image.open(file).save(copy, quality=98, subsampling=0)
+    predictor = Predictor(finished / "model")
+
+    def unlike(distance):
+        # Nine calibration items refuse nothing at 5 %.
+        predictor.confidence = replace(predictor.confidence, alpha=0.2, distance=distance)
+        answers = predictor.predict([*files, *copies])
+        return [one.path for one in answers if one.reason == UNLIKE]
+
+    distance = predictor.confidence.distance
+    assert unlike(replace(distance, copy=-1.0)), "by the distance to the classes alone some are"
+    assert unlike(distance) == []
 
 
 def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
