@@ -48,7 +48,6 @@ docs: $(VENV)/.docs
 BENCH ?= --small
 bench: $(READY)
 	for f in benchmarks/bench_*.py benchmarks/check_*.py; do echo "$$f $(BENCH)"; $(BIN)/python $$f $(BENCH) || exit 1; done
-	$(BIN)/python -m benchmarks.table
 
 # Five thousand damaged files: none may do more than be refused.
 bench-fuzz: $(READY)

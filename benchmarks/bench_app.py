@@ -30,8 +30,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 import learners.console  # noqa: E402, F401  (as the command does: waiting threads sleep)
-from benchmarks._demo import demo_files, demo_run  # noqa: E402
-from benchmarks._record import parse  # noqa: E402
+from benchmarks._shared import demo_files, demo_run, parse, surroundings  # noqa: E402
 
 BARE = """
 import json, sys, torch, timm
@@ -129,7 +128,7 @@ def start(model: str, files: list[str], rounds: int) -> None:
         f"start   page {statistics.median(ours):.1f} s, torch + timm + forward "
         f"{statistics.median(bare):.1f} s, ratio {statistics.median(ratios):.2f} "
         f"[{min(ratios):.2f} to {max(ratios):.2f}]; of processor time "
-        f"{statistics.median(work):.2f}  {_load()}"
+        f"{statistics.median(work):.2f}"
     )
 
 
@@ -182,7 +181,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
         f"95th percentile {1000 * late:.0f} ms ({late / middle:.2f} medians); memory "
         f"{after - before:+.0f} MB; {rate:.1f}/s of the predictor's {own:.1f}/s: {rate / own:.2f}; processor time of an answer "
         f"{1000 * cpu / count:.0f} ms, of the predictor {1000 * own_cpu / count:.0f} ms: "
-        f"{own_cpu / cpu:.2f}  {_load()}"
+        f"{own_cpu / cpu:.2f}"
     )
     print("\n".join(wrong[:5]), end="")
     page.close()
@@ -212,10 +211,6 @@ def _cpu(pid: int) -> float:
     return float(sum(t.user + t.system for t in times))
 
 
-def _load() -> str:
-    return f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
-
-
 def main() -> None:
     from learners.predict import find_files
 
@@ -239,6 +234,7 @@ def main() -> None:
         load(model, files, settings.count, settings.clients, PageAsker)
     if "busy" in settings.what:
         busy(model, files, 16)
+    print(surroundings("timm", "gradio"))
 
 
 if __name__ == "__main__":

@@ -1,231 +1,127 @@
-"""An epoch, validation included: ours against plain fastai, and against what the network alone takes.
+"""An epoch of training beside others' loops, in turns, on the same JPEG files; validation is not counted.
 
-fastai is what its documentation teaches: ``ImageDataLoaders.from_df`` with ``Resize`` and
-``aug_transforms``, ``vision_learner`` with its own head; the same weights, size, batch size and
-files. bare is the ceiling: the same network in the same mode as ours, a loop over ready tensors in
-plain torch, no loader, no callbacks. Targets: ours / fastai at most 0.55, bare / ours at least 0.92.
+ours     the learner as the command makes it, EMA included, from the second epoch on, for pictures were
+         decoded before the first; its BatchNorms, stem and a third of its blocks are fixed, as behind a
+         fitted head, where the peers train all layers (``--all-layers``: ours as well)
+timm     `create_dataset`, `create_loader` with its transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`
+trainer  the Trainer of transformers: a torch dataset with timm's transforms, its own AdamW, no EMA
+fastai   as its documentation teaches: `ImageDataLoaders`, `Resize`, `aug_transforms`, `vision_learner`
+bare     ready tensors through ours' network in ours' mode, a loop of plain torch: no loader, no callbacks
 
-    python benchmarks/bench_epoch.py --data ../shared/data/pictures/known --size 160 --rounds 5
-    python benchmarks/bench_epoch.py --data ../shared/data/pictures/known --size 160 --frozen
+All train the same network of timm, with batches of one size, of files that the script makes; each in a
+process of its own; processor time includes workers. `embedded` is timm's `tf_efficientnet_lite0`.
 
-With ``--frozen`` it is a frozen epoch, ours from the second one on: its features lie ready. Target:
-at most 1/8 of fastai's.
+    python benchmarks/bench_epoch.py --network embedded --size 160 --items 64 --rounds 3 --peers timm
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
-import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import parse, record
-from benchmarks._sides import Side, compare, serve
-from learners.machine import SLEEPING
+from benchmarks._shared import Side, compare, parse, serve, surroundings
+from learners.machine import SLEEPING, keep_memory
 
-BS = 32
+CLASSES = ["a", "b", "c", "d"]
 #: Folders that last as long as their side's process.
 PASSING = ExitStack()
 atexit.register(PASSING.close)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--data", default="demo:digits")
-    parser.add_argument("--backbone", default="embedded")
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--items", type=int, default=400, help="of the table, to keep it short")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precision", default="auto")
-    parser.add_argument("--frozen", action="store_true")
-    parser.add_argument("--side", choices=["ours", "fastai", "bare"])
-    settings = parse(parser, backbone="test_resnet", size=32, items=100, rounds=1)
-    if Path(settings.data).exists():
-        settings.data = str(Path(settings.data).resolve())  # fastai's side looks from the root
-    sides: dict[str, Callable[[argparse.Namespace], Callable[[], object]]] = {
-        "ours": _frozen if settings.frozen else _ours,
-        "fastai": _fastai,
-        "bare": _bare,
-    }
-    if settings.side:
-        serve(sides[settings.side](settings))
-        return
-    names = ("data", "backbone", "size", "items", "precision")
-    words = [w for key in names for w in (f"--{key}", str(getattr(settings, key)))]
-    words += ["--frozen"] * settings.frozen
-    ours = Side(__file__, "ours", *words, **SLEEPING)
-    peers = [Side(__file__, "fastai", *words)]
-    if not settings.frozen:
-        peers.append(Side(__file__, "bare", *words, **SLEEPING))
-    found = compare(ours, *peers, rounds=settings.rounds)
-    frozen = "frozen " if settings.frozen else ""
-    record(f"{frozen}epoch, {settings.backbone}, {settings.size} px", found)
+def make_pictures(folder: Path, count: int) -> None:
+    """Noise over a colour, 320 x 240 JPEGs, a folder for each class."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        label = CLASSES[number % len(CLASSES)]
+        (folder / label).mkdir(exist_ok=True)
+        small = rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)
+        picture = Image.fromarray(small).resize((320, 240))
+        picture.save(folder / label / f"{number:05}.jpg", quality=90)
 
 
-def _table(settings: argparse.Namespace) -> tuple[Any, list[str]]:
-    from datasets.tables.splits import assign_splits
+def table(settings: argparse.Namespace) -> Any:
+    """All files in split "train", and a few of them in "valid": a learner wants some."""
+    import pandas as pd
+
     from datasets.tables.table import load_table
 
-    table = load_table(settings.data)
-    frame, _ = assign_splits(table.frame)
-    return frame.sample(min(settings.items, len(frame)), random_state=0), table.classes
+    frame = load_table(str(settings.folder)).frame.assign(split="train")
+    return pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
 
 
-def _network(settings: argparse.Namespace, n_classes: int) -> tuple[Any, Any]:
+def our_network(settings: argparse.Namespace) -> tuple[Any, Any]:
     from learners.networks.backbones import NetworkSpec, build
 
-    spec = NetworkSpec(settings.backbone, n_classes, settings.size, "linear")
-    network, _, preprocessing = build(spec, pretrained=settings.backbone == "embedded")
+    spec = NetworkSpec(settings.network, len(CLASSES), settings.size)
+    network, _, preprocessing = build(spec, pretrained=False)
     return network, preprocessing
 
 
-def learner(
-    frame: Any, classes: list[str], network: Any, preprocessing: Any, settings: Any, precision: str
-) -> Any:
-    """As `learners.training.members` makes it, for these ``TrainSettings``."""
+def one_epoch(learn: Any) -> Callable[[], object]:
+    """An epoch of a fastai learner, without its validation."""
+    from fastai.callback.core import Callback, CancelValidException
+
+    class NoValidation(Callback):
+        order = 99  # after those that prepare for one
+
+        def before_validate(self) -> None:
+            raise CancelValidException
+
+    learn.add_cb(NoValidation())
+
+    def epoch() -> None:
+        with learn.no_bar(), learn.no_logging():
+            learn.fit_one_cycle(1, slice(1e-5, 1e-3))
+
+    return epoch
+
+
+def ours(settings: argparse.Namespace) -> Callable[[], object]:
+    """As `learners.training.members` makes the learner."""
+    keep_memory()  # before any thread is there, as the command
     from fastxtend.callback.channelslast import ChannelsLast
 
     from datasets.drawings.decoded import DecodedPictures, Prepared, keep
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from learners.machine import keep_memory
+    from learners.settings import TrainSettings
     from learners.training import callbacks
-    from learners.training.learner import make_learner
+    from learners.training.learner import make_learner, thaw
     from learners.training.parts import Parts
-    from learners.training.speed import resolve_precision
 
-    keep_memory()
+    frame, (network, preprocessing) = table(settings), our_network(settings)
+    train = TrainSettings(bs=settings.bs, ema=True, lr_mult=1.0 if settings.all_layers else None)
     folder = Path(PASSING.enter_context(tempfile.TemporaryDirectory()))
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
     keep(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
-    dls = dataloaders(frame, block, classes, bs=settings.bs, workers=0, path=str(folder))
-    precision = resolve_precision(precision, "cpu", network)
-    cbs = [
-        ChannelsLast(),
-        *callbacks.mixed_precision(precision, "cpu"),
-        *([callbacks.Ema()] if settings.ema else []),
-        Parts(),
-    ]
-    return make_learner(dls, network, preprocessing, settings, cbs=cbs)
+    dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=0, path=str(folder))
+    precision = callbacks.mixed_precision("fp32", "cpu")
+    cbs = [ChannelsLast(), *precision, callbacks.Ema(), Parts()]
+    learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
+    thaw(learn, train)
+    return one_epoch(learn)
 
 
-def _learner(settings: argparse.Namespace) -> Any:
-    from learners.settings import TrainSettings
-
-    frame, classes = _table(settings)
-    network, preprocessing = _network(settings, len(classes))
-    return learner(frame, classes, network, preprocessing, TrainSettings(bs=BS), settings.precision)
-
-
-def _ours(settings: argparse.Namespace) -> Callable[[], None]:
-    from learners.settings import TrainSettings
-    from learners.training.learner import thaw
-
-    learn = _learner(settings)
-    thaw(learn, TrainSettings())
-    return lambda: _epoch(learn)
-
-
-def _frozen(settings: argparse.Namespace) -> Callable[[], None]:
-    """One fit of very many frozen epochs; each round takes the next. The first one pays."""
-    import threading
-
-    from fastai.callback.core import Callback
-
-    from learners.training.frozen import frozen_features
-
-    learn = _learner(settings)
-    learn.freeze()
-    begin, done = threading.Semaphore(0), threading.Semaphore(0)
-
-    class Turns(Callback):
-        def before_epoch(self) -> None:
-            begin.acquire()
-
-        def after_epoch(self) -> None:
-            done.release()
-
-    def train() -> None:
-        try:
-            with learn.no_bar(), learn.no_logging(), frozen_features(learn, 2, 10_000):
-                learn.fit_one_cycle(10_000, 1e-3, cbs=[Turns()])
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)  # else the rounds wait for a thread that is no more
-
-    threading.Thread(target=train, daemon=True).start()
-
-    def epoch() -> None:
-        begin.release()
-        done.acquire()
-
-    return epoch
-
-
-def _bare(settings: argparse.Namespace) -> Callable[[], None]:
-    """Ready tensors of as many pictures through the same network, as ours runs it."""
-    import torch
-    from torch.nn import functional
-
-    from learners.machine import keep_memory
-    from learners.networks import parameter_groups
-    from learners.training.speed import resolve_precision
-
-    keep_memory()
-    frame, classes = _table(settings)
-    network, _ = _network(settings, len(classes))
-    network.to(memory_format=torch.channels_last)
-    for parameter in parameter_groups(network)[0]:
-        parameter.requires_grad_(False)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, foreach=True)
-    train, valid = (int(frame["split"].eq(name).sum()) for name in ("train", "valid"))
-    shape = (2 * BS, 3, settings.size, settings.size)
-    x = torch.randn(shape).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(len(classes), (2 * BS,))
-    half = resolve_precision(settings.precision, "cpu", network) == "bf16"
-
-    def forward(n: int) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            return network(x[:n])
-
-    def sizes(n: int, bs: int, last: bool) -> Iterator[int]:
-        yield from [bs] * (n // bs)
-        if last and n % bs:
-            yield n % bs
-
-    def epoch() -> None:
-        network.train()
-        for n in sizes(train, BS, False):
-            functional.cross_entropy(forward(n).float(), y[:n]).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        network.eval()
-        with torch.no_grad():
-            for n in sizes(valid, 2 * BS, True):
-                functional.cross_entropy(forward(n).float(), y[:n]).item()
-
-    return epoch
-
-
-def _fastai(settings: argparse.Namespace) -> Callable[[], None]:
+def fastai(settings: argparse.Namespace) -> Callable[[], object]:
     from fastai.torch_core import params
     from fastai.vision.all import ImageDataLoaders, Resize, aug_transforms, vision_learner
     from fastai.vision.learner import model_meta
 
-    frame, classes = _table(settings)
-    network, preprocessing = _network(settings, len(classes))
-    frame = frame[frame.split.isin(["train", "valid"])].assign(valid=lambda f: f.split.eq("valid"))
+    frame, (network, preprocessing) = table(settings), our_network(settings)
     dls = ImageDataLoaders.from_df(
-        frame, path="/", fn_col="path", label_col="label", valid_col="valid", bs=BS,
+        frame.assign(valid=frame["split"].eq("valid")), path="/", fn_col="path", label_col="label",
+        valid_col="valid", bs=settings.bs, num_workers=settings.workers,
         item_tfms=Resize(round(settings.size * 1.25)), batch_tfms=aug_transforms(size=settings.size),
     )  # fmt: skip
 
@@ -235,15 +131,145 @@ def _fastai(settings: argparse.Namespace) -> Callable[[], None]:
     stats = ([*preprocessing.mean], [*preprocessing.std])
     model_meta[arch] = {"cut": lambda body: body, "stats": stats,
                         "split": lambda model: [params(model[0]), params(model[1])]}  # fmt: skip
-    learn = vision_learner(dls, arch)
-    if not settings.frozen:
-        learn.unfreeze()
-    return lambda: _epoch(learn)
+    learn = vision_learner(dls, arch, pretrained=False)
+    learn.unfreeze()
+    return one_epoch(learn)
 
 
-def _epoch(learn: Any) -> None:
-    with learn.no_bar(), learn.no_logging():
-        learn.fit_one_cycle(1, slice(1e-5, 1e-3))
+def bare(settings: argparse.Namespace) -> Callable[[], object]:
+    keep_memory()
+    import torch
+    from torch.nn import functional
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    from learners.networks import parameter_groups
+
+    network, _ = our_network(settings)
+    network.train().to(memory_format=torch.channels_last)
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+    if not settings.all_layers:
+        for parameter in parameter_groups(network)[0]:
+            parameter.requires_grad_(False)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, foreach=True)
+    x = torch.randn(settings.bs, 3, settings.size, settings.size)
+    x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.randint(len(CLASSES), (settings.bs,))
+
+    def epoch() -> None:
+        for _ in range(settings.items // settings.bs):
+            functional.cross_entropy(network(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return epoch
+
+
+def timm_network(settings: argparse.Namespace) -> Any:
+    import timm
+
+    embedded = settings.network == "embedded"
+    name = "tf_efficientnet_lite0" if embedded else settings.network
+    fixed = timm.models.get_pretrained_cfg(name).fixed_input_size
+    shape = {"img_size": settings.size} if fixed else {}
+    return timm.create_model(name, num_classes=len(CLASSES), **shape)
+
+
+def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
+    import torch
+    from timm.data import create_dataset, create_loader
+    from timm.optim import create_optimizer_v2
+    from timm.utils import ModelEmaV3
+
+    model = timm_network(settings).train().to(memory_format=torch.channels_last)
+    loader = create_loader(
+        create_dataset("", root=str(settings.folder)), (3, settings.size, settings.size),
+        settings.bs, is_training=True, use_prefetcher=False, num_workers=settings.workers,
+        persistent_workers=settings.workers > 0, device=torch.device("cpu"),
+    )  # fmt: skip
+    optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3)
+    ema = ModelEmaV3(model, decay=0.99)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def epoch() -> None:
+        for pictures, labels in loader:
+            x = pictures.contiguous(memory_format=torch.channels_last)
+            optimizer.zero_grad()
+            loss_of(model(x), labels).backward()
+            optimizer.step()
+            ema.update(model)
+
+    return epoch
+
+
+def trainer(settings: argparse.Namespace) -> Callable[[], object]:
+    # The Trainer takes any `datasets` for Hugging Face's, and this one has no `Dataset`.
+    sys.modules["datasets"] = None  # type: ignore[assignment]
+    import torch
+    from timm.data import create_dataset, create_transform
+    from transformers import Trainer, TrainingArguments
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = timm_network(settings)
+
+        def forward(self, pixel_values: Any, labels: Any) -> dict[str, Any]:
+            logits = self.model(pixel_values)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    transform = create_transform((3, settings.size, settings.size), is_training=True)
+    dataset = create_dataset("", root=str(settings.folder), transform=transform)
+
+    def together(rows: list[Any]) -> dict[str, Any]:
+        return {
+            "pixel_values": torch.stack([picture for picture, _ in rows]),
+            "labels": torch.tensor([label for _, label in rows]),
+        }
+
+    model = Wrapped()
+    arguments = TrainingArguments(
+        output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[],
+        per_device_train_batch_size=settings.bs, dataloader_num_workers=settings.workers,
+        dataloader_drop_last=True, use_cpu=True, disable_tqdm=True, logging_strategy="no",
+    )  # fmt: skip
+
+    def epoch() -> None:
+        Trainer(model, arguments, data_collator=together, train_dataset=dataset).train()
+
+    return epoch
+
+
+SIDES = {"ours": ours, "timm": timm_pieces, "trainer": trainer, "fastai": fastai, "bare": bare}
+PEERS = list(SIDES)[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--network", default="resnet18")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--items", type=int, default=96)
+    parser.add_argument("--bs", type=int, default=16)
+    parser.add_argument("--workers", type=int, default=1, help="of the peers' loaders")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--all-layers", action="store_true", help="ours trains all of them, too")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    settings = parse(parser, items=16, size=32, bs=8, workers=0, rounds=1)
+    if settings.side:
+        serve(SIDES[settings.side](settings))
+        return
+    with tempfile.TemporaryDirectory() as passing:
+        make_pictures(Path(passing), settings.items)
+        words = [w for key in ("network", "size", "items", "bs", "workers")
+                 for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
+        words += ["--folder", passing, *["--all-layers"] * settings.all_layers]
+        sides = [Side(__file__, name, *words, **SLEEPING) for name in ("ours", *settings.peers)]
+        compare(*sides, rounds=settings.rounds)
+    print(surroundings("timm", "transformers", "fastai"))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import parse
+from benchmarks._shared import parse
 
 # Readers are looked at, not networks: threads that fight for cores would look like hangs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import parse, record
+from benchmarks._shared import parse, surroundings
 from learners.machine import keep_memory, let_waiting_threads_sleep
 
 FAMILIES = [
@@ -62,11 +62,8 @@ def main() -> None:
     from learners.training.speed import resolve_precision
 
     keep_memory()
-    able = torch.cpu.get_capabilities()
-    units = [name for name in ("avx2", "avx512_f", "avx512_bf16", "amx_bf16") if able.get(name)]
-    print(f"{able.get('cpu_name')}: {', '.join(units)}; {torch.get_num_threads()} threads")
+    print(f"{surroundings('timm')}; {torch.get_num_threads()} threads")
     print(f"{'pictures a second':22}  fp32 last  fp32 first  bf16 last  bf16 first  the rule")
-    figures: dict[str, Any] = {"processor": f"{able.get('cpu_name')}, {', '.join(units)}"}
     for name in settings.networks:
         fixed = timm.models.get_pretrained_cfg(name).fixed_input_size
         size = max(224, settings.size) if fixed else settings.size
@@ -92,12 +89,6 @@ def main() -> None:
         ratio = max(rates.values()) / rates[chosen == "bf16", True]
         shown = "  ".join(f"{rate:10.1f}" for rate in rates.values())
         print(f"{name:22} {shown}  {chosen}: {ratio:.2f} of the quickest's time", flush=True)
-        figures[f"ratio, {name}"] = round(ratio, 3)
-        figures |= {
-            f"{name}, {('bf16' if half else 'fp32')} {('last' if last else 'first')} a s": rate
-            for (half, last), rate in rates.items()
-        }
-    record(f"precision, {settings.size} px", figures)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Prediction from files against the bare forward pass on ready tensors. Target: >= 0.9 of it.
+"""Prediction from files beside the bare forward pass on ready tensors. Target: >= 0.9 of its rate.
 
-bare calls the network as it is in torch, all threads on one batch, channels-last; ours answers with the
-engine that it takes by itself, or with that of ``--engine``, opening of the files and judging included.
-Both in float32, the same network and batch size, memory kept, in alternating rounds.
+bare calls the network as it is in torch (eager), all threads on one batch, channels-last; ours answers
+by each engine, opening of the files and judging included. All in float32, the same network and batch
+size, memory kept, in alternating rounds. Then the command, from its start to the answer for one file, by
+each engine.
 
     python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
 """
@@ -10,23 +11,24 @@ Both in float32, the same network and batch size, memory kept, in alternating ro
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners.console  # noqa: F401  (as the command does: waiting threads sleep)
-from benchmarks._record import parse, record, spread
+from benchmarks._shared import demo_files, demo_run, parse, spread, surroundings
 
 
 def main() -> None:
     import numpy as np
     import torch
 
-    from benchmarks._demo import demo_files, demo_run
     from learners.predict import find_files
     from learners.prediction.predictor import Predictor
 
@@ -36,15 +38,17 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--bs", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engine", default="auto")
-    settings = parse(parser, count=8, bs=4, rounds=1)
-    model = settings.model or demo_run(settings.small) / "model"
-    predictor = Predictor(model, engine=settings.engine, tta=False)
+    parser.add_argument("--starts", type=int, default=3, help="of the command, with one file")
+    parser.add_argument("--engines", nargs="+", default=["torch", "onnx"])
+    settings = parse(parser, count=8, bs=4, rounds=1, starts=0, engines=["torch"])
+    model = settings.model or str(demo_run(settings.small) / "model")
+    predictors = {name: Predictor(model, engine=name, tta=False) for name in settings.engines}
+    first = next(iter(predictors.values()))
     network = Predictor(model, engine="torch").network
-    found = find_files([settings.folder]) if settings.folder else demo_files(400)
+    found = list(find_files([settings.folder])) if settings.folder else demo_files(400)
     files = list(islice(cycle(found), settings.count))
-    ready = np.stack([predictor.open(file) for file in files[: settings.bs]])
-    mean, std = predictor.bundle.preprocessing.mean, predictor.bundle.preprocessing.std
+    ready = np.stack([first.open(file) for file in files[: settings.bs]])
+    mean, std = first.bundle.preprocessing.mean, first.bundle.preprocessing.std
     x = torch.from_numpy(ready).float().div_(255)
     x = x.sub_(torch.tensor(mean).view(1, 3, 1, 1)).div_(torch.tensor(std).view(1, 3, 1, 1))
     x = x.contiguous(memory_format=torch.channels_last)
@@ -54,25 +58,38 @@ def main() -> None:
         for start in range(0, settings.count, settings.bs):
             network(x[: settings.count - start])
 
-    def ours() -> None:
+    def ours(predictor: Predictor) -> None:
         assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count
 
-    times: dict[str, list[float]] = {"bare": [], "ours": []}
-    for _ in range(settings.rounds + 1):
-        for name, work in (("bare", bare), ("ours", ours)):
+    ways: dict[str, Callable[[], None]] = {"bare": bare}
+    ways |= {f"ours, {name}": partial(ours, one) for name, one in predictors.items()}
+    times = alternate(ways, settings.rounds + 1)
+    spec = first.bundle.spec
+    print(f"{spec.backbone}, {spec.size} px, {settings.count} files in batches of {settings.bs}")
+    for name, (_, *seconds) in times.items():  # the first round warms up
+        rate = settings.count / statistics.median(seconds)
+        ratio = spread(times["bare"][1:], seconds)
+        print(f"{name:12} {rate:6.0f} files/s, of the bare rate {ratio}")
+    if settings.starts:
+        words = [sys.executable, "-m", "learners.predict", model, files[0], "--engine"]
+        commands = {
+            name: partial(subprocess.run, [*words, name], check=True, capture_output=True)
+            for name in settings.engines
+        }
+        for name, seconds in alternate(commands, settings.starts).items():
+            print(f"the command, one file, {name}: {statistics.median(seconds):.2f} s")
+    print(surroundings("timm", "onnxruntime"))
+
+
+def alternate(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way in each round."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, work in ways.items():
             began = time.perf_counter()
             work()
             times[name].append(time.perf_counter() - began)
-    ratios = [b / o for b, o in zip(times["bare"][1:], times["ours"][1:], strict=True)]
-    for name, values in times.items():
-        print(f"{name:5} median {settings.count / statistics.median(values[1:]):.0f} pictures/s")
-    print(
-        f"ratio {statistics.median(ratios):.2f}  [{min(ratios):.2f} to {max(ratios):.2f}]  "
-        f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
-    )
-    spec = predictor.bundle.spec
-    what = f"prediction, {spec.backbone}, {spec.size} px, {predictor.engine}"
-    record(what, {"ratio of ours to bare, clock": spread(times["ours"][1:], times["bare"][1:])})
+    return times
 
 
 if __name__ == "__main__":

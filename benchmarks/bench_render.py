@@ -1,34 +1,31 @@
-"""Rendering 400 five-second clips at 44.1 kHz into 224 px PNGs, against the essay's recipe.
+"""Drawing signals beside the libraries that draw the same, in alternating rounds.
 
-    python benchmarks/bench_render.py --clips 400 --turns 4
+``sound``: `--clips` clips of five seconds at 44.1 kHz into PNGs of 224 px. Peer: the essay's recipe,
+`librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and `savefig(dpi=400)` of a
+new figure for each clip, of matplotlib's default size (about 2000 px, to be scaled down later) and of
+0.72 inch (223 px), as is often done to have what a network takes. Bare is the least that one clip can
+cost: decoding with soundfile, the same frames' Fourier transforms with scipy, and a finished picture
+saved with Pillow at its fastest level as RGB, and once more by our own encoder; no cache, no mel bands.
+Cold draws into an empty cache, warm finds all of it again.
 
-Peer: `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and
-`savefig(dpi=400)` of a new figure for each clip, of matplotlib's default size (about 2000 px, to be
-scaled down later) and of 0.72 inch (223 px), as is often done to have what a network takes. Its
-imports and first call are not counted.
-Bare cost: decoding with soundfile, windowing and Fourier transforms with scipy of the same frames,
-and a finished picture saved with Pillow at its fastest level as RGB; and once more with our own
-encoder settings. No cache, no hash, no mel bands, no scaling.
-All have one BLAS thread, so that one process is one core; with two, and neighbours, the peer takes
-up to four times as long.
+``strain``: four views, 0.5, 1, 2 and 4 s, on the same grid, from strain in memory: whitening, transform,
+interpolation. "q_transform" calls gwpy's method of that name once a view, as its users do; "by hand"
+whitens and transforms once with gwpy's parts and interpolates four times.
 
-A busy machine disturbs a second of one and not the next. One process, the peer and the bare cost
-therefore take turns on a few clips at a time, and the medians are of the turns' ratios. Two
-processes draw all clips at once, between two turns of the peer; what two processes of nothing but
-transforms gain over one at that moment is printed beside it, for no more can be gained here.
-Targets: 20x with one process, 38x with two, 1.35x bare at most, warm 20x cold.
+One process with one BLAS thread each. Times are medians; ratios are ours over the peer's.
+
+    python benchmarks/bench_render.py --clips 400 --rounds 4
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,13 +35,16 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 import numpy as np
 from PIL.Image import Image
 
-from benchmarks._record import parse, record, spread
+from benchmarks._shared import parse, spread, surroundings
 from datasets.drawings.pictures import PictureCache
 from datasets.drawings.store import SETTLED
 from datasets.sound.recipe import AudioRecipe
+from datasets.strain.qscan import qtransform
+from datasets.strain.whitening import whiten
 
 RATE, SECONDS = 44_100, 5
 SMALL = (0.72, 0.72)  # inches
+STRAIN_RATE, VIEWS, BAND = 4096, (0.5, 1.0, 2.0, 4.0), (10.0, 1200.0)
 
 
 def make_clips(folder: Path, count: int) -> list[Path]:
@@ -96,116 +96,123 @@ def bare(path: Path, out: Path, recipe: AudioRecipe, picture: Image, **encoder: 
     picture.save(out, "PNG", compress_level=1, **encoder)
 
 
-def transforms(_: object = None) -> None:
-    """Half a second of work that needs nothing but a core."""
-    from scipy.fft import rfft
-
-    block = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
-    for _ in range(1500):
-        rfft(block)
-
-
-def scaling() -> float:
-    """How much more two processes do than one, at this moment: 2 on two free cores."""
-    with multiprocessing.Pool(2) as pool:
-        one = timed(lambda: pool.map(transforms, [0]))
-        two = timed(lambda: pool.map(transforms, [0, 1], chunksize=1))
-    return 2 * one / two
-
-
 def timed(action: Callable[[], object]) -> float:
-    """Seconds by the wall."""
+    """Milliseconds by the clock."""
     begun = time.perf_counter()
     action()
-    return time.perf_counter() - begun
+    return 1e3 * (time.perf_counter() - begun)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--clips", type=int, default=400)
-    parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=3, help="turns of two processes")
-    options = parse(parser, clips=4, turns=1, pairs=1)
+def sound(count: int, rounds: int) -> None:
+    """A busy machine disturbs a second of one and not the next: each round is of a part of the clips."""
     import matplotlib
 
     matplotlib.use("Agg")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        paths = make_clips(folder, options.clips)
+        paths, out = make_clips(folder, count), folder / "peer.png"
         recipe = AudioRecipe.infer(paths)
         picture = recipe.image(recipe.read(paths[0]))
+        rgb, store = picture.convert("RGB"), PictureCache(folder / "cache")
+        essay(paths[0], out, None)  # imports and first calls are not counted
+        PictureCache(folder / "first").render_all(paths[:1], recipe, workers=1)
+        each = -(-len(paths) // rounds)
+        times: dict[str, list[float]] = {}
 
-        def peer(clips: list[Path], inches: tuple[float, float] | None = None) -> float:
-            out = folder / "peer.png"
-            return timed(lambda: [essay(path, out, inches) for path in clips]) / len(clips)
+        def took(name: str, clips: list[Path], draw: Callable[[Path], object]) -> None:
+            milliseconds = timed(lambda: [draw(path) for path in clips]) / len(clips)
+            times.setdefault(name, []).append(milliseconds)
 
-        def plain(clips: list[Path], image: Image, **encoder: int) -> float:
-            out = folder / "bare.png"
-            work = partial(bare, out=out, recipe=recipe, picture=image, **encoder)
-            return timed(lambda: [work(path) for path in clips]) / len(clips)
-
-        peer(paths[:2])
-        alone = PictureCache(folder / "one")
-        each = -(-len(paths) // options.turns)
-        turns = []
         for first in range(0, len(paths), each):
             clips = paths[first : first + each]
-            turns.append(
-                (
-                    peer(clips[:1]),
-                    peer(clips[:2], SMALL),
-                    timed(lambda c=clips: alone.render_all(c, recipe, workers=1)) / len(clips),
-                    plain(clips, picture.convert("RGB")),
-                    plain(clips, picture, compress_type=2),
-                )
+            cold = timed(lambda c=clips: store.render_all(c, recipe, workers=1)) / len(clips)  # type: ignore[misc]
+            times.setdefault("cold", []).append(cold)
+            took("librosa, default size", clips[:1], lambda path: essay(path, out, None))
+            took("librosa, 0.72 inch", clips[:2], lambda path: essay(path, out, SMALL))
+            took("bare", clips, lambda path: bare(path, out, recipe, rgb))
+            took(
+                "bare, our encoder",
+                clips,
+                lambda path: bare(path, out, recipe, picture, compress_type=2),
             )
-        pairs = []
-        for turn in range(options.pairs):
-            store = PictureCache(folder / f"two-{turn}")
-            gain = scaling()
-            before = peer(paths[:2]), peer(paths[:4], SMALL)
-            two = timed(lambda s=store: s.render_all(paths, recipe, workers=2)) / len(paths)
-            after = peer(paths[:2]), peer(paths[:4], SMALL)
-            pairs.append((before[0] + after[0], before[1] + after[1], 2 * two, gain))
-        warm = [
-            timed(lambda: PictureCache(folder / "one").render_all(paths, recipe)) / len(paths)
-            for _ in range(5)
-        ]
-    large, small, ones, bares, least = np.array(turns).T * 1000
-    larges, smalls, twos, gains = np.array(pairs).T * 500
-    rows = {
-        "peer, default size": large,
-        "peer, 0.72 inch": small,
-        "bare": bares,
-        "bare, our encoder": least,
-        "cold, 1 process": ones,
-        "cold, 2 processes": twos,
-        "warm": np.array(warm) * 1000,
-    }
-    print(f"{len(paths)} clips, {os.cpu_count()} cores; ms a clip, median (least to most)")
-    for name, values in rows.items():
-        print(f"  {name:18} {np.median(values):8.3f}  ({values.min():.3f} to {values.max():.3f})")
-    for size, alone_ratio, pair_ratio, bound in (
-        ("default size", large / ones, larges / twos, large / bares),
-        ("0.72 inch", small / ones, smalls / twos, small / bares),
-    ):
-        print(f"against the peer, {size}:")
-        print(f"  one process    {np.median(alone_ratio):6.1f}x (target 20)")
-        print(f"  two processes  {np.median(pair_ratio):6.1f}x (target 38)")
-        print(f"  bare cost      {np.median(bound):6.1f}x, what one process can hardly pass")
-    print(f"two processes of transforms alone do {np.median(gains) / 500:.2f}x the work of one")
-    print(f"one process    {np.median(ones / bares):6.2f}x the bare cost (target 1.35 at most)")
-    print(f"one process    {np.median(ones / least):6.2f}x the bare cost with our encoder")
-    record(
-        "rendering",
-        {
-            "ratio of one process to the peer, default size, clock": spread(ones, large),
-            "ratio of one process to the peer, 0.72 inch, clock": spread(ones, small),
-            "ratio of one process to bare, clock": spread(ones, bares),
-        },
+        found_again = timed(lambda: PictureCache(folder / "cache").render_all(paths, recipe))
+    print(f"{count} clips of {SECONDS} s, one process: ms a clip, and the ratio of cold to it")
+    for name, values in times.items():
+        print(f"  {name:22} {statistics.median(values):8.2f}   {spread(times['cold'], values)}")
+    print(f"  {'warm':22} {found_again / count:8.2f}")
+
+
+def spans(centre: float) -> list[tuple[float, float]]:
+    return [(centre - v / 2, centre + v / 2) for v in VIEWS]
+
+
+def ours(values: np.ndarray, width: int, height: int) -> None:
+    centre = values.size / STRAIN_RATE / 2
+    white = whiten(values, STRAIN_RATE)
+    gram = qtransform(white, STRAIN_RATE, frange=BAND, search=(centre - 0.25, centre + 0.25))
+    gram.images(spans(centre), width=width, height=height)
+
+
+def gwpy_q_transform(values: np.ndarray, width: int, height: int) -> None:
+    from gwpy.timeseries import TimeSeries
+
+    series = TimeSeries(values, sample_rate=STRAIN_RATE, t0=0)
+    centre = values.size / STRAIN_RATE / 2
+    for start, stop in spans(centre):
+        series.q_transform(
+            qrange=(4, 64), frange=BAND, gps=centre, outseg=(start, stop), logf=True,
+            tres=(stop - start) / width, fres=height,
+        )  # fmt: skip
+
+
+def gwpy_by_hand(values: np.ndarray, width: int, height: int) -> None:
+    from gwpy.segments import Segment
+    from gwpy.signal.qtransform import q_scan
+    from gwpy.timeseries import TimeSeries
+
+    series = TimeSeries(values, sample_rate=STRAIN_RATE, t0=0)
+    centre = values.size / STRAIN_RATE / 2
+    white = series.whiten(asd=series.asd(2, 1, window="hann", method="median"))
+    search = Segment(centre - 0.25, centre + 0.25)
+    gram, _ = q_scan(white, qrange=(4, 64), frange=BAND, search=search)
+    for start, stop in spans(centre):
+        tres = (stop - start) / width
+        gram.interpolate(outseg=Segment(start, stop), logf=True, tres=tres, fres=height)
+
+
+def strain(seconds: int, width: int, height: int, rounds: int) -> None:
+    values = 1e-22 * np.random.default_rng(0).standard_normal(seconds * STRAIN_RATE)
+    ways = {"ours": ours, "gwpy, q_transform": gwpy_q_transform, "gwpy, by hand": gwpy_by_hand}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way(values, width, height)  # imports, and what is kept between calls
+    for _ in range(rounds):
+        for name, way in ways.items():
+            times[name].append(timed(lambda w=way: w(values, width, height)))  # type: ignore[misc]
+    print(
+        f"{seconds} s of strain, four views of {height} x {width}: ms, and the ratio of ours to it"
     )
-    print(f"warm           {np.median(ones) / np.median(rows['warm']):6.0f}x the cold (target 20)")
+    for name, each in times.items():
+        print(f"  {name:22} {statistics.median(each):8.1f}   {spread(times['ours'], each)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--what", nargs="+", choices=["sound", "strain"], default=["sound", "strain"]
+    )
+    parser.add_argument("--clips", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parse(parser, clips=4, rounds=1)
+    if "sound" in options.what:
+        sound(options.clips, options.rounds)
+    if "strain" in options.what:
+        strain(8, 224, 224, options.rounds)
+        if not options.small:
+            strain(32, 224, 224, options.rounds)
+            strain(32, 1000, 500, options.rounds)
+    print(surroundings("librosa", "matplotlib", "gwpy", "scipy"))
 
 
 if __name__ == "__main__":

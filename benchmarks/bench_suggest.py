@@ -10,14 +10,19 @@ each set, and draws it into `--plot`:
     python benchmarks/bench_suggest.py --data photos --data ESC-10=sounds/items.csv  # learners.finetune
 
 Then the time to choose `--n` of `--rank` files by features drawn at random, as a part of the time in which
-a model answers so many files of the first set.
+a model answers so many files of the first set; and the time in which `learners.search` finds the nearest of
+`--search` embeddings of 1280 features, drawn at random and kept in a file:
+
+    python benchmarks/bench_suggest.py --search 1000000 --rank 0      # that alone; 2.6 GB of disk
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import resource
+import statistics
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from functools import partial
@@ -28,13 +33,13 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._record import parse, record
+from benchmarks._shared import parse, surroundings
 from datasets.sound import AudioRecipe
 from datasets.tables import load_table
 from learners.confidence import softmax
 from learners.model import Bundle
 from learners.networks import NetworkSpec, build
-from learners.pool import choose, unsureness
+from learners.pool import Embeddings, choose, embeddings, unsureness
 from learners.prediction import Predictor
 from learners.training.probe import fit_probe
 
@@ -116,6 +121,42 @@ def fewer(labels: list[int], suggested: list[float], drawn: list[float]) -> floa
     return 1 - (needed - labels[0]) / (labels[-1] - labels[0])
 
 
+def search(out: Path, rows: int, rounds: int = 5, width: int = 1280) -> None:
+    """How long one search takes, the first reading the file from the disk, and in how much memory."""
+    import pyarrow as pa
+
+    kept = Embeddings.__new__(Embeddings)  # of no model: what is timed asks none
+    kept.file, kept.model = out / f"{rows}.parquet", "0" * 64
+    rng = np.random.default_rng(0)
+    schema = embeddings._schema(2 * width)
+
+    def drawn(first: int) -> pa.Table:
+        count = min(embeddings.ROWS, rows - first)
+        vectors = rng.standard_normal((count, width), dtype=np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        cells = [row.tobytes() for row in vectors.astype("<f2")]
+        paths = [f"/pool/{n % 1000:04d}/picture_{n:08d}.jpg" for n in range(first, first + count)]
+        columns = {"path": paths, "vector": cells, "model": [kept.model] * count}
+        arrays = [pa.array(columns.get(f.name, [None] * count), f.type) for f in schema]
+        return pa.table(arrays, schema=schema)
+
+    tables = (drawn(first) for first in range(0, rows, embeddings.ROWS))
+    embeddings._write(kept.file, tables, schema)
+    query, before, times = rng.standard_normal((1, width)), _memory(), []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        assert len(kept.nearest(query, top=20)) == 20
+        times.append(time.perf_counter() - began)
+    print(
+        f"{rows} rows of {width} searched in {statistics.median(times[1:]):.2f} s, the first time "
+        f"{times[0]:.2f} s, in {_memory() - before:.2f} GB of memory more"
+    )
+
+
+def _memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
 def draw(file: Path, labels: dict[str, list[int]], means: dict[str, dict[str, np.ndarray]]) -> None:
     import matplotlib
 
@@ -139,25 +180,8 @@ def draw(file: Path, labels: dict[str, list[int]], means: dict[str, dict[str, np
     print(file)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", action="append", help="a set; may be given several times")
-    parser.add_argument("--start", type=int, default=5, help="labels of each class")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--each", type=int, default=20, help="labels a round")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--backbone", default="embedded")
-    parser.add_argument("--items", type=int, help="of each set, to keep it short; all of them")
-    parser.add_argument("--rank", type=int, default=10_000)
-    parser.add_argument("--n", type=int, default=50)
-    parser.add_argument("--plot", type=Path, default=Path("suggest.png"))
-    words = parse(
-        parser, data=["demo:digits"], start=2, rounds=2, each=8, seeds=1, size=32, items=90,
-        backbone="test_resnet", rank=200, n=5,
-    )  # fmt: skip
+def suggestions(words: argparse.Namespace) -> None:
     sets = [Set(data, words) for data in words.data or ["demo:digits"]]
-    figures: dict[str, object] = {}
     means: dict[str, dict[str, np.ndarray]] = {}
     labels: dict[str, list[int]] = {}
     for one in sets:
@@ -179,8 +203,6 @@ def main() -> None:
             print(
                 f"{'':12}as good as random with {100 * saved:.0f} % fewer of the labels asked for"
             )
-        figures |= {f"{one.name}: points": round(100 * float(gain.mean()), 2)}
-        figures |= {f"{one.name}: fewer labels": None if saved != saved else round(saved, 3)}
     draw(words.plot, labels, means)
 
     rng = np.random.default_rng(0)
@@ -191,9 +213,34 @@ def main() -> None:
     ratio = chosen / (sets[0].seconds * words.rank)
     print(
         f"{words.n} of {words.rank} chosen in {chosen:.2f} s: {100 * ratio:.2f} % of the time to answer "
-        f"them, {1000 * sets[0].seconds:.1f} ms each; load {os.getloadavg()[0]:.1f}"
+        f"them, {1000 * sets[0].seconds:.1f} ms each"
     )
-    record("suggest", figures | {"chosen, part of answering": round(ratio, 4)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--data", action="append", help="a set; may be given several times")
+    parser.add_argument("--start", type=int, default=5, help="labels of each class")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--each", type=int, default=20, help="labels a round")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--backbone", default="embedded")
+    parser.add_argument("--items", type=int, help="of each set, to keep it short; all of them")
+    parser.add_argument("--rank", type=int, default=10_000)
+    parser.add_argument("--n", type=int, default=50)
+    parser.add_argument("--search", type=int, default=0, help="so many embeddings")
+    parser.add_argument("--plot", type=Path, default=Path("suggest.png"))
+    words = parse(
+        parser, data=["demo:digits"], start=2, rounds=2, each=8, seeds=1, size=32, items=90,
+        backbone="test_resnet", rank=200, n=5, search=20_000,
+    )  # fmt: skip
+    if words.rank:
+        suggestions(words)
+    if words.search:
+        with tempfile.TemporaryDirectory() as folder:
+            search(Path(folder), words.search)
+    print(surroundings("timm", "pyarrow"))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _record
+from benchmarks import _shared
 from learners.flags import make_parser, parse
 from tests.documented import ROOT, Block, blocks, write_world
 
@@ -80,14 +80,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
         patch.setenv("HOME", str(folder))
         # One command empties it.
         patch.setenv("SECONDHAND_CACHE", str(folder / ".cache" / "secondhand"))
-        patch.setenv("SECONDHAND_RESULTS", str(folder / "results.json"))
         few = load_digits()
         few.images, few.target = few.images[:160], few.target[:160]
         patch.setattr("sklearn.datasets.load_digits", lambda: few)
         patch.setitem(demos._PER_CLASS, "glitches", 4)
         patch.setitem(demos._PER_CLASS, "sounds", 6)
         patch.chdir(folder)
-        _record.record("it", {"ratio": 1.0})
         finetune(["--data", "photos"])
         yield folder
 
@@ -236,7 +234,7 @@ def parsed(script: Path, words: list[str]) -> None:
         raise Understood
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_record, "parse", parse)
+        patch.setattr(_shared, "parse", parse)
         patch.setattr(sys, "argv", [str(script), *words])
         patch.setattr(sys, "path", [*sys.path])
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

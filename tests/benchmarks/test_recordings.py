@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks._recordings import recording
+from benchmarks.bench_events import recording
 
 
 def test_a_recording_holds_its_sounds_where_it_says():

@@ -148,7 +148,7 @@ def imported_on_top(path: Path) -> set[str]:
 def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None:
     """In one interpreter, for to import them is what takes long, after what the libraries themselves
     do as they are imported. They work beside our `datasets`; but for the Trainer, which minds, as the
-    README says. (That it trains where ours is out of its sight, the test of ``bench_peers`` shows.)"""
+    README says. (That it trains where ours is out of its sight, the test of ``bench_epoch`` shows.)"""
     theirs = sorted({"matplotlib", "torch"}.union(*map(imported_on_top, FILES)) - {"__future__"})
     ran = subprocess.run(
         [sys.executable, "-c", f"{PROGRAM}\n{ALONE}\n{LIBRARIES}\n{TRAINER}"], input=json.dumps([theirs, MODULES]), cwd=ROOT,

@@ -1,9 +1,9 @@
 """Events in long SIMULATED recordings: are they found, where, and what is their probability worth?
 
-    python benchmarks/check_events.py
+    python benchmarks/bench_events.py
 
 A model learns the six classes of `demo:sounds`, and noise as `--background`, from clips of 2 s that
-were cut out of recordings made by `benchmarks._recordings`; it then hears other recordings
+were cut out of recordings of pink noise (`recording`); it then hears others
 by `learners.predict --events`. One of `--hours` with `--events` sounds in it as in the clips is
 counted: an event is found where a row of its class overlaps it; precision is the part of rows that
 do. A row begins and ends well where both are within a hop (1 s) of those of the sound.
@@ -19,21 +19,74 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
-from benchmarks._record import parse, record
-from benchmarks._recordings import Event, recording
+from benchmarks._shared import parse, surroundings
+from datasets.demos import sounds
 from datasets.demos.sounds import CLASSES
 
 RATE, WINDOW = 16000, 2.0
+
+
+class Event(NamedTuple):
+    """A simulated sound in a recording, and the seconds between which it has 98 % of its energy."""
+
+    label: str
+    start: float
+    end: float
+
+
+def recording(
+    labels: Sequence[str],
+    *,
+    rng: np.random.Generator | int = 0,
+    rate: int = 16000,
+    duration: float = 600.0,
+    snr: tuple[float, float] = (0.0, 20.0),
+) -> tuple[NDArray[np.float32], list[Event]]:
+    """A long recording of pink noise with simulated sounds at random times, none over another.
+
+    Parameters
+    ----------
+    labels : of `sounds.CLASSES`, one for each sound, in the order of time; each has 2 to 6 s.
+    duration : seconds; at least 10 for each sound.
+    snr : dB, from lowest to highest: the power of a sound while it sounds, over the noise's.
+
+    Returns
+    -------
+    float32 [samples], and what is in it.
+    """
+    slot = duration / max(1, len(labels))
+    if labels and slot < 10:
+        raise ValueError(f"{len(labels)} sounds in {duration:g} s: at most one in 10 s")
+    rng = np.random.default_rng(rng)
+    parts = np.array_split(np.empty(round(rate * duration), np.float32), max(1, int(duration / 60)))
+    values = np.concatenate(
+        [sounds.pink_noise(rng, len(part)).astype(np.float32) for part in parts]
+    )
+    events = []
+    for n, label in enumerate(labels):
+        length = rng.uniform(2, 6)
+        t = np.arange(round(rate * length)) / rate
+        heard = sounds.sound(label, rng, t, float(rate))
+        energy = np.cumsum(heard**2)
+        inside = np.searchsorted(energy, energy[-1] * np.array([0.01, 0.99]))
+        at = round((n * slot + rng.uniform(1, slot - length - 1)) * rate)
+        loud = np.sqrt(np.mean(heard[inside[0] : inside[1] + 1] ** 2))
+        heard *= 10 ** (rng.uniform(*snr) / 20) / loud
+        values[at : at + len(heard)] += heard.astype(np.float32)
+        events.append(Event(label, *((at + inside) / rate)))
+    return values * np.float32(0.5 / np.abs(values).max()), events
 
 
 def write_clips(folder: Path, per_class: int, snr: tuple[float, float]) -> None:
@@ -219,8 +272,8 @@ def main() -> None:
             "median error of an end, s": float(np.median(ends)) if ends else 0.0,
         }
         figures |= calibration(settings.many)
-    print(json.dumps(figures, indent=1), f"load {os.getloadavg()[0]:.1f}")
-    record("events", figures)
+    print(json.dumps(figures, indent=1))
+    print(surroundings("scikit-learn"))
 
 
 if __name__ == "__main__":
