@@ -59,10 +59,10 @@ def table(settings: argparse.Namespace) -> Any:
     return pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
 
 
-def our_network(settings: argparse.Namespace) -> tuple[Any, Any]:
+def our_network(settings: argparse.Namespace, head: str = "auto") -> tuple[Any, Any]:
     from learners.networks.backbones import NetworkSpec, build
 
-    spec = NetworkSpec(settings.network, len(CLASSES), settings.size)
+    spec = NetworkSpec(settings.network, len(CLASSES), settings.size, head)
     network, _, preprocessing = build(spec, pretrained=False)
     return network, preprocessing
 
@@ -118,7 +118,7 @@ def fastai(settings: argparse.Namespace) -> Callable[[], object]:
     from fastai.vision.all import ImageDataLoaders, Resize, aug_transforms, vision_learner
     from fastai.vision.learner import model_meta
 
-    frame, (network, preprocessing) = table(settings), our_network(settings)
+    frame, (network, preprocessing) = table(settings), our_network(settings, "linear")
     dls = ImageDataLoaders.from_df(
         frame.assign(valid=frame["split"].eq("valid")), path="/", fn_col="path", label_col="label",
         valid_col="valid", bs=settings.bs, num_workers=settings.workers,
