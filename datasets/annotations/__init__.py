@@ -6,5 +6,6 @@ from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
     from datasets.annotations.sources import is_annotated, read_annotations
+    from datasets.annotations.tracks import one_cell
 
 __getattr__ = on_demand(__name__)

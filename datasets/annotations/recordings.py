@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections import defaultdict
 from pathlib import Path, PureWindowsPath
 
-from datasets.annotations.tracks import Span, is_track, read_track
+from datasets.annotations.tracks import Span, is_track, one_cell, read_track
 from datasets.cells import file_named
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import kind_of
@@ -21,9 +22,18 @@ class Recordings:
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
         for file in map(Path, files):
-            for key in (file.name, file.stem):
+            for key in (file.name, file.stem, one_cell(file.name)):
                 for folder in (file.parent, None):
-                    self._named[folder, key].append(str(file))
+                    if str(file) not in self._named[folder, key]:
+                        self._named[folder, key].append(str(file))
+
+    def beside(self, table: Path, there: str) -> str:
+        """The recording that a table names; if that lies elsewhere, its copy in the table's folder."""
+        if not Path(there).absolute().is_relative_to(table.parent.absolute()):
+            for copy in self._named.get((table.parent, Path(there).name), []):
+                if filecmp.cmp(copy, there, shallow=False):
+                    return copy
+        return there
 
     def named(self, folder: Path, name: str) -> list[str]:
         """Those of this name in the folder; where there are none, those anywhere."""
@@ -61,7 +71,7 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         files = [str(file) for file in sorted(path.parent.iterdir()) if file.is_file()]
         tables, rejected = [path], []
     sounds = [file for file in files if kind_of(file) == "sound"]
-    recordings, rows, named = Recordings(sounds), list[Row](), set[str]()
+    recordings, rows, named = Recordings(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:
             spans, bad = read_track(table, label_column)
@@ -80,8 +90,7 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         labelled = {row["path"] for row in rows}
         for file in files:
             if file in sounds and file not in labelled:
-                without = "its table has no label" if file in named else "no table of its name"
-                rejected.append(Rejected(file, without))
+                rejected.append(Rejected(file, named.get(file, "no table of its name")))
             elif file not in sounds and Path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     return rows, rejected
@@ -89,8 +98,9 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
 
 def _placed(
     table: Path, spans: list[Span], recordings: Recordings
-) -> tuple[list[Row], list[Rejected], set[str]]:
-    """The spans of a table in their recordings; the others; and the recordings it is of."""
+) -> tuple[list[Row], list[Rejected], dict[str, str]]:
+    """The spans of a table in their recordings; the others; and the recordings that it is named after,
+    with why they may have no span."""
     own = recordings.of_table(table)
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
@@ -98,7 +108,10 @@ def _placed(
     for span in spans:
         said = PureWindowsPath(span.file).name  # which splits at / as well
         there = file_named(table.parent, span.file) if said else ""
-        found = [there] if os.path.isfile(there) else recordings.named(table.parent, said)
+        if os.path.isfile(there):
+            found = [recordings.beside(table, there)]
+        else:
+            found = recordings.named(table.parent, said)
         found = found or (own if single else [])
         if len(found) == 1:
             rows.append(
@@ -110,4 +123,5 @@ def _placed(
         rejected.append(Rejected(f"{table}, line {span.line}", f"{what}: none {of}"))
     if not spans and len(own) != 1:
         rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))
-    return rows, rejected, {*own}
+    why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
+    return rows, rejected, dict.fromkeys(own, why)

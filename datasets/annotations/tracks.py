@@ -6,6 +6,7 @@ Read here, not by crowsetta: that needs pandera and pydantic for three columns b
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,12 @@ class Span(NamedTuple):
     label: str
     line: int
     file: str = ""
+
+
+def one_cell(text: str) -> str:
+    """A text as a table between tabs has it: such a table knows no quotes, so what would end a cell or
+    a line is a space, and none is at its ends."""
+    return re.sub(r"[\t\r\n]", " ", text).strip()
 
 
 def is_track(path: Path) -> bool:

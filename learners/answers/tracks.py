@@ -5,14 +5,15 @@ A row is a window, or an event, of a class; what is "unknown" is no annotation.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from datasets.annotations import one_cell
 from datasets.errors import SecondhandError, one_line
 from datasets.files import write_beside
 from datasets.tables import UNKNOWN
@@ -29,17 +30,17 @@ RAVEN = (
 def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
     """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
     those in that one."""
-    writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-    writer.writerow(RAVEN)
+    write = partial(print, sep="\t", file=stream)
+    write(*RAVEN)
     low, high = (f"{frequency:.1f}" for frequency in shape.band)
     number = 0
     for answer in answers:
         for row in _named(answer, shape):
             number += 1
-            writer.writerow([
-                number, "Spectrogram 1", 1, repr(row.start), repr(row.end), low, high,
-                row.path, repr(row.start), row.label, f"{row.sure:.6f}",
-            ])  # fmt: skip
+            write(
+                number, "Spectrogram 1", 1, row.start, row.end, low, high,
+                one_cell(row.path), row.start, one_cell(row.label), f"{row.sure:.6f}",
+            )  # fmt: skip
 
 
 def audacity_track(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:

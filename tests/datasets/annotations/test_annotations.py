@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,24 @@ def test_a_recording_elsewhere_is_found_by_its_path(tmp_path: Path) -> None:
     rows = [f"{n}\t{n / 50}\t{n / 50 + 0.02}\t{file}\t{n / 50}\t{'AB'[n % 2]}\n" for n in range(4)]
     write(tables / "a.selections.txt", head + "".join(rows))
     assert {*load_table(tables).frame["path"]} == {str(file)}
+
+
+def test_a_copy_beside_the_table_is_meant_by_a_path_elsewhere(tmp_path: Path) -> None:
+    """The folder that was named is learnt from; what is no copy in it is not said to have no label."""
+    for folder in ("field", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\tAnnotation\n"
+    for name in ("a.wav", "b.wav"):
+        file = sound(tmp_path / "elsewhere" / name)
+        rows = [
+            f"{n}\t{n / 50}\t{n / 50 + 0.02}\t{file}\t{n / 50}\t{'AB'[n % 2]}\n" for n in range(4)
+        ]
+        write(tmp_path / "field" / f"{file.stem}.selections.txt", head + "".join(rows))
+    copy = shutil.copy(tmp_path / "elsewhere/a.wav", tmp_path / "field/a.wav")
+    other = sound(tmp_path / "field/b.wav")
+    table = load_table(tmp_path / "field")
+    assert {*table.frame["path"]} == {str(copy), str(tmp_path / "elsewhere/b.wav")}
+    assert listed(table) == {other.name: f"its table is of {tmp_path / 'elsewhere/b.wav'}"}
 
 
 def test_a_table_of_neither_program_is_said(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from datasets.annotations import read_annotations
 from datasets.errors import SecondhandError
 from datasets.tables import load_table
 from learners.answers import Events, Shape, check_out, write
+from learners.answers.tracks import raven_table
 from learners.confidence.reasons import AMBIGUOUS, Reason, Why
 from learners.prediction import Prediction
 from learners.runs.folder import write_csv
@@ -161,7 +163,6 @@ def test_where_a_format_may_go(recordings, tmp_path):
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
     """By the readers of annotations."""
-    annotations = pytest.importorskip("datasets.annotations")
     folder = tmp_path / "recordings"
     wanted = [
         (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
@@ -170,13 +171,13 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
     shape = Shape(windows=True, names=(str(folder),), band=(20.0, 4000.0))
     for format in ("raven", "audacity"):
         write(format, recordings, shape, folder)
-        frame, *_ = annotations.read_annotations(folder)
+        frame, *_ = read_annotations(folder)
         rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
         assert rows == wanted, format
         for path in folder.rglob("*.txt"):
             path.unlink()
     write("camtrap-dp", recordings[2:3], shape, folder)
-    frame, *_ = annotations.read_annotations(folder)
+    frame, *_ = read_annotations(folder)
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
     assert rows == wanted[1:]
 
@@ -205,3 +206,21 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     assert table.frame["label"].tolist() == [*"bbaba"]
     assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
     assert table.corrections["label"].tolist() == ["b"]
+
+
+def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
+    """A table of one recording, by its own name; one of several, by the names in it."""
+    names = ["tab\tb.wav", "line\nb.wav", ' "a" .wav', "\u3000wide.wav"]
+    files = [tone(tmp_path / name, 1.0) for name in names]
+    rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
+    wanted = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
+    write("raven", rows, Shape(names=[str(tmp_path)]), tmp_path)
+    for several in (False, True):
+        if several:
+            for path in tmp_path.glob("*.txt"):
+                path.unlink()
+            with (tmp_path / "all.selections.txt").open("w") as stream:
+                raven_table(rows, Shape(), stream)
+        frame, rejected, _ = read_annotations(tmp_path)
+        found = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
+        assert ({*found}, rejected) == (wanted, [])
