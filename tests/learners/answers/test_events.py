@@ -170,7 +170,7 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
 
 def test_twenty_events_in_two_hours_are_found_where_they_are():
     """SIMULATED windows of 2 s each second: the more of an event is in one, the surer it is of its
-    class. `benchmarks/check_events.py` hears sound."""
+    class. `benchmarks/bench_events.py` hears sound."""
     rng = np.random.default_rng(1)
     known = [
         (CLASSES[rng.integers(3)], start, start + rng.uniform(1.5, 6))
