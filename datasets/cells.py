@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_COLUMNS = 1000
+#: Of the tables that are read.
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+#: Seconds, a few periods of a high note: what has less cannot be told from a slip of the hand.
+SHORTEST_SPAN = 1e-3
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -38,7 +42,19 @@ def read_cells(path: Path) -> pd.DataFrame:
         raise
     except Exception as error:  # the parsers' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
-    raise SecondhandError(f"--data {path}: neither a folder nor a .csv, .tsv or .parquet file")
+    raise SecondhandError(
+        f"{path}: no folder, and no table by its name, which ends in {', '.join(ENDINGS)}"
+    )
+
+
+def too_short(start: float, end: float) -> str:
+    """What is wrong with a span in seconds that is shorter than `SHORTEST_SPAN`; "" for others."""
+    if round(end - start, 9) >= SHORTEST_SPAN:  # 1.001 - 1.0 is a little less
+        return ""
+    return (
+        f"{start:.6f} to {end:.6f} s: a span of {1e6 * (end - start):.0f} µs is too short, "
+        f"{1e3 * SHORTEST_SPAN:g} ms are needed"
+    )
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:

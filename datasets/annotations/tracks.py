@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets.cells import text_of
+from datasets.cells import text_of, too_short
 from datasets.errors import BadFile, Rejected, shown
 
 #: Raven's columns; where it wrote one table of several recordings, also the last three.
@@ -148,8 +148,8 @@ def _take(
     elif span.start >= span.end:
         what = "a point" if span.start == span.end else "it ends before it begins"
         reason = f"{span.start:g} to {span.end:g} s: {what}, and a span is needed"
-    elif not span.label:
-        reason = "no label"
+    else:
+        reason = too_short(span.start, span.end) or ("" if span.label else "no label")
     if reason:
         rejected.append(Rejected(f"{path}, line {span.line}", reason))
     else:

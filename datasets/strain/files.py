@@ -108,15 +108,21 @@ def _around(
     room = min(trigger - low - first, last - (trigger - low)) / rate
     if not here or last - first < size or room < reach - 1 / rate:
         edges = [0, *(edge for run in good for edge in run), len(values)]
-        between = (start + (low + np.array(edges)) / rate).reshape(-1, 2)
-        spans = [f"{a:.3f}-{b:.3f}" for a, b in between if a < b]
+        between = [(a, b) for a, b in np.array(edges).reshape(-1, 2) if a < b]
+        times = start + (low + np.array(between).reshape(-1, 2)) / rate
+        spans = [
+            f"{since:.3f}-{until:.3f} ({'constant' if np.isfinite(values[a:b]).all() else 'a gap'})"
+            for (a, b), (since, until) in zip(between, times, strict=True)
+        ]
+        there = "that moment itself is missing"
+        if here:
+            there = f"{(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side"
         if low == 0 or high == source.samples:
             spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
         raise BadFile(
             path,
             f"{context:g} s without gaps are needed around GPS {at:.3f}, {reach:g} s on either "
-            f"side; {(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side. "
-            f"Missing: GPS {', '.join(spans)}",
+            f"side; {there}. Missing: GPS {', '.join(spans)}",
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
     start += (low + begin) / rate
@@ -164,9 +170,9 @@ def _loudest(
         longest = max((last - first for first, last in runs), default=0) / rate
         raise BadFile(
             path,
-            f"{context:g} s without gaps are needed, {edge:g} s of them on either side of a "
-            f"trigger between {wanted[0]:g} and {wanted[1]:g} s; the longest stretch has "
-            f"{longest:.3f} s of the file's {source.duration:.3f} s",
+            f"{context:g} s of strain that varies, without gaps, are needed, {edge:g} s of them on "
+            f"either side of a trigger between {wanted[0]:g} and {wanted[1]:g} s; the longest stretch "
+            f"has {longest:.3f} s of the file's {source.duration:.3f} s",
         )
     return source.start + time
 

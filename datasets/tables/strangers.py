@@ -90,6 +90,7 @@ def load_unlabelled(
         frame, rejected = read_rows(Path(name), label=UNKNOWN)
     else:
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    frame = with_columns(with_times(frame, kind, name).assign(label=UNKNOWN, split=""))
+    frame, short = with_times(frame, kind, name)
+    frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     frame, bad = usable(frame, kind, SUFFIXES[kind], check)
-    return frame, rejected + bad
+    return frame, [*rejected, *short, *bad]

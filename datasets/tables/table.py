@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.cells import file_named, read_cells
+from datasets.cells import SHORTEST_SPAN, file_named, read_cells, too_short
 from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import files_below, visible, whole
@@ -183,13 +183,11 @@ def load_table(
         kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
     elif kind not in SUFFIXES:
         raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
-    frame = pd.concat(
-        [
-            with_columns(with_times(frame, kind, one)).assign(source=number)
-            for number, (frame, one) in enumerate(zip(rows, named, strict=True))
-        ],
-        ignore_index=True,
-    )
+    for number, one in enumerate(named):
+        timed, bad = with_times(rows[number], kind, one)
+        rows[number] = with_columns(timed).assign(source=number)
+        rejected += bad
+    frame = pd.concat(rows, ignore_index=True)
     frame, bad = usable(frame, kind, SUFFIXES[kind], check)
     rejected += bad
     empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
@@ -386,8 +384,9 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[*empty]].reset_index(drop=True)
 
 
-def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
-    """The rows of a table as read, with the times that files of this kind have as numbers.
+def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a table as read, with the times that files of this kind have as numbers; and those
+    whose spans are too short.
 
     Raises
     ------
@@ -404,7 +403,13 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
             raise SecondhandError(
                 f"{source}: start {start:g} is not before end {end:g} in row {row + 2}"
             )
-    return frame
+        short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
+        rejected = [
+            Rejected(str(path), f"{too_short(start, end)} (row {row + 2} of {Path(source).name})")
+            for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
+        ]
+        return frame.drop(index=short), rejected
+    return frame, []
 
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:

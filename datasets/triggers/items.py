@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.cells import read_cells
+from datasets.cells import ENDINGS, read_cells
 from datasets.errors import Rejected, SecondhandError
 from datasets.strain import Frames, read_frames, write_cache
 from datasets.triggers.tables import LABELS, Triggers, column_of, is_binary, read_triggers
 
-_TABLES = (".csv", ".tsv", ".parquet", ".pq")
 #: What a row may also tell of its item. Gravity Spy calls the parts of its training set so.
 _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold",)}
 
@@ -22,7 +21,7 @@ def has_triggers(path: Path) -> bool:
     """Whether a file is a table of triggers and none of items: it has no column path."""
     if not path.is_file() or is_binary(path):
         return path.is_file()
-    return path.suffix.lower() in _TABLES and column_of(read_cells(path), "path") is None
+    return path.suffix.lower() in ENDINGS and column_of(read_cells(path), "path") is None
 
 
 def items_of_triggers(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.cells import read_cells
+from datasets.cells import ENDINGS, read_cells
 from datasets.errors import BadFile, SecondhandError
 from datasets.installed import extra
 from datasets.strain import broken, check_chunks, linked, numbers
@@ -83,6 +83,11 @@ def read_triggers(path: Path) -> Triggers:
     name = path.name.lower()
     if not path.is_file():
         raise SecondhandError(f"{path}: there is no such table of triggers")
+    if not name.endswith((*ENDINGS, *_HDF5, *_OTHER)):
+        raise SecondhandError(
+            f"{path}: no table of triggers by its name, which ends in "
+            f"{', '.join((*ENDINGS, *_HDF5, *_OTHER))}"
+        )
     if name.endswith(_HDF5):
         cells = _hdf5(path)
     elif name.endswith(_OTHER):

@@ -156,8 +156,21 @@ def test_outside_and_too_short(tmp_path):
         read_strain(path, at=START + 10, context=4)
 
 
+def test_a_moment_that_was_not_measured_is_said_to_be_and_what_is_there_instead(tmp_path):
+    values = noise(96)
+    values[30 * RATE : 40 * RATE], values[60 * RATE : 70 * RATE] = np.nan, 1e-21
+    path = write(tmp_path / "a.hdf5", values)
+    gap, flat = (f"Missing: GPS 10000000{n}0.000-10000000{n + 1}0.000" for n in (3, 6))
+    with refused(rf"that moment itself is missing\. {gap} \(a gap\)"):
+        read_strain(path, at=START + 35, context=16)
+    with refused(rf"that moment itself is missing\. {flat} \(constant\)"):
+        read_strain(path, at=START + 65, context=16)
+    with refused(rf"1\.000 s on the nearer side\. {gap} \(a gap\)"):
+        read_strain(path, at=START + 41, context=16)
+
+
 def test_dead_strain_has_no_loudest_tile(tmp_path):
-    with refused("longest stretch has 0.000 s"):
+    with refused("of strain that varies, without gaps.* longest stretch has 0.000 s"):
         read_strain(write(tmp_path / "a.hdf5", np.zeros(40 * RATE)))
 
 

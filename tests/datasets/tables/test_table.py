@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import soundfile
 from PIL import Image
 
 from datasets.errors import BadFile, Rejected, SecondhandError
@@ -182,7 +183,9 @@ def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="cannot be read as a table"):
         load_table(write(tmp_path / "items.parquet", "text"))
-    with pytest.raises(SecondhandError, match=r"neither a folder nor a \.csv"):
+    with pytest.raises(
+        SecondhandError, match=r"no folder, and no table by its name, which ends in \.csv"
+    ):
         load_table(write(tmp_path / "items.xlsx", "text"))
     (tmp_path / "latin.csv").write_bytes("path,label\nä.jpg,cat\n".encode("latin-1"))
     with pytest.raises(BadFile, match="cannot be read as a table"):
@@ -414,3 +417,20 @@ def test_a_table_that_is_damaged_is_one_short_error(tmp_path, text, match):
     assert str(file) in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
+
+
+def test_a_span_too_short_to_be_heard_is_listed_with_its_row(tmp_path):
+    for name in "ab":
+        soundfile.write(tmp_path / f"{name}.wav", np.full(8000, 0.1), 8000)
+    (tmp_path / "t.csv").write_text(
+        "path,label,start,end\n"
+        "a.wav,x,0,0.1\na.wav,x,0.2,0.200082\nb.wav,y,0.1,0.102\nb.wav,y,0.3,0.5\na.wav,x,0.9,0.901\n"
+    )
+    table = load_table(tmp_path / "t.csv")
+    assert len(table.frame) == 4
+    assert table.rejected == [
+        (
+            str(tmp_path / "a.wav"),
+            "0.200000 to 0.200082 s: a span of 82 µs is too short, 1 ms are needed (row 3 of t.csv)",
+        )
+    ]

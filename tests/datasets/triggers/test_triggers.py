@@ -193,6 +193,9 @@ def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> 
         SecondhandError, match=r"no column label or ml_label; it has gps, ifo, kind"
     ):
         load_table(good, strain=str(frames))
+    named = write(tmp_path / "t.txt", good.read_text())
+    with pytest.raises(SecondhandError, match=rf"^{named}: no table of triggers by its name"):
+        read_triggers(named)
     with pytest.raises(SecondhandError, match="a table of triggers needs --strain"):
         load_table(good)
     with pytest.raises(SecondhandError, match="is no table of triggers"):
