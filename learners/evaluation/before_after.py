@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -91,6 +91,18 @@ def compare(
         f"answered wrongly before and rightly now, {spoilt} the other way round.",
         answers.loc[other].reset_index(drop=True),
     )
+
+
+def learnt_since(
+    answers: pd.DataFrame, strangers: Collection[str], new: Collection[str]
+) -> pd.Series:
+    """True for ``strangers`` (paths) of an earlier run that look most like a class that is ``new`` since.
+
+    They may be of that class, which nobody has said: neither to accept nor to refuse them is a mistake
+    for sure. Accepted and refused ones alike, so that of the others as many are accepted as before.
+    """
+    old = answers["split"].eq(UNKNOWN) & answers["path"].isin(strangers)
+    return old & answers["best"].isin(new)
 
 
 def _figures(answers: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from datasets.drawings import Source, items
 from datasets.tables import UNKNOWN, ItemTable
@@ -39,6 +40,11 @@ class Evaluation:
     predictions: pd.DataFrame
     logits: Floats
     features: Floats
+
+    def where(self, kept: NDArray[np.bool_]) -> Evaluation:
+        """The rows where ``kept [n]`` is true."""
+        predictions = self.predictions.loc[kept].reset_index(drop=True)
+        return Evaluation(predictions, self.logits[kept], self.features[kept])
 
 
 def calibrate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -321,13 +321,9 @@ def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Without the files that cannot be read, and those. Silence is a file like others."""
     bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
     left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
-    kept = replace(
-        evaluation,
-        predictions=evaluation.predictions.loc[~bad].reset_index(drop=True),
-        logits=evaluation.logits[~bad.to_numpy()],
-        features=evaluation.features[~bad.to_numpy()],
-    )
-    return kept, [Rejected(str(path), str(reason)) for path, reason in left]
+    return evaluation.where(~bad.to_numpy()), [
+        Rejected(str(path), str(reason)) for path, reason in left
+    ]
 
 
 def _some(names: Sequence[str], limit: int = 10) -> str:

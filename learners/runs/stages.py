@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 from fastai.torch_core import set_seed
 
-from datasets.tables import UNKNOWN
+from datasets.errors import Rejected
+from datasets.tables import UNKNOWN, items_of_run
 from learners import distributed
 from learners.confidence import Items, Label, ManyConfidence
 from learners.evaluation import (
@@ -26,6 +27,7 @@ from learners.evaluation import (
     curve_of,
     judge,
     judge_many,
+    learnt_since,
     many_figures,
     measure,
     near_duplicates,
@@ -45,7 +47,14 @@ from learners.runs.growing import grow
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
 from learners.settings import Settings
-from learners.training import ANSWERS, Loaded, Trained, is_replayed, train_members
+from learners.training import (
+    ANSWERS,
+    Loaded,
+    Trained,
+    earlier_items,
+    is_replayed,
+    train_members,
+)
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +163,8 @@ def answer(
     with the figures in it, ``model/``. Of several labels an item, the answers and their figures."""
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
+    if learnt.origin is not None:
+        evaluation = _without_learnt_strangers(folder, learnt, learnt.origin, evaluation)
     if reference is None:
         judged = judge_many(evaluation, learnt.predictor)
         found = many_figures(evaluation, judged, learnt.predictor)
@@ -193,6 +204,37 @@ def answer(
     if curve is not None:
         log.info("%s", curve.said)
     return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)
+
+
+def _without_learnt_strangers(
+    folder: Path, learnt: Learnt, origin: Bundle, evaluation: Evaluation
+) -> Evaluation:
+    """Take strangers of the earlier run that look like a class learnt since out of answers and table, and
+    name them among the files left out."""
+    table, items = learnt.loaded.table, earlier_items(learnt.settings.data)
+    if items is None:
+        return evaluation
+    earlier = items_of_run(items)
+    strangers = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
+    new = sorted(set(learnt.bundle.classes) - set(origin.classes))
+    predictions = evaluation.predictions
+    doubtful = learnt_since(predictions, strangers, new)
+    if not doubtful.any():
+        return evaluation
+    table.rejected += [
+        Rejected(path, f"unknown to the earlier model, and looks most like the new class {best!r}")
+        for path, best in predictions.loc[doubtful, ["path", "best"]].itertuples(index=False)
+    ]
+    write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
+    table.unknowns = table.unknowns.loc[
+        ~doubtful[predictions["split"].eq(UNKNOWN)].to_numpy()
+    ].reset_index(drop=True)
+    log.info(
+        "%d of the earlier model's unknown files look most like a new class (%s): they are left out of "
+        "what is said of unknown files, and listed in rejected.csv; label those that are of it",
+        doubtful.sum(), ", ".join(new),
+    )  # fmt: skip
+    return evaluation.where(~doubtful.to_numpy())
 
 
 def report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from learners.evaluation import clopper_pearson, compare
+from learners.evaluation import clopper_pearson, compare, learnt_since
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
@@ -53,3 +53,12 @@ def test_what_was_gained_and_forgotten() -> None:
         10: "",
         11: "",
     }
+
+
+def test_strangers_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:
+    after = answers(["c"] * 13).iloc[[0, 12, 12, 12, 12]].reset_index(drop=True)
+    after["path"] = ["known.jpg", "old.jpg", "refused.jpg", "other.jpg", "fresh.jpg"]
+    after.loc[2, "label"], after.loc[3, "best"] = "unknown", "a"
+    old = {"known.jpg", "old.jpg", "refused.jpg", "other.jpg"}
+    doubtful = learnt_since(after, old, ["c"])
+    assert after["path"][doubtful].tolist() == ["old.jpg", "refused.jpg"]

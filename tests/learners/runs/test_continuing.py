@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from datasets.errors import SecondhandError
 from learners.finetune import main
 from learners.model import Bundle, load_bundle, sha256
+from learners.prediction import Predictor
 from learners.runs import stages
 from learners.runs.continuing import as_before, continued, tree_of
 from learners.runs.reading import load_items
@@ -32,6 +34,10 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
     root = tmp_path_factory.mktemp("continuing")
     pictures = write_pictures(root / "pictures", per_class=14, unknown=2)
     shutil.copytree(pictures, root / "two", ignore=shutil.ignore_patterns("blue", "*_013.jpg"))
+    for file in sorted((pictures / "blue").iterdir())[
+        :3
+    ]:  # unknown to it, and of the class to come
+        Image.open(file).rotate(180).save(root / "two" / "unknown" / file.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "report", lambda folder, learnt, answered: None)
         assert main(["--data", str(root / "two"), *QUICK, "--out", str(root / "old")]) == 0
@@ -88,6 +94,22 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
     was = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
     corrected = report["tables"].get("Corrected labels (1)", [])
     assert [(row["labelled before"], row["label"]) for row in corrected] == [(was, "red")]
+
+
+def test_unknown_files_that_look_like_a_class_learnt_since_are_named_and_not_counted(
+    root: Path, ran: Path
+) -> None:
+    unknown = [str(file) for file in sorted((root / "two" / "unknown").iterdir())]
+    best = {one.path: one.best for one in Predictor(ran / "model", device="cpu").predict(unknown)}
+    doubtful = {path for path in unknown if best[path] == "blue"}
+    assert {str(path) for path in (root / "two" / "unknown").glob("blue*")} <= doubtful
+    rejected = pd.read_csv(ran / "rejected.csv").query("reason.str.contains('new class')")
+    assert set(rejected["path"]) == doubtful
+    answers = pd.read_csv(ran / "predictions.csv").query("split == 'unknown'")
+    assert set(answers["path"]) == set(unknown) - doubtful
+    report = json.loads((ran / "report/report.json").read_text())
+    named = {Path(row["path"]).name for row in report["left_out"]}
+    assert {Path(path).name for path in doubtful} <= named
 
 
 def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, ran: Path) -> None:
