@@ -87,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="Dask scheduler whose workers answer, as tcp://10.0.0.1:8786; or local",
     )
     settings = parser.parse_args(argv)
+    check_replaced(settings)
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
@@ -127,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    _check_windows(settings, predictor.kind)
+    _check_asked(settings, predictor.kind, format)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
@@ -202,24 +203,32 @@ def _events(settings: Any, kind: str, many: bool) -> Events | None:
     return Events(settings.gap, settings.min_length, many)
 
 
-def _check_windows(settings: Any, kind: str) -> None:
-    """Raise SecondhandError where there are no windows to be told of, or of which to make events."""
-    for name in ("windows", "events"):
-        if not getattr(settings, name):
-            continue
-        if kind != "sound":
-            moments = ", each asked about at one moment: --at, or the loudest"
-            raise SecondhandError(
-                f"{flag(name)}: recordings of sound are cut into windows, and this is a model of {kind}"
-                f"{moments if kind == 'strain' else ''}; leave it out"
-            )
-        if settings.at is not None:
-            raise SecondhandError(
-                f"{flag(name)}: the windows of a recording are answered, and --at {settings.at:g} asks "
-                "about one moment; leave one of them out"
-            )
-    if settings.windows and settings.events:
+def check_replaced(settings: Any) -> None:
+    """Raise SecondhandError for ``--overwrite`` where nothing is written that it could replace."""
+    if settings.overwrite and settings.out is None:
+        raise SecondhandError("--overwrite: replaces what is at --out; name that, or leave it out")
+
+
+def _check_asked(settings: Any, kind: str, format: str) -> None:
+    """Raise SecondhandError for flags that would do nothing beside the others, or for this kind."""
+    wanted = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
+    if wanted and kind != "sound":
+        moments = ", each asked about at one moment: --at, or the loudest"
+        raise SecondhandError(
+            f"{wanted[0]}: recordings of sound are cut into windows, and this is a model of {kind}"
+            f"{moments if kind == 'strain' else ''}; leave it out"
+        )
+    if len(wanted) > 1:
         raise SecondhandError("--windows, --events: a row is a window or an event; leave one out")
+    if format in ("raven", "audacity"):
+        wanted.append(f"--format {format}")
+    if wanted and settings.at is not None:
+        raise SecondhandError(
+            f"{wanted[0]}: the windows of a recording are answered, and --at {settings.at:g} asks "
+            "about one moment; leave one of them out"
+        )
+    if settings.sets and format not in ("csv", "jsonl", "table"):
+        raise SecondhandError(f"--sets: {format} has no place for them; give --format csv or jsonl")
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from learners import console
 from learners.asking import SearchSettings
 from learners.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
-from learners.predict import some_files, told
+from learners.predict import check_replaced, some_files, told
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
     if not settings.paths and settings.embeddings is None:
         parser.error("name files to search, or --embeddings")
+    check_replaced(settings)
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)

@@ -65,5 +65,7 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
                 (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {span}", 0),
                 (one_line(row.path), 0), (one_line(why), _DIM),
             ]  # fmt: skip
+            if row.set and "set" not in shape.hidden:
+                words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
             print(*shown, file=stream)

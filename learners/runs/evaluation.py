@@ -141,6 +141,11 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
             f"--strain {asked.strain} beside --no-labels: triggers without labels are answered by "
             "learners.predict --triggers"
         )
+    if asked.label_column:
+        raise SecondhandError(
+            f"--label-column {asked.label_column} beside --no-labels: no labels are read; leave one of "
+            "the two out"
+        )
     bundle, confidence = _opened(asked)
     if isinstance(confidence, ManyConfidence):
         raise SecondhandError(

@@ -294,6 +294,8 @@ def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
     page = (others / "r/index.html").read_text()
     assert "accuracy to expect" in page
     assert "Confusion" not in page
+    with pytest.raises(SecondhandError, match=r"--label-column species beside --no-labels"):
+        main([*command, "--label-column", "species", "--out", str(others / "e")])
     with pytest.raises(SecondhandError, match=r"--unknown .* beside --no-labels"):
         main([*command, "--unknown", str(others / "strange"), "--out", str(others / "r2")])
     (others / "empty").mkdir()

@@ -28,6 +28,7 @@ from learners.model.bundle import Bundle, save_bundle
 from learners.networks.backbones import NetworkSpec, build
 from learners.predict import find_files, main
 from learners.prediction.predictor import Prediction, Predictor
+from learners.search import main as search
 from learners.settings import ConfidenceSettings
 from tests.forks import Program
 from tests.learners.confidences import settings
@@ -237,6 +238,11 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     main([model, str(folder), "--sets", "--format", "jsonl"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
+    main([model, str(folder), "--sets", "--format", "table"])
+    for line, row in zip(capsys.readouterr().out.splitlines(), rows, strict=False):
+        assert f"{{{', '.join(json.loads(row['set']))}}}" in line
+    with pytest.raises(SecondhandError, match="--sets: camtrap-dp has no place for them"):
+        main([model, str(folder), "--sets", "--format", "camtrap-dp", "--out", str(tmp_path / "c")])
     main([model, str(folder)])
     assert "set" not in capsys.readouterr().out.splitlines()[0].split(",")
 
@@ -264,6 +270,13 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
     assert all(isinstance(line["known"], float) for line in lines)
     with pytest.raises(SecondhandError, match="score 'knn' is none that this model holds"):
         main([model, str(folder), "--score", "knn"])
+
+
+def test_nothing_is_replaced_where_nothing_is_written(model, folder):
+    with pytest.raises(SecondhandError, match="--overwrite: replaces what is at --out"):
+        main([model, str(folder), "--overwrite"])
+    with pytest.raises(SecondhandError, match="--overwrite: replaces what is at --out"):
+        search([model, str(folder / "red/red_000.jpg"), str(folder), "--overwrite"])
 
 
 def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):

@@ -153,6 +153,7 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
     for words, message in {
         ("--windows", "--at", "1"): r"--windows: .* --at 1 asks about one moment",
         ("--events", "--at", "1"): r"--events: .* --at 1 asks about one moment",
+        ("--format", "raven", "--at", "1"): r"--format raven: .* --at 1 asks about one moment",
         ("--windows", "--events"): r"--windows, --events: .* leave one out",
     }.items():
         with pytest.raises(SecondhandError, match=message):
