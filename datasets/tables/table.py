@@ -317,7 +317,7 @@ def read_rows(
     cells = read_cells(path)
     if columns:
         cells, label_column = from_columns(path, cells, columns), None
-    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at")
+    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at", "branch")
     found = {name: _column(path, cells, name) for name in names}
     if label_column:
         found["label"] = _column(path, cells, label_column) or found["label"]

@@ -16,10 +16,11 @@ from datasets.errors import SecondhandError
 from datasets.tables import load_table
 from learners.answers import Events, Shape, check_out, write
 from learners.answers.tracks import raven_table
-from learners.confidence.reasons import AMBIGUOUS, Reason, Why
+from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
 from learners.prediction import Prediction
 from learners.runs.folder import write_csv
 from tests.learners.prediction.test_answers import tone
+from tests.pictures import write_pictures
 
 NAN = math.nan
 
@@ -224,3 +225,26 @@ def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
         frame, rejected, _ = read_annotations(tmp_path)
         found = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
         assert ({*found}, rejected) == (wanted, [])
+
+
+def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "known", per_class=2, classes=2)
+    write_pictures(tmp_path / "new", per_class=3, classes=1, size=48)
+    new = sorted(map(str, (tmp_path / "new" / "red").iterdir()))
+    out, first = tmp_path / "tr.csv", answer(new[0], "red")
+    first = first._replace(branch=(("Café", 0.99), ("red", 0.6)))
+    answers = [
+        first._replace(label="Café", reason=AMBIGUOUS),
+        first._replace(path=new[1]),
+        first._replace(path=new[2], label="unknown", reason=UNLIKE),
+    ]
+    write("csv", answers, Shape(hidden=("set", "known")), out)
+    with pytest.raises(SecondhandError, match="no label was corrected"):
+        load_table([str(tmp_path / "known"), str(out)])
+    rows = pd.read_csv(out, keep_default_na=False)
+    rows.loc[0, "label"] = "green"
+    rows.to_csv(out, index=False)
+    table = load_table([str(tmp_path / "known"), str(out)])
+    assert table.classes == ["green", "red"]
+    assert dict(table.frame[["path", "label"]].to_numpy()).get(new[0]) == "green"
+    assert len(table.frame) == 5
