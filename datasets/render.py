@@ -24,7 +24,7 @@ from datasets.errors import Rejected, SecondhandError
 from datasets.files import write_beside
 from datasets.installed import as_called
 from datasets.kinds import signal_kind
-from datasets.scanning import look_apart
+from datasets.scanning import files_below, look_apart
 from datasets.streams import hold_every_name
 
 if TYPE_CHECKING:
@@ -115,19 +115,21 @@ def _by_kind(
     files: Iterable[str | os.PathLike[str]], kind: str
 ) -> tuple[dict[str, list[str]], list[Rejected]]:
     """The files, and what folders hold of sound and strain, by their kind; and those of none."""
-    found = []
+    found: list[str] = []
+    rejected: list[Rejected] = []
     for given in files:
         if os.path.isdir(given):
-            inside = sorted(path for path in Path(given).rglob("*") if signal_kind(path))
+            inside, bad = files_below(given)
+            rejected += bad
+            inside = [path for path in inside if signal_kind(path)]
             if not inside:
                 raise SecondhandError(f"{given}: no sound or strain files in this folder")
-            found += [str(path) for path in inside]
+            found += inside
         else:
             found.append(os.fspath(given))
     if not found:
         raise SecondhandError("no files given: name sound or strain files, or folders of them")
     listed: dict[str, list[str]] = {}
-    rejected = []
     for path in dict.fromkeys(found):
         if own := signal_kind(path) if kind == "auto" else kind:
             listed.setdefault(own, []).append(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,8 @@ from datasets.errors import BadFile, Rejected
 from datasets.processes import CRASHED, in_parallel
 
 A = TypeVar("A")
+#: Why a folder is not looked into.
+LEADS_BACK, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
 _CHUNK = 32  # files that a worker looks at before it reports
 
 
@@ -40,11 +42,36 @@ def look_apart(
     ]
 
 
+def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
+    """The user's files in a folder as they are found, its own before those of the folders in it, by name.
+
+    Links to folders are followed. One that leads back to a folder above it, and a folder that cannot be
+    listed, go to ``left_out``.
+    """
+
+    def unlisted(error: OSError) -> None:
+        left_out.append(Rejected(str(error.filename), UNLISTED))
+
+    for folder, folders, files in os.walk(root, onerror=unlisted, followlinks=True):
+        back = [name for name in folders if leads_back(os.path.join(folder, name))]
+        left_out += [Rejected(os.path.join(folder, name), LEADS_BACK) for name in sorted(back)]
+        folders[:] = sorted({*folders} - {*back})
+        yield from (os.path.join(folder, name) for name in sorted(files) if visible(Path(name)))
+
+
+def leads_back(folder: str | os.PathLike[str]) -> bool:
+    """Whether it is a link to a folder that it lies in: who follows it goes in circles."""
+    if not os.path.islink(folder):
+        return False
+    above = {os.path.realpath(parent) for parent in Path(folder).absolute().parents}
+    return os.path.realpath(folder) in above
+
+
 def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
-    """The user's files in a folder, however deep; and those that no table can name."""
-    below = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
-    files, bad = [], []
-    for path in sorted((path for path in below if visible(Path(path))), key=Path):
+    """All that `walk` finds, sorted; and what is left out, also files that no table can name."""
+    bad: list[Rejected] = []
+    files = []
+    for path in sorted(walk(root, bad), key=Path):
         name = path.encode("utf-8", "replace").decode()
         if name == path:
             files.append(path)

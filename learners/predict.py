@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.errors import SecondhandError, one_line
+from datasets.errors import Rejected, SecondhandError, one_line
 from learners import console
 from learners.asking import AnswerSettings, AskSettings, TriggerSettings
 from learners.flags import add_flags, bare_parser
@@ -342,22 +342,22 @@ def find_files(
     Parameters
     ----------
     kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
-    skipped : counts, by the endings of their names, what a folder holds besides.
+    skipped : counts, by the endings of their names, what a folder holds besides; and by the reasons
+        folders in it that are not looked into.
     """
     from datasets.kinds import kind_of
-    from datasets.scanning import visible
+    from datasets.scanning import walk
 
     for name in names:
         if os.path.isdir(name):
-            for folder, folders, files in os.walk(name):
-                folders.sort()
-                for file in sorted(files):
-                    if not visible(Path(file)):
-                        continue
-                    if (found := kind_of(file)) and kind in (None, found):
-                        yield str(Path(folder, file))
-                    elif skipped is not None:
-                        skipped[Path(file).suffix.lower() or "without an ending"] += 1
+            left_out: list[Rejected] = []
+            for file in walk(name, left_out):
+                if (found := kind_of(file)) and kind in (None, found):
+                    yield str(Path(file))
+                elif skipped is not None:
+                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
+            if skipped is not None:
+                skipped.update(folder.reason for folder in left_out)
         elif not os.path.exists(name) and glob.has_magic(name):
             # A pattern that matches nothing is answered as a file that is not there.
             yield from sorted(glob.glob(name, recursive=True)) or [name]
@@ -380,11 +380,12 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
 
 def told(skipped: Counter[str]) -> str:
     """What a folder held besides, in words."""
+    from datasets.scanning import LEADS_BACK, UNLISTED
+
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
-    return one_line(
-        f"skipped {skipped.total()} files of other kinds: {', '.join([*counts, *more])}"
-    )
+    what = "files and folders" if {*skipped} & {LEADS_BACK, UNLISTED} else "files of other kinds"
+    return one_line(f"skipped {skipped.total()} {what}: {', '.join([*counts, *more])}")
 
 
 if __name__ == "__main__":

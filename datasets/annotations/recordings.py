@@ -11,7 +11,7 @@ from datasets.annotations.tracks import Span, is_track, one_cell, read_track
 from datasets.cells import file_named
 from datasets.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.kinds import kind_of
-from datasets.scanning import files_below, visible
+from datasets.scanning import files_below, visible, walk
 
 Row = dict[str, object]
 
@@ -52,7 +52,7 @@ def has_tracks(folder: Path) -> bool:
     that read like Raven's or Audacity's."""
     top = (path for path in folder.iterdir() if path.suffix.lower() == ".txt" and visible(path))
     return any(path.is_file() and is_track(path) for path in top) or any(
-        visible(path) for path in folder.rglob("*.selections.txt")
+        path.endswith(".selections.txt") for path in walk(folder, [])
     )
 
 

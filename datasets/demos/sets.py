@@ -18,6 +18,7 @@ from datasets.drawings import cache_root
 from datasets.errors import SecondhandError
 from datasets.files import folder_beside
 from datasets.kinds import kind_of
+from datasets.scanning import files_below
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 
@@ -114,7 +115,7 @@ def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
 def _strain_files(noise: str) -> list[str]:
     """The strain files that a path or a pattern names, sorted."""
     found = (
-        sorted(str(path) for path in Path(noise).rglob("*"))
+        files_below(noise)[0]
         if Path(noise).is_dir()
         else sorted(glob.glob(noise, recursive=True)) or [noise]
     )

@@ -21,7 +21,7 @@ import pandas as pd
 from datasets.cells import SHORTEST_SPAN, file_named, read_cells, too_short
 from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
-from datasets.scanning import files_below, visible, whole
+from datasets.scanning import LEADS_BACK, files_below, leads_back, visible, whole
 from datasets.tables.checks import (
     ANSWERS,
     NOT_KNOWN,
@@ -279,7 +279,9 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
         splits = {root: ""}
     for folder, split in splits.items():
         for entry in _entries(folder):
-            if not entry.is_dir():
+            if leads_back(entry):
+                rejected.append(Rejected(str(entry), LEADS_BACK))
+            elif not entry.is_dir():
                 rejected.append(Rejected(str(entry), "not in a class folder"))
             elif not entry.name.strip():
                 rejected.append(Rejected(str(entry), "a folder whose name is no label"))

@@ -1,0 +1,56 @@
+"""Folders that hold links: every command finds the same files in them, and none goes in circles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from datasets.scanning import LEADS_BACK, files_below
+from datasets.tables import load_table, load_unlabelled
+from learners.predict import find_files, told
+from tests.pictures import write_pictures
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Two class folders, one of them a link, with in the other a link to a file and to a folder, and
+    links that lead in circles."""
+    elsewhere = write_pictures(tmp_path / "elsewhere", per_class=3)
+    root = write_pictures(tmp_path / "root", per_class=3, classes=1, size=48)
+    (root / "green").symlink_to(elsewhere / "green")
+    (root / "red" / "more").symlink_to(elsewhere / "red")
+    (root / "red" / "one.jpg").symlink_to(elsewhere / "blue" / "blue_000.jpg")
+    (root / "red" / "up").symlink_to(root)
+    (elsewhere / "red" / "round").symlink_to(root / "red")
+    (root / "again").symlink_to(tmp_path)
+    return root
+
+
+def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
+    red = {f"red/red_00{n}.jpg" for n in range(3)} | {f"red/more/red_00{n}.jpg" for n in range(3)}
+    files = {str(linked / name) for name in red | {"red/one.jpg"}}
+    files |= {str(linked / "green" / f"green_00{n}.jpg") for n in range(3)}
+    circles = {str(linked / name) for name in ("again", "red/up", "red/more/round")}
+
+    table = load_table(linked)
+    assert {*table.frame["path"]} == files
+    assert {bad.path: bad.reason for bad in table.rejected} == dict.fromkeys(circles, LEADS_BACK)
+    assert table.frame.loc[table.frame["path"].str.contains("more"), "label"].eq("red").all()
+
+    frame, rejected = load_unlabelled(linked, "picture", "--unknown")
+    assert {*frame["path"]} == files
+    assert {bad.path for bad in rejected} == circles
+
+    skipped: Counter[str] = Counter()
+    assert {*find_files([str(linked)], "picture", skipped)} == files
+    assert skipped == Counter({LEADS_BACK: 3})
+    assert told(skipped) == f"skipped 3 files and folders: 3 {LEADS_BACK}"
+
+
+def test_a_folder_that_is_a_link_itself_is_read(linked: Path) -> None:
+    """Named by the user, it is where they mean."""
+    files, bad = files_below(linked / "green")
+    assert len(files) == 3
+    assert bad == []
