@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         learnable,
         names_of,
         parts_of,
+        without_copies,
     )
     from datasets.tables.folds import assign_folds, fold_names, stratified_folds
     from datasets.tables.many import MANY, counted, joined, targets_of

@@ -118,13 +118,12 @@ def without_copies(
         first = rows.iloc[0]
         for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
-                other = next((p for p in rows["path"] if p != path), path)
+                other = next((f" (also {p})" for p in rows["path"] if p != path), "")
                 named = " and ".join(map(repr, labels))
-                drop[row] = Rejected(path, f"the same content is labelled {named} (also {other})")
+                drop[row] = Rejected(path, f"the same content is labelled {named}{other}")
             elif row not in (-1, first["row"]):
                 where = f", which is in {first['split']}" if split != first["split"] else ""
-                itself = first["row"] == -1 and path == first["path"]
-                what = "named already" if itself else f"a copy of {first['path']}"
+                what = "named already" if path == first["path"] else f"a copy of {first['path']}"
                 drop[row] = Rejected(path, f"{what}{where}")
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 

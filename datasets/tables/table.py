@@ -124,7 +124,7 @@ def load_table(
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
-        they are: copies stay, and one class, or one file of a class, is enough.
+        they are: one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
     strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
     together : of triggers, as `datasets.triggers.items_of_triggers` has it.
@@ -198,8 +198,8 @@ def load_table(
     if learned:
         frame, corrections, copies = corrected(frame)
         rejected += copies
-        frame, copies = without_copies(frame)
-        rejected += copies
+    frame, copies = without_copies(frame)
+    rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     strangers = frame["label"].eq(UNKNOWN)
     known = frame.loc[~strangers]

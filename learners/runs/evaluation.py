@@ -28,6 +28,7 @@ from datasets.tables import (
     load_table,
     load_unlabelled,
     summary,
+    without_copies,
 )
 from learners.asking import EvaluateSettings
 from learners.confidence import Confidence, ManyConfidence
@@ -153,7 +154,8 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         )
     own = _kind(bundle, asked.kind)
     frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
-    table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected)
+    frame, copies = without_copies(frame)
+    table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected + copies)
     if frame.empty:
         raise _nothing(table)
     log.info("%s: %d files", asked.data, len(frame))

@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 import torch
 from PIL import Image
 from safetensors.torch import save_file
@@ -78,7 +79,7 @@ def others(folder: Path, tmp_path: Path) -> Path:
     for name in CLASSES:
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(3):
-            rng = np.random.default_rng(number)
+            rng = np.random.default_rng((number, *name.encode()))
             picture = Image.fromarray(rng.integers(0, 256, (40, 40, 3)).astype(np.uint8))
             picture.save(tmp_path / "data" / name / f"{name}{number}.png")
     shutil.copytree(folder / "unknown", tmp_path / "strange" / "deep")
@@ -134,6 +135,36 @@ def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
     assert "broken.jpg" in (others / "r" / "rejected.csv").read_text()
 
 
+@pytest.mark.parametrize("labels", [True, False])
+def test_repeated_rows_and_copies_count_once(model, others, labels):
+    files = sorted((others / "data").rglob("*.png"))
+    rows = pd.DataFrame({"path": map(str, files), "label": [file.parent.name for file in files]})
+    copy, twice = others / "copy.png", others / "twice.png"
+    shutil.copy(files[0], copy)
+    shutil.copy(files[8], twice)
+    more = pd.DataFrame({"path": [str(copy), str(twice)], "label": ["blue", "green"]})
+    pd.concat([rows, rows, more]).to_csv(others / "rows.csv", index=False)
+    words = [model, "--data", str(others / "rows.csv"), "--out", str(others / "r")]
+    assert main([*words, *([] if labels else ["--no-labels"])]) == 0
+    report = json.loads((others / "r" / "report.json").read_text())
+    left_out = pd.read_csv(others / "r" / "rejected.csv")
+    answers = pd.read_csv(others / "r" / "predictions.csv")
+    assert f"a copy of {files[0]}" in left_out["reason"].tolist()
+    # Without labels there are no two that differ.
+    alone = files[:8] if labels else files
+    assert answers["path"].tolist() == [str(file) for file in alone]
+    assert len(left_out) == 2 * len(files) + 2 - len(alone)
+    if labels:
+        metrics = report["metrics"]
+        assert metrics["test_items"] == 8
+        right = int((answers["best"] == answers["truth"]).sum())
+        wanted = scipy.stats.binomtest(right, 8).proportion_ci(method="exact")
+        assert metrics["test_accuracy_interval"] == pytest.approx(list(wanted))
+        both = left_out.loc[left_out["path"].isin([str(files[8]), str(twice)]), "reason"]
+        assert len(both) == 3
+        assert both.str.startswith("the same content is labelled 'green' and 'red'").all()
+
+
 def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
     (others / "data" / "mauve").mkdir()
     shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
@@ -141,8 +172,7 @@ def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
     assert "'mauve'): their 1 files count as strangers" in capsys.readouterr().out
     answers = pd.read_csv(others / "r" / "predictions.csv")
     assert answers["split"].eq("unknown").sum() == 1
-    shutil.rmtree(others / "data" / "red")
-    shutil.copytree(others / "data" / "green", others / "data" / "Red")
+    (others / "data" / "red").rename(others / "data" / "Red")
     with pytest.raises(SecondhandError, match=r"'Red': the model calls it 'red'"):
         main([model, "--data", str(others / "data"), "--out", str(others / "r2")])
     with pytest.raises(SecondhandError, match=r"none of the labels .*'deep'.* is a class"):

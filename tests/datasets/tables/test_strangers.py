@@ -83,11 +83,13 @@ def test_nothing_usable_is_a_clear_error(known, tmp_path):
         load_strangers(tmp_path / "gone", "picture", known)
 
 
-def test_to_judge_a_model_by_copies_and_lone_files_stay(folder, tmp_path):
+def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_path):
     (tmp_path / "red").mkdir()
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "a.jpg")
     with pytest.raises(SecondhandError, match="at least two classes"):
         load_table(tmp_path)
     assert len(load_table(tmp_path, learned=False).frame) == 1
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "b.jpg")
-    assert len(load_table(tmp_path, learned=False).frame) == 2
+    table = load_table(tmp_path, learned=False)
+    assert len(table.frame) == 1
+    assert table.rejected == [(str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")]
