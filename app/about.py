@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 from markupsafe import Markup
 
+from datasets.cells import read_frame
 from datasets.errors import SecondhandError
 from datasets.pictures import open_picture
 from datasets.tables import UNKNOWN
@@ -203,7 +204,7 @@ class Evidence:
         try:
             text = dict.fromkeys(("path", "label", "best", "truth", "split", "group"), str)
             # A class may be called "NA".
-            frame = pd.read_csv(self.run / name, dtype=text, keep_default_na=False)
+            frame = read_frame(self.run / name, dtype=text)
         except (OSError, ValueError, pd.errors.ParserError) as error:
             log.warning("%s: cannot be read (%s); the page does without", self.run / name, error)
             return empty

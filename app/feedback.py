@@ -18,9 +18,11 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datasets.errors import SecondhandError
+from datasets.cells import read_dicts, write_rows
+from datasets.errors import SecondhandError, shown
 from datasets.files import file_beside, write_beside
 from datasets.kinds import SUFFIXES
+from datasets.tables import clean_label, fault_of
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.
@@ -115,10 +117,9 @@ class Corrections:
         """Put a row at the end, in place of others about its item; or ``drop`` these. Within `alone`."""
         fields, rows = self.rows()
         out = io.StringIO()
-        writer = csv.DictWriter(out, fields, restval="", lineterminator="\n")
-        writer.writeheader()
         kept = [other for other in rows if item_of(other) != item_of(row)]
-        writer.writerows(kept if drop else [*kept, row])
+        left = kept if drop else [*kept, row]
+        write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in left)])
         write_beside(self.file, out.getvalue().encode())
 
     def rows(self) -> tuple[list[str], list[dict[str, str]]]:
@@ -127,8 +128,8 @@ class Corrections:
             return list(self.columns), []
         try:
             with open(self.file, newline="", encoding="utf-8-sig") as opened:
-                reader = csv.DictReader(opened, restval="", strict=True)
-                rows, fields = list(reader), list(reader.fieldnames or ())
+                fields, read = read_dicts(opened, restval="", strict=True)
+                rows = list(read)
         except (csv.Error, UnicodeDecodeError) as error:
             raise SecondhandError(f"{self.file.name}: not CSV ({error}); move it away") from None
         if not {"path", "label"} <= set(fields) or any(None in row for row in rows):
@@ -163,22 +164,17 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def check_label(label: object) -> str:
-    """A label that a table and a spreadsheet can hold.
+    """The label that is meant, by the rule of training.
 
     Raises
     ------
-    SecondhandError : empty, longer than 100 characters, with control characters, or beginning with
-        a sign that a spreadsheet would take for a formula.
+    SecondhandError : training would refuse it.
     """
-    plain = str(label or "").strip()
+    plain = clean_label(str(label or ""))
     if not plain:
         raise SecondhandError("Say what it is: choose a class, or write one.")
-    if len(plain) > 100:
-        raise SecondhandError(f"A label has at most 100 characters, this one has {len(plain):,}.")
-    if not plain.isprintable() or plain[0] in "=+-@" or "/" in plain or "\\" in plain:
-        raise SecondhandError(
-            "A label begins with a letter or a digit, and has no slashes or line breaks."
-        )
+    if fault := fault_of(plain):
+        raise SecondhandError(f"The label {shown(plain)} {fault}: write another.")
     return plain
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import Bought
+from datasets.cells import write_rows
 from datasets.tables import joined
 from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, ManyConfidence, Reason, Why
 from learners.evaluation import clopper_pearson
@@ -264,14 +264,14 @@ def answers_csv(
     """The rows that ``python -m learners.predict`` writes, with names instead of paths. Of labels that
     were ``corrected`` in it, ``learners.finetune --data`` takes those."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     hidden = {"windows", "set", "known"} | (set() if any(a.branch for a in answers) else {"branch"})
     fields = [name for name in answers[0]._fields if name not in hidden]
-    writer.writerow(fields)
+    rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):
         label = corrected.get(number, answer.label)
         row = answer._replace(path=Path(answer.path).name, label=label)._asdict()
-        writer.writerow([cell(row[name], name) for name in fields])
+        rows.append([cell(row[name], name) for name in fields])
+    write_rows(out, rows)
     return out.getvalue()
 
 

@@ -1,11 +1,19 @@
-"""Table files of any program -> their cells as text."""
+"""Table files of any program -> their cells as text, and the way back.
+
+A spreadsheet computes a cell that begins with ``=``, ``+``, ``-`` or ``@``, whoever named the file or the
+class that stands in it. All CSV files of this project are written here with an apostrophe before such a
+text, and read here without it.
+"""
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from datasets.errors import BadFile, SecondhandError
 from datasets.scanning import whole
@@ -13,11 +21,66 @@ from datasets.scanning import whole
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
+
 _MAX_COLUMNS = 1000
 #: Of the tables that are read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 #: Seconds, a few periods of a high note: what has less cannot be told from a slip of the hand.
 SHORTEST_SPAN = 1e-3
+#: What a spreadsheet may compute (OWASP, "CSV injection"; the last four are the signs in full width), and
+#: as many apostrophes before it as there are: each guard adds one.
+_COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def guard(cell: T) -> T | str:
+    """A cell as it is written: a text that a spreadsheet would compute with an apostrophe before it.
+
+    Examples
+    --------
+    >>> [guard(cell) for cell in ("=SUM(A1)", "-1.5", -1.5, "'=x", "cat")]
+    ["'=SUM(A1)", '-1.5', -1.5, "''=x", 'cat']
+    """
+    if isinstance(cell, str) and _COMPUTED.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def unguard(cell: T) -> T | str:
+    """What `guard` was given."""
+    if isinstance(cell, str) and cell.startswith("'") and _COMPUTED.match(cell):
+        return cell[1:]
+    return cell
+
+
+def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    """Rows as CSV, each cell behind `guard`; one after the other as they come."""
+    csv.writer(stream, lineterminator="\n").writerows(map(guard, row) for row in rows)
+
+
+def csv_text(frame: pd.DataFrame, **how: Any) -> str:
+    """A table as CSV without its index, each name and cell behind `guard`; ``how`` as for ``to_csv``."""
+    return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **how))
+
+
+def read_frame(source: Any, **how: Any) -> pd.DataFrame:
+    """What `csv_text` wrote, cells as text; ``how`` as for ``pandas.read_csv``, whose errors it raises."""
+    import pandas as pd
+
+    frame = pd.read_csv(source, **{"dtype": str, "keep_default_na": False, **how})
+    return frame.map(unguard).rename(columns=unguard)
+
+
+def read_dicts(lines: Iterable[str], **how: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The columns of CSV, and its rows by column, as ``csv.DictReader`` has them, without guards.
+
+    ``how`` as for it. Raises csv.Error.
+    """
+    reader = csv.DictReader(lines, **how)
+    columns = [str(unguard(name)) for name in reader.fieldnames or ()]
+    rows = ({unguard(key): unguard(cell) for key, cell in row.items()} for row in reader)
+    return columns, rows
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -67,9 +130,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            return pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, index_col=False
-            )
+            return read_frame(path, sep=separator, index_col=False)
         except pd.errors.ParserWarning:
             raise BadFile(path, "rows have more cells than its first line has names") from None
 

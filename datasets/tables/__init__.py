@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         UNKNOWN,
         alike,
         clean_label,
+        fault_of,
         learnable,
         names_of,
         parts_of,

@@ -172,6 +172,23 @@ def clean_label(label: str) -> str:
     return UNKNOWN if label.casefold() == UNKNOWN else label
 
 
+def fault_of(label: str, *, many: bool = False) -> str:
+    """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
+    give labels. It is one that `clean_label` gave.
+
+    ``many`` : an item may have several labels, with `JOIN` between them.
+    """
+    if not label:
+        return "is empty"
+    if len(label) > MAX_LABEL:
+        return f"has {len(label):,} characters, and {MAX_LABEL} are the most"
+    if not label.isprintable():
+        return "has a line break or another sign that cannot be printed"
+    if JOIN in label and not many:
+        return f"holds {JOIN}, which stands between several labels of one item"
+    return ""
+
+
 def parts_of(label: str) -> list[str]:
     """The names in a label, those that are not known with their ``?``; [""] of none."""
     return [part for part in label.split(JOIN) if part] or [""]
@@ -196,16 +213,9 @@ def check_classes(
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
         same.setdefault(alike(label), []).append(label)
-        if len(label) > MAX_LABEL or not label.isprintable():
-            raise SecondhandError(
-                f"{source}: label {shown(label)} is longer than {MAX_LABEL} characters or not printable: "
-                "rename it"
-            )
-        if learned and not many and JOIN in label:
-            raise SecondhandError(
-                f"{source}: the label {shown(label)} holds {JOIN}, which stands between several labels "
-                "of one item: rename it, or give --labels many"
-            )
+        if fault := fault_of(label, many=many or not learned):
+            also = ", or give --labels many" if not fault_of(label, many=True) else ""
+            raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
     twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
         sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}

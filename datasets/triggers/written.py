@@ -11,6 +11,7 @@ from typing import TextIO
 import numpy as np
 import pandas as pd
 
+from datasets.cells import csv_text
 from datasets.errors import SecondhandError
 from datasets.files import file_beside
 from datasets.installed import extra
@@ -36,12 +37,12 @@ def write_table(table: pd.DataFrame, out: Path | TextIO) -> None:
     """Write it beside its place, then there. HDF5 is one data set ``triggers`` with a field a column;
     there and in ECSV columns of numbers are numbers, text is UTF-8."""
     if not isinstance(out, Path):
-        table.to_csv(out, index=False, lineterminator="\n")
+        out.write(csv_text(table, lineterminator="\n"))
         return
     suffix = out.suffix.lower()
     with file_beside(out) as beside:
         if suffix == ".csv":
-            table.to_csv(beside, index=False, lineterminator="\n")
+            beside.write_text(csv_text(table, lineterminator="\n"), encoding="utf-8", newline="")
             return
         columns = {str(name): _typed(table[name]) for name in table.columns}
         if suffix == ".ecsv":

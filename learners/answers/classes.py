@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from datasets.cells import read_dicts
 from datasets.errors import SecondhandError, shown
 
 
@@ -39,11 +39,11 @@ def read_thresholds(file: Path) -> dict[str, float]:
     SecondhandError : a column is missing, a class is there twice, or a threshold is none.
     """
     begin = f"--threshold-per-class {file}"
-    rows = csv.DictReader(_text(str(file), "--threshold-per-class").splitlines())
+    columns, rows = read_dicts(_text(str(file), "--threshold-per-class").splitlines())
     found: dict[str, float] = {}
-    if not {"label", "threshold"} <= {*(rows.fieldnames or ())}:
+    if not {"label", "threshold"} <= {*columns}:
         raise SecondhandError(
-            f"{begin}: columns {', '.join(rows.fieldnames or ())[:200] or '(none)'}; label and "
+            f"{begin}: columns {', '.join(columns)[:200] or '(none)'}; label and "
             "threshold are needed"
         )
     for row in rows:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TextIO
 
+from datasets.cells import write_rows
 from datasets.errors import one_line
 from datasets.tables import JOIN, UNKNOWN
 from learners.answers.shape import Shape
@@ -20,13 +21,11 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 
 def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
     """A header, and a row each."""
-    writer = csv.writer(stream, lineterminator="\n")
     # Windows are rows of their own.
     columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
-    writer.writerow(columns)
-    for answer in answers:
-        for row in shape.rows(answer):
-            writer.writerow([cell(getattr(row, name), name) for name in columns])
+    rows = (row for answer in answers for row in shape.rows(answer))
+    cells = ([cell(getattr(row, name), name) for name in columns] for row in rows)
+    write_rows(stream, chain([columns], cells))
 
 
 def write_jsonl(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.cells import read_dicts, write_rows
 from datasets.errors import SecondhandError, shown
-from datasets.tables import MAX_LABEL, UNKNOWN, alike, clean_label
+from datasets.tables import UNKNOWN, alike, clean_label, fault_of
 from learners.confidence.arrays import Floats, Ints, softmax
 from learners.confidence.detectors import Combined
 from learners.confidence.scores import LogitScore, Score
@@ -155,7 +156,7 @@ class Tree:
     def write(self, file: Path) -> None:
         """As `read_tree` takes it."""
         with open(file, "w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *self.rows()])
+            write_rows(stream, [COLUMNS, *self.rows()])
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
@@ -172,10 +173,9 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     begin = f"classes table {file}"
     same: dict[str, int] = {alike(UNKNOWN): 0}
     for number, (name, _) in rows.items():
-        if not name or len(name) > MAX_LABEL or not name.isprintable():
+        if fault := fault_of(name, many=True):
             raise SecondhandError(
-                f"{begin}, row {number}: label {shown(name)} is empty, longer than {MAX_LABEL} characters "
-                "or not printable: name it otherwise"
+                f"{begin}, row {number}: the label {shown(name)} {fault}: name it otherwise"
             )
         if other := same.get(alike(name)) or (name == UNKNOWN and "reserved"):
             where = (
@@ -222,14 +222,14 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise SecondhandError(f"{begin}: larger than {MAX_BYTES >> 20} MiB")
-        reader = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
-        columns = [*(reader.fieldnames or ())]
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        columns, rows = read_dicts(lines, strict=True)
         if not {*COLUMNS} <= {*columns}:
             there = ", ".join(columns)[:200] or "none"
             raise SecondhandError(f"{begin}: columns {there}; label and parent are needed")
         return {
             number: (clean_label(row["label"] or ""), clean_label(row["parent"] or ""))
-            for number, row in enumerate(reader, start=2)
+            for number, row in enumerate(rows, start=2)
         }
     except SecondhandError:
         raise

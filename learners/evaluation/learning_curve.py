@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from datasets.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
 
 #: Nothing is foretold from fewer parts or mistakes than these, nor where the gain is known no better
@@ -53,7 +54,7 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     class that ``what`` learnt it answered; None where there is none, or no part in it."""
     if not file.is_file():
         return None
-    answers = pd.read_csv(file, dtype=str, keep_default_na=False)
+    answers = read_frame(file)
     probes = [str(name) for name in answers if name not in ("path", "truth")]
     sizes = sorted({int(name.split("-")[0]) for name in probes})
     if not sizes or not len(answers):

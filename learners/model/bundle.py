@@ -40,7 +40,7 @@ from datasets.errors import BadFile, SecondhandError
 from datasets.files import folder_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
-from datasets.tables import MAX_LABEL
+from datasets.tables import fault_of
 from learners.confidence import Confidence, ManyConfidence, read_confidence, read_tree
 from learners.files import disk_error
 from learners.model.tensors import (
@@ -332,10 +332,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
-        and all(
-            isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_LABEL
-            for name in classes
-        )
+        and all(isinstance(name, str) and not fault_of(name, many=True) for name in classes)
         and len(set(classes)) == len(classes)
     ):
         raise SecondhandError("classes are not two or more different names that print")

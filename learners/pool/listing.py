@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from datasets.cells import write_rows
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from learners.files import check_replaceable, jsonable
@@ -41,8 +41,7 @@ def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") ->
         lines = [{name: jsonable(row[name]) for name in columns} for row in rows]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *([cell(row[name], name) for name in columns] for row in rows)])
+    write_rows(text, [columns, *([cell(row[name], name) for name in columns] for row in rows)])
     return text.getvalue()
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from datasets.cells import read_frame
 from datasets.drawings import Source
 from datasets.errors import Rejected, SecondhandError
 from datasets.tables import UNKNOWN
@@ -231,7 +232,7 @@ def labelled_in(model: str | os.PathLike[str]) -> Labelled:
     if not file.is_file():
         return found
     try:
-        rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+        rows = read_frame(file)
         states = states_of(run)
         times = [
             pd.to_numeric(rows[t]) if t in rows else np.full(len(rows), np.nan)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from datasets.cells import read_dicts
 from datasets.drawings import Source, source_of
 from learners.prediction.answers import Floats
 
@@ -33,7 +34,7 @@ def resembled(run: Path, reference: Floats, features: Floats, n: int) -> list[Re
     """
     try:
         with open(run / REFERENCE, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            rows = list(read_dicts(file)[1])
         if len(rows) != len(reference):
             return []
         cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))

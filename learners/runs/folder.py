@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import logging
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from datasets.cells import csv_text, write_rows
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from datasets.installed import as_called
@@ -160,9 +160,9 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
     """A table of answers, or rows under a line of field names; whole or not at all."""
     if isinstance(rows, pd.DataFrame):
         cells = rows.apply(lambda column: column.map(partial(cell, column=column.name)))
-        text = cells.to_csv(index=False)
+        text = csv_text(cells)
     else:
         lines = io.StringIO(newline="")
-        csv.writer(lines).writerows([fields, *rows])
+        write_rows(lines, [fields, *rows])
         text = lines.getvalue()
     write_beside(file, text.encode())

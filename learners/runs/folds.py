@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from datasets.cells import csv_text
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from datasets.tables import fold_names
@@ -86,7 +87,7 @@ def cross_validate(
     with locked(folder):
         done = _prepare(folder, each, settings, items)
         write_config(folder, settings, command)
-        write_beside(folder / "items.csv", items.to_csv(index=False).encode())
+        write_beside(folder / "items.csv", csv_text(items).encode())
         return _train(folder, every, done, basis, command, log_to)
 
 
@@ -238,7 +239,7 @@ def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
             f"--out {folder}: its finished folds were made with other settings "
             f"({'; '.join(other)}): {remedy}"
         )
-    text = items.to_csv(index=False)
+    text = csv_text(items)
     if (folder / "items.csv").read_text() != text:
         raise SecondhandError(
             f"--out {folder}: the data have changed since its finished folds were made: {remedy}"
@@ -276,7 +277,7 @@ def _write(
         "missing": missing,
         "basis": basis,
     }
-    write_beside(folder / "folds.csv", table.to_csv(index=False, float_format="%.6f").encode())
+    write_beside(folder / "folds.csv", csv_text(table, float_format="%.6f").encode())
     write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
     (folder / "report").mkdir(exist_ok=True)
     links = {name: f"../{each[name].name}/report/index.html" for name in order}

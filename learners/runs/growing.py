@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from fastai.torch_core import set_seed
 
+from datasets.cells import csv_text
 from datasets.files import write_beside
 from learners.evaluation import STRANGE, Evaluation, answer
 from learners.prediction import Predictor
@@ -67,5 +68,5 @@ def grow(
         finished = True
         shutil.rmtree(folder / "parts", ignore_errors=True)
     found[f"{(numbers < len(table.classes)).sum()}-1"] = whole["best"]
-    write_beside(folder / ANSWERS, found.to_csv(index=False).encode())
+    write_beside(folder / ANSWERS, csv_text(found).encode())
     return finished

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from datasets.cells import csv_text
 from datasets.errors import SecondhandError
 from datasets.files import write_beside
 from learners import distributed
@@ -93,7 +94,7 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] 
     ------
     SecondhandError : the run goes on, and its files are not what they were. They are named.
     """
-    texts = {folder / name: t.to_csv(index=False) for name, t in tables.items() if len(t)}
+    texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
     paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
     files = {path: FileState.of(path) for path in paths}
     record = folder / BEGUN

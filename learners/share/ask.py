@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as it is imported
 import onnxruntime
 
 from datasets.pictures import model_input
+
+#: What a spreadsheet would compute gets an apostrophe before it, as in all CSV files of Secondhand.
+FORMULA = re.compile("'*[=+\\-@\t\r\n]")
 
 
 def main(files: list[str]) -> int:
@@ -48,7 +52,8 @@ def main(files: list[str]) -> int:
         least = 2.0 if thresholds[best] is None else thresholds[best]  # None: it is not answered
         sure = probabilities[best] >= max(least, 1 - probabilities.sum() - 1e-6)
         label = classes[best] if sure else "unknown"
-        rows.writerow([file, label, classes[best], f"{probabilities[best]:.6f}"])
+        names = [f"'{n}" if FORMULA.match(n) else n for n in (file, label, classes[best])]
+        rows.writerow([*names, f"{probabilities[best]:.6f}"])
     return 3 if bad else 0
 
 

@@ -15,6 +15,7 @@ from fastai.callback.core import Callback
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datasets.cells import csv_text
 from datasets.files import write_beside
 from datasets.tables import units_of
 from learners import distributed
@@ -85,7 +86,7 @@ class Growth(Callback):
         )  # fmt: skip
         paths = held.drop_duplicates("item").set_index("item")["path"]
         found.insert(0, "path", found.pop("item").map(paths))
-        write_beside(self.file, found.to_csv(index=False).encode())
+        write_beside(self.file, csv_text(found).encode())
         seconds = time.monotonic() - began
         log.info(
             "learning curve: %d probes on parts of the labels, %.1f s",

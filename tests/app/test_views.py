@@ -267,3 +267,9 @@ def test_several_labels_are_judged_and_drawn_each_by_itself():
     assert (far.label, far.reason) == ("unknown", UNLIKE)
     assert "precision and the recall of each label" in bought_html(None, rule)
     assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()
+
+
+def test_no_spreadsheet_computes_what_is_downloaded():
+    answer = SURE._replace(path="/x/=1+1.jpg", best="@home")
+    (row,) = csv.DictReader(io.StringIO(answers_csv([answer], {0: "-cmd|calc"})))
+    assert (row["path"], row["label"], row["best"]) == ("'=1+1.jpg", "'-cmd|calc", "'@home")

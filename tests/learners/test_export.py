@@ -403,22 +403,25 @@ def test_an_archive_answers_as_its_model_does(
     inside = {path.name for path in (tmp_path / "shared").iterdir()}
     assert inside == {"README.md", "ask.py", "model.onnx", "picture.py", "report.html"}
     assert "python ask.py" in (tmp_path / "shared/README.md").read_text()
-    assert len((tmp_path / "shared/ask.py").read_text().splitlines()) <= 60
+    assert len((tmp_path / "shared/ask.py").read_text().splitlines()) <= 65
 
     files = turned_and_clear(tmp_path)
+    shutil.copy(files[0], tmp_path / "=d.png")
     (tmp_path / "d.png").write_text("no picture")
     words = [
         str(tmp_path / "shared"),
         str(tmp_path / "shared/ask.py"),
         *files,
         str(tmp_path / "d.png"),
+        "=d.png",
     ]
     ran = subprocess.run(
         [sys.executable, "-c", ALONE, *words], cwd=tmp_path, capture_output=True, text=True
     )
     assert ran.returncode == 3, ran.stderr
     assert f"{tmp_path / 'd.png'}: bad file: " in ran.stderr
-    rows = list(csv.DictReader(io.StringIO(ran.stdout)))
+    *rows, last = csv.DictReader(io.StringIO(ran.stdout))
+    assert last == {**rows[0], "path": "'=d.png"}, "no spreadsheet computes it"
     answers = list(Predictor(model, device="cpu").predict(files))
     assert [row["path"] for row in rows] == files
     assert [(r["label"], r["best"]) for r in rows] == [(a.label, a.best) for a in answers]

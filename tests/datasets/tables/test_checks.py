@@ -154,7 +154,7 @@ def unprintable(root: Path) -> None:
         (other_case, r"'Cat' \(1 files\) and 'cat' \(3 files\) differ only in case or spaces"),
         (other_spaces, r"'c at' .* and 'cat' .* differ only in case or spaces"),
         (other_kind, r"no file of a kind that is read .*\.jpg"),
-        (unprintable, r"not printable: rename"),
+        (unprintable, r"cannot be printed: rename"),
         (
             reserved,
             r"'un known' \(1 files\) and 'unknown' \(reserved\) differ only in case or spaces",

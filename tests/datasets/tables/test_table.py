@@ -405,7 +405,7 @@ def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) ->
         (f"path,label{',x' * 2000}\na.jpg,cat\n", "2002 columns are more than 1000"),
         (f"path,label,gps\na.hdf5,cat,{'9' * 5000}z\n", "gps '999.* in row 2 is not a number"),
         ('path,label\n"a.jpg,cat\n', "EOF inside string"),
-        ("path,label\na.jpg,\0\nb.jpg,\0\n", "not printable|no row has both"),
+        ("path,label\na.jpg,\0\nb.jpg,\0\n", "cannot be printed|no row has both"),
     ],
 )
 def test_a_table_that_is_damaged_is_one_short_error(tmp_path, text, match):

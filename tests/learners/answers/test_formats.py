@@ -12,13 +12,16 @@ import pandas as pd
 import pytest
 
 from datasets.annotations import read_annotations
+from datasets.cells import read_cells
 from datasets.errors import SecondhandError
 from datasets.tables import load_table
 from learners.answers import Events, Shape, check_out, write
 from learners.answers.tracks import raven_table
 from learners.confidence.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.pool.listing import as_text
 from learners.prediction import Prediction
 from learners.runs.folder import write_csv
+from learners.runs.resume import begin
 from tests.learners.prediction.test_answers import tone
 from tests.pictures import write_pictures
 
@@ -248,3 +251,29 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
     assert table.classes == ["green", "red"]
     assert dict(table.frame[["path", "label"]].to_numpy()).get(new[0]) == "green"
     assert len(table.frame) == 5
+
+
+def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
+    """Of answers on standard output, of a list to label and of a run; numbers stay numbers."""
+    labels = ["=SUM(A1)", "+1 more", "-cmd", "@home", "'=x", "-1.5", "plain"]
+    paths = [f"{sign}{n}.jpg" for n, sign in enumerate(("=", "+", "-", "@", "\t", "'=", ""))]
+    rows = [
+        answer(path, label)._replace(at=-1.5) for path, label in zip(paths, labels, strict=True)
+    ]
+    write("csv", rows, Shape(classes=labels), tmp_path / "answers.csv")
+    listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.at} for r in rows]
+    (tmp_path / "next.csv").write_text(as_text(["path", "label", "guess", "at"], listed))
+    write_csv(tmp_path / "predictions.csv", pd.DataFrame(rows).drop(columns="windows"))
+    write_csv(tmp_path / "rejected.csv", zip(paths, labels, strict=True), ["path", "label"])
+    items = pd.DataFrame({"path": paths, "label": labels})
+    begin(tmp_path, {"items.csv": items})
+    for name in ("answers.csv", "next.csv", "predictions.csv", "rejected.csv", "items.csv"):
+        with open(tmp_path / name, newline="", encoding="utf-8") as opened:
+            cells = [cell for row in csv.reader(opened) for cell in row]
+        signs = tuple("=+-@\t\r")
+        assert {cell for cell in cells if cell.startswith(signs)} <= {"-1.5", "-1.500000"}, name
+        read = read_cells(tmp_path / name)
+        assert read["path"].tolist() == paths
+        assert read["guess" if name == "next.csv" else "label"].tolist() == labels
+        if "at" in read:
+            assert read["at"].astype(float).tolist() == [-1.5] * len(paths)

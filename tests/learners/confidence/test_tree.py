@@ -96,7 +96,7 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
         ([*FRUIT, "pear,food"], "row 8: 'pear' is in row 5 too"),
         ([*FRUIT, "Fruit,food"], "row 8: 'Fruit' is in row 3 too, perhaps cased otherwise"),
         ([*FRUIT, "Unknown,"], "row 8: 'unknown' is reserved"),
-        ([*FRUIT, ",food"], "row 8: label '' is empty"),
+        ([*FRUIT, ",food"], "row 8: the label '' is empty"),
         ([*FRUIT[:1], *FRUIT[2:]], "row 2: 'food', the parent of 'fruit', has no row: add one"),
         ([*FRUIT, "fig,fruit"], "row 8: 'fig' is no class of the data, and nothing is below it"),
         (FRUIT[:-1], "the class 'milk' has no row (1 such): add it"),
