@@ -92,7 +92,8 @@ def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions
     cut = confidence.threshold
     promised = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items))
-    return _each((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
+    each = ((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
+    return _each(each, len(decided.label))
 
 
 def _classes(
@@ -103,15 +104,16 @@ def _classes(
         right = labels[decided.label == k] == k
         promised = float("nan") if cut.message else cut.target
         found.append((f"as {name}", promised, len(right), fraction(int(right.sum()), len(right))))
-    return _each(found)
+    return _each(found, len(labels))
 
 
-def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]]) -> Found:
-    """Of answers in parts: what is promised (nan: nothing), how many they are, and how many right."""
+def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], among: int) -> Found:
+    """Of answers in parts: what is promised (nan: nothing), how many they are ``among`` all items, and how
+    many right."""
     lines, rows = [], []
     for name, promised, n, limits in parts:
         verdict = "" if promised != promised else _verdict(promised, *limits[1:])
-        lines.append(f"answered {name}: {n}, right {with_limits(*limits)}{verdict}")
+        lines.append(f"answered {name}: {n} of {among}, right {with_limits(*limits)}{verdict}")
         rows.append((f"accuracy of those {name}", promised, *limits, n))
     return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 

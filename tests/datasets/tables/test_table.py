@@ -394,7 +394,7 @@ def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) ->
     found = reasons(table)
     assert found["empty.gwf"] == "empty file"
     assert found["missing.txt.gz"] == "there is no such file"
-    assert found["b.hdf5"].startswith("a copy of ")
+    assert found["b.hdf5"] == "named already"
 
 
 @pytest.mark.parametrize(
