@@ -19,7 +19,7 @@ import pandas as pd
 from datasets.errors import Rejected, SecondhandError
 from datasets.tables.checks import names_of, parts_of
 from datasets.tables.folds import assign_folds, fold_names
-from datasets.tables.units import overlaps, stretches, units
+from datasets.tables.units import overlaps, units
 
 SPLITS = ("train", "valid", "calibration", "test")
 
@@ -70,7 +70,7 @@ def assign_splits(
     What is held out is chosen, in this order: by ``fold`` (that value of the column ``fold``), by
     the data's own split, or at random, stratified by label and never through a group; where rows
     of a file have no group, the file is one (`datasets.tables.units.units`). It is then shared between
-    valid and calibration (by group where there are enough of them). The data's own test part stays
+    valid and calibration, by group where there are enough of them, else by file. The data's own test part stays
     what it is, beside a fold, too.
 
     In cross-validation (``cv``) the fold is the test part, whole. Valid and calibration come out of
@@ -123,7 +123,11 @@ def assign_splits(
     )
     if drawn:
         pool = frame.index[frame["split"].eq("train")]
-        held = _hold_out(frame.loc[pool], valid + calibration, rng)
+        share = valid + calibration
+        held = _hold_out(frame.loc[pool], share, rng)
+        # A file is not both valid and calibration: a second one is held out, where there are more.
+        while _in_one_file(frame.loc[pool[held]]) and (share := share + 0.1) <= 0.8:
+            held = _hold_out(frame.loc[pool], share, rng)
         frame.loc[pool[held], "split"] = "valid"
     if not frame["split"].eq("calibration").any():
         pool = frame.index[frame["split"].eq("valid")]
@@ -233,14 +237,22 @@ def _hold_out(
 ) -> npt.NDArray[np.bool_]:
     """True for the rows held out: ``fraction`` of each label, whole units at a time.
 
-    Where ``groups_may_touch``, and there are too few units, what overlaps in time is kept together,
-    or nothing. Else no label is held out whole.
+    Where ``groups_may_touch``, and there are too few units, a group is split, never a file. Else no label
+    is held out whole.
     """
     bound = units(frame).to_numpy()
     if groups_may_touch:
-        choices = (bound, stretches(frame), np.arange(len(frame)))
+        choices = (bound, pd.factorize(frame["path"])[0])
         enough = max(2, round(1 / fraction))
-        bound = next((b for b in choices if len(set(b)) >= enough), choices[-1])
+        most = max(choices, key=lambda b: len(set(b)))
+        bound = next((b for b in choices if len(set(b)) >= enough), most)
+        if _in_one_file(frame):
+            raise SecondhandError(
+                f"all that is held out, {len(frame)} items, lies in {frame['path'].iloc[0]}, and a file is "
+                "either valid or calibration: hold out at least two files (a larger --valid and "
+                "--calibration, more files in the fold, or --cv fold, which tests one fold and draws the "
+                "two from the others)"
+            )
     elif len(frame) > 1 and len(set(bound)) == 1:
         group = frame["group"].iloc[0] or frame["path"].iloc[0]
         raise SecondhandError(
@@ -257,6 +269,11 @@ def _hold_out(
     wanted = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
     chosen = _choose(bound[rows], labels, counts, wanted, rng, all_may_go=groups_may_touch)
     return chosen[bound]
+
+
+def _in_one_file(frame: pd.DataFrame) -> bool:
+    """Several rows that are of one file and one unit: nothing of them can be divided."""
+    return len(frame) > 1 and frame["path"].nunique() == 1 == units(frame).nunique()
 
 
 def _apportion(

@@ -167,13 +167,37 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
     assert test.sum() == 24
 
 
-def test_one_recording_held_out_is_shared_without_an_overlap() -> None:
-    frame = windows(files=2, each=12, step=0.5)
-    frame.loc[frame.index % 12 >= 6, ["start", "end"]] += 10  # two stretches a file
-    done, _ = assign_splits(frame)
-    valid, calibration = (done["split"].eq(name) for name in ("valid", "calibration"))
-    assert valid.sum() == calibration.sum() == 6
-    assert not touching(done, valid, calibration)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("files", [3, 4, 5])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed: int) -> None:
+    """Of few recordings three tenths would be one."""
+    frame = windows(files=files, each=12)
+    if grouped:
+        frame["group"] = frame["path"]
+    done, left = assign_splits(frame, seed=seed)
+    assert left == []
+    assert set(done["split"]) == {"train", "valid", "calibration"}
+    assert done.groupby("path")["split"].nunique().eq(1).all()
+
+
+def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
+    """Neither where its rows do not overlap; what is wanted is said."""
+    wanted = r"r0\d\.wav, and a file is either valid or calibration: hold out at least two files"
+    with pytest.raises(SecondhandError, match=wanted):
+        assign_splits(windows(files=2, each=12))
+    frame = windows(files=3, each=12)
+    frame["fold"] = frame["path"]
+    with pytest.raises(SecondhandError, match=wanted):
+        assign_splits(frame, fold="r01.wav")
+    # Groups that the data name within a file are taken at their word.
+    frame = windows(files=3, each=12, step=2.0)
+    frame = frame.assign(fold=frame["path"], group=frame["path"] + ["a", "b"] * 18)
+    done, _ = assign_splits(frame, fold="r01.wav")
+    assert done.loc[done["split"].ne("train")].groupby("group")["split"].nunique().tolist() == [
+        1,
+        1,
+    ]
 
 
 def test_one_file_cannot_be_held_out() -> None:
