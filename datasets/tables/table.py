@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.cells import SHORTEST_SPAN, file_named, read_cells, too_short
+from datasets.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, too_short
 from datasets.errors import Rejected, SecondhandError, shown
 from datasets.kinds import SUFFIXES, kind_of
 from datasets.scanning import LEADS_BACK, files_below, leads_back, visible, whole
@@ -283,6 +283,7 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                 rejected.append(Rejected(str(entry), LEADS_BACK))
             elif not entry.is_dir():
                 rejected.append(Rejected(str(entry), "not in a class folder"))
+                _warn_of_table(entry)
             elif not entry.name.strip():
                 rejected.append(Rejected(str(entry), "a folder whose name is no label"))
             else:
@@ -295,6 +296,24 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
             "folder of its own, or name a CSV with the columns path,label"
         )
     return pd.DataFrame(rows), rejected
+
+
+def _warn_of_table(file: Path) -> None:
+    """Say how a table beside class folders is used, if it tells which files belong together."""
+    if file.suffix.lower() not in ENDINGS:
+        return
+    try:
+        cells = read_cells(file)
+        there = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
+    except SecondhandError:
+        return
+    said = sorted(there & {"group", "split", "fold"})
+    if said and {"path", "label"} <= there:
+        log.warning(
+            "%s is not read, for --data names its folder: what it says of %s is not known, and files are split at "
+            "random. To split by it: --data %s%s",
+            file, " and ".join(said), file, " --cv fold" if "fold" in said else "",
+        )  # fmt: skip
 
 
 def _entries(folder: Path) -> list[Path]:

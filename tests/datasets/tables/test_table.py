@@ -73,6 +73,23 @@ def test_class_folders_that_are_called_like_parts_are_classes(tmp_path: Path) ->
     assert load_table(tmp_path).classes == ["bus", "train"]
 
 
+def test_a_table_beside_class_folders_is_told_how_to_be_used(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = sorted(str(file.relative_to(root)) for file in root.rglob("*.jpg"))
+    rows = "".join(f"{path},{path[:3]},{n % 2 + 1},g{n}\n" for n, path in enumerate(paths))
+    file = write(root / "items.csv", "path,label,fold,group\n" + rows)
+    write(root / "notes.csv", "path,label,colour,note\n" + rows)
+    table = load_table(root)
+    assert reasons(table) == dict.fromkeys(("items.csv", "notes.csv"), "not in a class folder")
+    assert table.frame["group"].eq("").all()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "what it says of fold and group is not known" in line
+    assert line.endswith(f"To split by it: --data {file} --cv fold")
+    # What the line advises works.
+    assert load_table(file).frame["group"].ne("").all()
+
+
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match="no class folder"):
         load_table(root / "cat")
