@@ -17,6 +17,7 @@ from learners.confidence.detectors import (
     rank_scores,
     score_figures,
 )
+from learners.confidence.groups import Groups, design_effects, worth
 from learners.confidence.many import Label, ManyConfidence, ManyDecisions, read_confidence
 from learners.confidence.reasons import (
     AMBIGUOUS,

@@ -128,7 +128,8 @@ class Confidence:
 
         Parameters
         ----------
-        held : the calibration items, their logits as the network gives them.
+        held : the calibration items, their logits as the network gives them; what a target promises
+            counts their groups.
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept, with their logits and labels. Without features of both the distance is off.
         settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
@@ -201,16 +202,20 @@ class Confidence:
             known = known if naming is None else raised(chosen, known, z, msp)
             on, known = ("probability", top) if score == "msp" else (score, known)
             if naming is None or target_accuracy is None:
-                cut = threshold_for_target(known, right, passed, target_accuracy, target_coverage)
+                cut = threshold_for_target(
+                    known, right, passed, target_accuracy, target_coverage, held.groups
+                )
             else:
-                cut, naming, said = promised(naming, named, known, right, passed, target_accuracy)
+                cut, naming, said = promised(
+                    naming, named, known, right, passed, target_accuracy, held.groups
+                )
                 notes += said
             if cut.message:
                 notes.append(cut.message)
             if asked.per_class:
                 best = np.where(passed, z.argmax(axis=1), NO_CLASS)
                 cut, promises, said = thresholds_by_class(
-                    cut, best, known, right, names or range(z.shape[1])
+                    cut, best, known, right, names or range(z.shape[1]), held.groups
                 )
                 notes += said
         sets = None

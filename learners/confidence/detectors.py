@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError, shown
 from learners.confidence.arrays import Floats, Ints, check_labels, check_logits, just_below
+from learners.confidence.groups import Groups
 from learners.confidence.scores import (
     FDBD,
     KNN,
@@ -330,11 +331,13 @@ def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:
 @dataclass(frozen=True)
 class Items:
     """``logits [n, classes]`` (divided by the temperature), ``labels [n]`` and, where the network
-    gives them, penultimate ``features [n, d]``. Strangers have no labels."""
+    gives them, penultimate ``features [n, d]``. Strangers have no labels. ``groups [n]`` are the
+    numbers of what belongs together; without them each item is by itself."""
 
     logits: Floats
     labels: Ints | None = None
     features: NDArray[np.float32] | None = None
+    groups: Groups = None
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -342,7 +345,8 @@ class Items:
     def take(self, rows: NDArray[np.generic]) -> Items:
         labels = None if self.labels is None else self.labels[rows]
         features = None if self.features is None else self.features[rows]
-        return Items(self.logits[rows], labels, features)
+        groups = None if self.groups is None else self.groups[rows]
+        return Items(self.logits[rows], labels, features, groups)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, check_logits
 from learners.confidence.decision import NO_CLASS, Confidence, Decisions
 from learners.confidence.detectors import Distance, Items, fit_distance, read_distance
+from learners.confidence.groups import Groups
 from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason
 from learners.confidence.scores import KNN, check_features
 from learners.confidence.temperature import TEMPERATURES, Temperature
@@ -112,6 +113,7 @@ class ManyConfidence(Confidence):
         features: ArrayLike | None = None,
         reference: ArrayLike | None = None,
         paths: Sequence[str] | None = None,
+        groups: Groups = None,
     ) -> ManyConfidence:
         """Fit on calibration items, used for nothing else, and training items.
 
@@ -126,6 +128,7 @@ class ManyConfidence(Confidence):
         features : of the calibration items [n, d]; ``reference`` those of training items [m, d], as
             prediction will see them. Of known items `ALPHA` may be refused as unlike these. Without
             them the distance is off.
+        groups : of the calibration items [n], what belongs together.
         """
         z = check_logits(logits, paths=paths)
         known, there = ~np.isnan(targets), targets == 1
@@ -140,7 +143,7 @@ class ManyConfidence(Confidence):
         p = np.where(passed[:, None], cls.of(fitted).probabilities(z), 0.0)
         most = int((known & (p >= LIKELY)).sum(axis=0).max())
         fitted = [
-            _cut(label, p[at], there[at], settings, most)
+            _cut(label, p[at], there[at], settings, most, None if groups is None else groups[at[0]])
             for label, at in zip(fitted, each, strict=True)
         ]
         notes += [
@@ -292,13 +295,21 @@ def _near(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
 
 
 def _cut(
-    label: Label, p: Floats, there: NDArray[np.bool_], settings: ConfidenceSettings, most: int
+    label: Label,
+    p: Floats,
+    there: NDArray[np.bool_],
+    settings: ConfidenceSettings,
+    most: int,
+    groups: Groups = None,
 ) -> Label:
     """The label with its threshold, from its probabilities [n]; ``most`` of a label are likely."""
     value, target, said = check_threshold(settings.threshold), settings.target_accuracy, ""
     if target is not None:
         likely = p >= LIKELY
-        cut = threshold_for_accuracy(p[likely], there[likely], target, among=most)
+        together = None if groups is None else groups[likely]
+        cut = threshold_for_accuracy(
+            p[likely], there[likely], target, among=most, groups=together
+        )
         value, said = cut.value, cut.message.replace("an accuracy", "a precision")
         if said:
             value = target

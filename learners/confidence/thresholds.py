@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.errors import SecondhandError
 from learners.confidence.arrays import Floats, just_below
+from learners.confidence.groups import Groups, design_effects, worth
 from learners.files import ranged, read_as
 
 #: That a promised accuracy does not hold, over the draw of the calibration items.
@@ -91,7 +92,13 @@ def check_alpha(value: float) -> None:
 
 
 def threshold_for_accuracy(
-    score: ArrayLike, correct: ArrayLike, target: float, risk: float = RISK, *, among: int = 0
+    score: ArrayLike,
+    correct: ArrayLike,
+    target: float,
+    risk: float = RISK,
+    *,
+    among: int = 0,
+    groups: Groups = None,
 ) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
 
@@ -104,13 +111,18 @@ def threshold_for_accuracy(
     1000, the division 0.25 and 0.50. The promise is over the draw of the calibration items: for 95 %
     of draws, accepted items are right at least ``target``.
 
-    Where no threshold qualifies, the one with the best limit is returned with a ``message``.
+    Items of one group err together, so each limit is that of as many independent items as they are
+    worth (`design_effects`), and the number of limits counts likewise.
+
+    Where no threshold qualifies, the one with the best limit is returned with a ``message``, and it
+    promises nothing.
 
     Parameters
     ----------
     score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
     among : items that the limits are taken for where those are more: several such thresholds, of
         nearly as many items each, then share the work. It promises as much, or more.
+    groups : ``[n]``, the number of each item's group; without it each item is one.
     """
     import scipy
 
@@ -120,18 +132,22 @@ def threshold_for_accuracy(
         )
     s, right = _pair(score, correct)
     n = len(s)
-    share = _joint_risk(max(n, among), target, risk)
+    values, taken, errors, effect = _accepted(just_below(s), right, groups)
+    alone = int(np.max(taken / effect, initial=0))
+    share = _joint_risk(max(alone, among), target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
+    belong = f", which belong together and are worth {alone} independent ones," * (alone < n)
     unsupported = (
-        f"these {n} calibration items cannot support an accuracy of {target:.4g}: at least "
+        f"these {n} calibration items{belong} cannot support an accuracy of {target:.4g}: at least "
         f"{needed} accepted items, all right, would be needed; {{:.3g}} is the most they show"
     )
     if n == 0:
         return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
-    values, taken, errors = _accepted(just_below(s), right)
     low = np.zeros(len(values))
     some = errors < taken
-    bounds = scipy.special.betaincinv(errors[some] + 1, (taken - errors)[some], 1 - share)
+    bounds = scipy.special.betaincinv(
+        (errors / effect)[some] + 1, ((taken - errors) / effect)[some], 1 - share
+    )
     low[some] = 1 - bounds
     holds = np.flatnonzero(low >= target)
     best = int(holds[-1] if len(holds) else np.argmax(low))
@@ -206,11 +222,13 @@ def threshold_for_target(
     passed: NDArray[np.bool_],
     accuracy: float | None,
     coverage: float | None,
+    groups: Groups = None,
 ) -> Threshold:
     """Either target, for the items that ``passed`` another gate; coverage is of all items."""
     n, share = len(known), float(passed.mean()) if len(known) else 1.0
     if accuracy is not None:
-        found = threshold_for_accuracy(known[passed], right[passed], accuracy)
+        together = None if groups is None else groups[passed]
+        found = threshold_for_accuracy(known[passed], right[passed], accuracy, groups=together)
         return replace(found, coverage=found.coverage * share)
     assert coverage is not None
     if not 0 < coverage <= 1:
@@ -233,6 +251,7 @@ def thresholds_by_class(
     known: Floats,
     right: NDArray[np.bool_],
     names: Sequence[object],
+    groups: Groups = None,
 ) -> tuple[Threshold, list[Threshold], list[str]]:
     """A threshold for each class, with the promise of `threshold_for_accuracy` for what is named so.
 
@@ -250,7 +269,7 @@ def thresholds_by_class(
     ----------
     whole : the threshold of all classes, from the same items, with its ``target``.
     named : ``[n]`` the number of the best class, -1 for items that are refused anyway.
-    known, right : ``[n]``. names : of the classes.
+    known, right : ``[n]``. names : of the classes. groups : as `threshold_for_accuracy` has them.
 
     Returns
     -------
@@ -262,9 +281,10 @@ def thresholds_by_class(
     import scipy
 
     target = whole.target
+    groups = np.arange(len(named)) if groups is None else groups
     found = [
-        threshold_for_accuracy(known[named == k], right[named == k], target)
-        for k in range(len(names))
+        threshold_for_accuracy(known[here], right[here], target, groups=groups[here])
+        for here in (named == k for k in range(len(names)))
     ]
     kept = not whole.message or all(cut.message for cut in found)
     beside: dict[str, list[str]] = {}
@@ -274,7 +294,8 @@ def thresholds_by_class(
         inside = named == k
         taken = inside & (known >= whole.value)
         n, hits = int(taken.sum()), int(right[taken].sum())
-        worse = hits < n and scipy.special.betaincinv(hits + 1, n - hits, 1 - RISK) < target
+        good, size = worth(right[taken], groups[taken])
+        worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
         answered = kept and not worse
         found[k] = replace(
             cut,
@@ -302,7 +323,7 @@ def thresholds_by_class(
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     """Error among the accepted against the fraction accepted, for every threshold."""
     s, right = _pair(score, correct)
-    values, taken, errors = _accepted(s, right)
+    values, taken, errors, _ = _accepted(s, right)
     return RiskCoverage(values, taken / max(len(s), 1), errors / taken)
 
 
@@ -314,7 +335,7 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
     s, right = _pair(score, correct)
     if len(s) == 0:
         return float("nan")
-    _, taken, errors = _accepted(s, right)
+    _, taken, errors, _ = _accepted(s, right)
     ranks = np.arange(1, len(s) + 1)
     return float(np.mean(np.interp(ranks, np.r_[0, taken], np.r_[0, errors]) / ranks))
 
@@ -370,12 +391,17 @@ def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
     return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
 
 
-def _accepted(s: Floats, right: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """For each distinct score, from the highest: itself, items taken, errors among them."""
+def _accepted(
+    s: Floats, right: np.ndarray, groups: Groups = None
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """For each distinct score, from the highest: itself, items taken, errors among them, and the
+    errors' design effect."""
     order = np.argsort(-s, kind="stable")
     last = np.flatnonzero(np.r_[np.diff(s[order]) != 0, True]) if len(s) else np.empty(0, int)
-    errors = np.cumsum(~right[order])[last]
-    return s[order][last], (last + 1).astype(np.float64), errors.astype(np.float64)
+    wrong = ~right[order]
+    effect = design_effects(wrong, None if groups is None else groups[order])
+    errors = np.cumsum(wrong)[last].astype(np.float64)
+    return s[order][last], (last + 1).astype(np.float64), errors, effect[last]
 
 
 def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:

@@ -23,6 +23,7 @@ from learners.confidence.arrays import Floats, Ints, softmax
 from learners.confidence.detectors import Combined
 from learners.confidence.scores import LogitScore, Score
 from learners.confidence.temperature import fit_temperature
+from learners.confidence.groups import Groups, worth
 from learners.confidence.thresholds import RISK, Threshold, threshold_for_accuracy
 from learners.files import jsonable, ranged, read_as
 
@@ -347,6 +348,7 @@ def promised(
     right: NDArray[np.bool_],
     passed: NDArray[np.bool_],
     target: float,
+    groups: Groups = None,
 ) -> tuple[Threshold, Naming, list[str]]:
     """Thresholds a depth, each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
     are ``named`` so, of which those that have not ``passed`` are refused anyway.
@@ -363,10 +365,12 @@ def promised(
     at, deepest = levels[named], int(levels.max())
     order = [level for level in range(deepest, -1, -1) if (levels == level).any()]
     wanted = 2 * np.log(RISK / len(order)) / np.log(target)
+    groups = np.arange(len(at)) if groups is None else groups
     pools: list[list[int]] = [[]]
     for level in order:
         pools[-1].append(level)
-        if (np.isin(at, pools[-1]) & passed).sum() >= wanted:
+        inside = np.isin(at, pools[-1]) & passed
+        if worth(right[inside], groups[inside])[1] >= wanted:
             pools.append([])
     if (left := pools.pop()) and pools:
         pools[-1] += left
@@ -374,7 +378,9 @@ def promised(
     cuts, found, notes = np.full(deepest + 1, np.inf), [], []
     for pool in pools:
         inside = np.isin(at, pool) & passed
-        cut = threshold_for_accuracy(score[inside], right[inside], target, RISK / len(pools))
+        cut = threshold_for_accuracy(
+            score[inside], right[inside], target, RISK / len(pools), groups=groups[inside]
+        )
         found.append((cut, int(inside.sum())))
         said = ", ".join(
             "the classes" if level == deepest else f"depth {level + 1}" for level in pool
