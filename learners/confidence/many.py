@@ -307,9 +307,7 @@ def _cut(
     if target is not None:
         likely = p >= LIKELY
         together = None if groups is None else groups[likely]
-        cut = threshold_for_accuracy(
-            p[likely], there[likely], target, among=most, groups=together
-        )
+        cut = threshold_for_accuracy(p[likely], there[likely], target, among=most, groups=together)
         value, said = cut.value, cut.message.replace("an accuracy", "a precision")
         if said:
             value = target

@@ -21,9 +21,9 @@ from datasets.errors import SecondhandError, shown
 from datasets.tables import UNKNOWN, alike, clean_label, fault_of
 from learners.confidence.arrays import Floats, Ints, softmax
 from learners.confidence.detectors import Combined
+from learners.confidence.groups import Groups, worth
 from learners.confidence.scores import LogitScore, Score
 from learners.confidence.temperature import fit_temperature
-from learners.confidence.groups import Groups, worth
 from learners.confidence.thresholds import RISK, Threshold, threshold_for_accuracy
 from learners.files import jsonable, ranged, read_as
 

@@ -7,7 +7,7 @@ from datasets.fronts import on_demand
 
 if TYPE_CHECKING:
     from learners.evaluation.before_after import Changes, compare, learnt_since
-    from learners.evaluation.calibration_metrics import clopper_pearson
+    from learners.evaluation.calibration_metrics import clopper_pearson, fraction
     from learners.evaluation.expected import (
         ACCURACY_THRESHOLD,
         accuracy_threshold,

@@ -9,9 +9,8 @@ import pandas as pd
 
 from datasets.tables import UNKNOWN
 from learners.confidence import Tree
-from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.depths import rightly
-from learners.evaluation.held_out import STRANGE
+from learners.evaluation.held_out import STRANGE, part_of
 
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.
 BY_CHANCE = 0.05
@@ -20,7 +19,7 @@ OLD, NEW, STRANGERS = "held out before", "held out of the new ones", "strangers"
 
 
 class Changes(NamedTuple):
-    """What changed, as tables of figures from 0 to 1 with their exact 95 % limits.
+    """What changed, as tables of figures from 0 to 1 with their 95 % limits.
 
     Attributes
     ----------
@@ -86,7 +85,7 @@ def compare(
     )
     return Changes(
         pd.DataFrame(rows),
-        _by_class(truths, was, now, classes),
+        _by_class(after, truths, was, now, classes),
         f"Of {int(both.sum())} held-out items of classes that both models know, {mended} were "
         f"answered wrongly before and rightly now, {spoilt} the other way round.",
         answers.loc[other].reset_index(drop=True),
@@ -114,13 +113,17 @@ def _figures(answers: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
         measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
     for name in ("accuracy", "accepted", "of accepted"):
         hits = measured.get(name, right[:0])
-        values = fraction(int(hits.sum()), len(hits)) if len(hits) else (NONE,) * 3
+        values = part_of(hits, answers) if len(hits) else (NONE,) * 3
         found |= dict(zip((name, f"{name}, from", f"{name}, to"), values, strict=True))
     return found
 
 
 def _by_class(
-    truths: pd.Series, was: pd.Series, now: pd.Series, classes: tuple[Sequence[str], Sequence[str]]
+    after: pd.DataFrame,
+    truths: pd.Series,
+    was: pd.Series,
+    now: pd.Series,
+    classes: tuple[Sequence[str], Sequence[str]],
 ) -> pd.DataFrame:
     from scipy.stats import binomtest
 
@@ -133,8 +136,7 @@ def _by_class(
         change = "new" if name not in classes[0] else "gone" if name not in classes[1] else change
         row: dict[str, Any] = {"class": name, "items": int(mine.sum())}
         for when, hits in (("before", was), ("after", now)):
-            right = (int((mine & hits).sum()), int(mine.sum()))
-            values = fraction(*right) if mine.any() else (NONE,) * 3
+            values = part_of(hits[mine], after) if mine.any() else (NONE,) * 3
             row |= dict(zip((when, f"{when}, from", f"{when}, to"), values, strict=True))
         rows.append(row | {"change": change})
     return pd.DataFrame(rows)

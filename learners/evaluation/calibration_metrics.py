@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from datasets.errors import SecondhandError
-from learners.confidence import Floats, Ints, check_labels, check_probabilities
+from learners.confidence import Floats, Groups, Ints, check_labels, check_probabilities, worth
 
 #: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
 BINS = 15
@@ -56,7 +56,7 @@ class CalibrationFigures:
 class Reliability:
     """A reliability diagram: one entry a non-empty bin, from least to most confident.
 
-    ``low, high`` are the exact 95 % (Clopper-Pearson) limits of ``accuracy``.
+    ``low, high`` are the 95 % limits of ``accuracy``, of `fraction`.
     """
 
     confidence: Floats
@@ -66,8 +66,10 @@ class Reliability:
     high: Floats
 
 
-def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = BINS) -> Reliability:
-    """Mean confidence against accuracy, in bins of the top probability."""
+def reliability(
+    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = BINS, groups: Groups = None
+) -> Reliability:
+    """Mean confidence against accuracy, in bins of the top probability; ``groups`` as in `fraction`."""
     p, y = _check(probabilities, labels)
     top, right = p.max(axis=1), p.argmax(axis=1) == y
     bin_of = _bins(top, bins)
@@ -75,7 +77,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = BINS
     kept = count > 0
     n = count[kept]
     hits = np.bincount(bin_of, weights=right)[kept]
-    low, high = clopper_pearson(hits, n)
+    low, high = limits_of_parts(right, bin_of, groups)
     confidence = np.bincount(bin_of, weights=top)[kept] / n
     return Reliability(confidence, hits / n, n, low, high)
 
@@ -96,10 +98,28 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
     return low, high
 
 
-def fraction(hits: int, n: int) -> tuple[float, float, float]:
-    """``hits / n`` and its exact 95 % limits; nan, 0, 1 for n = 0."""
+def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, float, float]:
+    """The part of items ``right [n]`` and its 95 % limits; nan, 0, 1 for n = 0.
+
+    The limits are exact where each item is by itself. Items of one of the ``groups [n]`` err together:
+    the limits are those of as many independent items as they are worth
+    (`learners.confidence.groups`). Outcomes between 0 and 1, means of several tries, count in whole
+    items.
+    """
+    hits, n = worth(right, None if groups is None else np.asarray(groups))
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    return hits / n if n else float("nan"), float(low), float(high)
+    return float(np.mean(right)) if n else float("nan"), float(low), float(high)
+
+
+def limits_of_parts(right: ArrayLike, part: Ints, groups: Groups) -> tuple[Floats, Floats]:
+    """The limits of `fraction` for each part that has items, in the order of their numbers [n]."""
+    outcomes = np.asarray(right)
+    limits = [
+        fraction(outcomes[part == one], None if groups is None else groups[part == one])[1:]
+        for one in np.unique(part)
+    ]
+    low, high = np.array(limits, np.float64).reshape(-1, 2).T
+    return low, high
 
 
 def calibration_figures(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.tables import UNKNOWN
-from learners.confidence import Floats, Ints, Tree
+from learners.confidence import Floats, Groups, Ints, Tree
 from learners.evaluation.calibration_metrics import calibration_figures, fraction
 
 POINTS = 60  # of a curve
@@ -33,7 +33,7 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
     Returns
     -------
     ``depths``: for the nodes of each depth and for the classes, how many answers name one, which part
-    of all items that is, how many of those answers are right, with exact 95 % limits, and the ECE of
+    of all items that is, how many of those answers are right, with 95 % limits, and the ECE of
     the probabilities there, of the sums as they are. ``precision``, ``recall``: hierarchical ones, of
     answers (Kiritchenko et al. 2006): the part of the nodes on the way to the answer that are on the
     way to the truth, and of those on the way to the truth the part that is answered, over all items.
@@ -49,12 +49,13 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
         return None
     labels, p = labels[known], probabilities[known]
     answered = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
+    units = rows["unit"].to_numpy()[known] if "unit" in rows else None
     table = [
         {
             "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
             "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.among(nodes, p, labels)).ece.value),
         }
-        for name, nodes, n, hits in by_depth(tree, answered, labels)
+        for name, nodes, n, hits in by_depth(tree, answered, labels, units)
     ]  # fmt: skip
     ways = [
         ({*tree.path(a)} if a >= 0 else set(), {*tree.path(t)})
@@ -77,14 +78,16 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
 
 
 def by_depth(
-    tree: Tree, answered: Ints, labels: Ints
+    tree: Tree, answered: Ints, labels: Ints, groups: Groups = None
 ) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
     """For each depth, and the classes: its name, its nodes, how many answers name one, and which part of
-    those is right, with exact 95 % limits. ``answered [n]`` are nodes, -1 for unknown."""
+    those is right, with the limits of `fraction`. ``answered [n]`` are nodes, -1 for unknown."""
     right = tree.holds(answered, labels)
     for name, nodes in tree.levels:
         here = np.isin(answered, nodes)
-        yield name, nodes, int(here.sum()), fraction(int(right[here].sum()), int(here.sum()))
+        yield (
+            name, nodes, int(here.sum()), fraction(right[here], None if groups is None else groups[here]),
+        )  # fmt: skip
 
 
 def _curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:

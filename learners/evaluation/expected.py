@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from datasets.tables import UNKNOWN
-from learners.confidence import Why
-from learners.evaluation.calibration_metrics import fraction
-from learners.evaluation.held_out import STRANGE
+from learners.confidence import Why, design_effects
+from learners.evaluation.held_out import STRANGE, part_of
 from learners.evaluation.promises import percent, with_limits
 from learners.files import ranged, read_as
 
@@ -62,7 +61,8 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     and below, each counted half an item more (Agresti and Min 2005, doi 10.1002/sim.1781). The limits
     are the probabilities as many places lower and higher as 1.96 of that. In simulations of 30 to
     300 items, none to 70 of them wrong, 92 to 100 % of the intervals for new files then held the
-    truth; a bootstrap's 83 to 91 % where fewer than nine were wrong.
+    truth; a bootstrap's 83 to 91 % where fewer than nine were wrong. Where items belong together the
+    variance is as many times that as the design effect of being wrong says (`design_effects`).
 
     Parameters
     ----------
@@ -73,9 +73,11 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     known = known.sort_values("probability", kind="stable")
     p = known["probability"].to_numpy(np.float64)
     wrong = known["best"].ne(known["truth"]).to_numpy()
+    units = known["unit"].to_numpy() if "unit" in known else None
     n, place = len(known), int(wrong.sum())
     # As many are wrong above as are right below.
-    spread = 1.96 * np.sqrt(2 * wrong[place:].sum() + 1)
+    effect = design_effects(wrong, units)[-1] if n else 1.0
+    spread = 1.96 * np.sqrt((2 * wrong[place:].sum() + 1) * effect)
 
     def at(rank: float) -> float:
         return float(p[min(int(rank), n - 1)]) if n and rank >= 0 else 0.0
@@ -90,7 +92,7 @@ def expected_accuracy(
     """The accuracy to expect of files without labels, or why nothing can be said of it.
 
     The limits join two independent errors: of the threshold (how many of the new files reach its own
-    limits) and of counting new files (exact binomial), each on its side in quadrature (MOVER, Zou and
+    limits) and of counting new files (`fraction`), each on its side in quadrature (MOVER, Zou and
     Donner 2008, doi 10.1002/sim.3095). They are of chance alone.
 
     Parameters
@@ -113,8 +115,8 @@ def expected_accuracy(
     cut = read_as(AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}")
     if cut.n < ENOUGH:
         return _none(f"{cut.n} items were held out of the training, at least {ENOUGH} are needed")
-    unlike = fraction(
-        int(predictions["reason"].map(lambda reason: reason.why is Why.UNLIKE).sum()), n
+    unlike = part_of(
+        predictions["reason"].map(lambda reason: reason.why is Why.UNLIKE), predictions
     )
     if unlike[1] > mild * alpha:
         return _none(
@@ -125,7 +127,7 @@ def expected_accuracy(
     loose, value, strict = (
         float((probability >= t).mean()) for t in (cut.low, cut.value, cut.high)
     )
-    _, low, high = fraction(round(value * n), n)
+    _, low, high = part_of(predictions["probability"] >= cut.value, predictions)
     low = max(0.0, value - float(np.hypot(value - low, value - strict)))
     high = min(1.0, value + float(np.hypot(high - value, loose - value)))
     right = percent(1 - cut.wrong / cut.n)
@@ -147,11 +149,11 @@ def answer_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[st
 
     Returns
     -------
-    ``items``; ``accepted``, with exact 95 % limits; ``reasons``, why the others are unknown;
+    ``items``; ``accepted``, with 95 % limits; ``reasons``, why the others are unknown;
     ``classes``: for each how many were accepted as it, and of how many it is the best.
     """
     accepted = predictions["label"].ne(UNKNOWN)
-    limits = fraction(int(accepted.sum()), len(predictions))
+    limits = part_of(accepted, predictions)
     as_class, best = predictions["label"].value_counts(), predictions["best"].value_counts()
     return {
         "items": len(predictions),

@@ -29,11 +29,10 @@ from learners.confidence import (
 from learners.evaluation.before_after import Changes
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
-    fraction,
     reliability,
 )
 from learners.evaluation.depths import rightly, tree_figures
-from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation
+from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, part_of
 from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
 from learners.files import jsonable
@@ -131,8 +130,8 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
     """Accuracy on each part held out, and how much of it is accepted; ``_interval`` is beside each.
     Of a ``tree`` an accepted answer that stands above the true class is right.
 
-    Files that could not be judged count as wrong and as refused. Intervals are exact binomial ones
-    (Clopper and Pearson) at 95 %.
+    Files that could not be judged count as wrong and as refused. Intervals are those of `fraction`, at
+    95 %.
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
@@ -141,7 +140,7 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
             found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in found.items():
             if len(hits):
-                metrics[name], *metrics[f"{name}_interval"] = fraction(int(hits.sum()), len(hits))
+                metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows)
         metrics[f"{split}_items"] = len(rows)
     return metrics
 
@@ -189,12 +188,15 @@ def all_figures(
         "judged_on": main,
         "splits": {name: _split(predictions, judged, name, tree) for name in sorted(names)},
         "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
-        "reliability": _reliability(chosen),
+        "reliability": _reliability(chosen, predictions),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "strangers": _strangers(
             chosen, judged.where(split == UNKNOWN), predictions, bundle.decider
         ),
-        "background": {"items": len(learned), "refused": _rate(learned["label"].eq(UNKNOWN))}
+        "background": {
+            "items": len(learned),
+            "refused": _rate(learned["label"].eq(UNKNOWN), learned),
+        }
         if len(learned)
         else None,
         "classes": class_table(known, bundle.classes).to_dict("records"),
@@ -225,9 +227,9 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
 
-def _rate(hits: pd.Series) -> dict[str, float]:
-    """Of how many it holds, with exact 95 % limits; nan of nothing."""
-    return dict(zip(LIMITS, fraction(int(hits.sum()), len(hits)), strict=True))
+def _rate(hits: pd.Series, answers: pd.DataFrame) -> dict[str, float]:
+    """Of how many of the ``answers`` it holds, with 95 % limits; nan of nothing."""
+    return dict(zip(LIMITS, part_of(hits, answers), strict=True))
 
 
 def _split(
@@ -239,7 +241,7 @@ def _split(
     return {
         "items": len(rows),
         "judged": len(here.rows),
-        **{name: _rate(hits) for name, hits in _outcomes(rows, tree).items()},
+        **{name: _rate(hits, rows) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
             if len(labelled.rows)
@@ -250,11 +252,12 @@ def _split(
     }
 
 
-def _reliability(judged: Judged) -> dict[str, Any] | None:
+def _reliability(judged: Judged, predictions: pd.DataFrame) -> dict[str, Any] | None:
     here = judged.where(judged.labels >= 0)
     if not len(here.rows):
         return None
-    return {when: reliability(getattr(here, when), here.labels) for when in WHEN}
+    units = predictions["unit"].to_numpy()[here.rows] if "unit" in predictions else None
+    return {when: reliability(getattr(here, when), here.labels, groups=units) for when in WHEN}
 
 
 def _risk_coverage(
@@ -301,12 +304,13 @@ def _accepted_strangers(
 ) -> dict[str, Any]:
     """How many are accepted at the threshold in force, and what a stricter one would cost."""
     taken = predictions["label"].ne(UNKNOWN)
-    rate = _rate(taken.loc[predictions["split"].eq(UNKNOWN)])
+    strange = predictions["split"].eq(UNKNOWN)
+    rate = _rate(taken.loc[strange], predictions)
     accepted = taken.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (strangers, known)]
     on = "" if rule.threshold_on == "probability" else f" of the score {rule.threshold_on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
-    files = int(predictions["split"].eq(UNKNOWN).sum())
+    files = int(strange.sum())
     said = (
         f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
         f"({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
@@ -315,7 +319,9 @@ def _accepted_strangers(
     if value is None or not len(known.rows):
         return found
     now = "one a class" if rule.promises else f"{rule.threshold.value:.4g}"
-    left = int((gates[0] >= value).sum())
+    still = taken.copy()
+    still.iloc[strangers.rows] &= strangers.gate >= value
+    left = int(still[strange].sum())
     held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
     before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return found | {
@@ -324,7 +330,7 @@ def _accepted_strangers(
         f"accepted, not {percent(before)}",
         "stricter": {
             "threshold": value,
-            "accepted": dict(zip(LIMITS, fraction(left, files), strict=True)),
+            "accepted": _rate(still[strange], predictions),
             "coverage": after,
         },
     }

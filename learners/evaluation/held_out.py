@@ -10,8 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.drawings import Source, items
-from datasets.tables import UNKNOWN, ItemTable
-from learners.confidence import Confidence, Items, Tree
+from datasets.tables import UNKNOWN, ItemTable, units_of
+from learners.confidence import Confidence, Ints, Items, Tree
+from learners.evaluation.calibration_metrics import fraction
 from learners.prediction import Floats, Prediction, Predictor, stacked
 from learners.settings import ConfidenceSettings, TrainSettings
 
@@ -32,7 +33,9 @@ class Evaluation:
     ----------
     predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
         tree), the true ``truth``, the
-        ``split``, which is one of `STRANGE` for strangers, and ``gps``. A ``reason`` is a `Reason`.
+        ``split``, which is one of `STRANGE` for strangers, ``gps``, and ``unit``, the number of what
+        belongs together (`datasets.tables.units`); without it each row is by itself. A ``reason`` is a
+        `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
     """
@@ -87,20 +90,23 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Items, list[str]]:
     """What the network makes of labelled rows, without those it cannot judge; and their paths."""
     numbers = {name: i for i, name in enumerate(predictor.classes)}
-    good, labels, logits, features = judged_rows(predictor, frame, bs)
+    good, labels, logits, features, units = judged_rows(predictor, frame, bs)
     found = np.array([numbers[label] for label in labels], dtype=np.int64)
-    return Items(logits.astype(np.float64), found, features), good
+    return Items(logits.astype(np.float64), found, features, units), good
 
 
 def judged_rows(
     predictor: Predictor, frame: pd.DataFrame, bs: int
-) -> tuple[list[str], list[str], Floats, Floats]:
-    """Of the rows that the network can judge the paths, labels, logits and features."""
+) -> tuple[list[str], list[str], Floats, Floats, Ints]:
+    """Of the rows that the network can judge the paths, labels, logits, features, and the numbers of
+    what belongs together."""
     answers = list(predictor.answers(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     labels = frame["label"].iloc[good].tolist()
-    return [a.prediction.path for a in held], labels, *stacked(held, len(predictor.classes))
+    units = units_of(frame).to_numpy(np.int64)[good]
+    paths = [a.prediction.path for a in held]
+    return paths, labels, *stacked(held, len(predictor.classes)), units
 
 
 def answer(
@@ -119,7 +125,14 @@ def answer(
     frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
+    frame["unit"] = units_of(held)
     return Evaluation(frame, *stacked(answers))
+
+
+def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
+    """`fraction` of some of the ``answers``, by their index, that counts what belongs together."""
+    units = answers.get("unit")
+    return fraction(hits, None if units is None else units.loc[hits.index])
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:

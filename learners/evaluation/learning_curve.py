@@ -36,7 +36,7 @@ class LearningCurve:
 
     Attributes
     ----------
-    points : rows of ``labels, value, low, high``: the accuracy, by exact limits.
+    points : rows of ``labels, value, low, high``: the accuracy, by the limits of `fraction`.
     classes : by its name the same rows of each class, the labels being those of all.
     ahead : such a row for twice the labels by the law, None where that cannot be told.
     said : what twice the labels would probably bring, in a sentence.
@@ -50,15 +50,18 @@ class LearningCurve:
 
 
 def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> LearningCurve | None:
-    """The curve of a run's file of answers, ``path``, ``truth`` and for each part, "LABELS-DRAW", the
-    class that ``what`` learnt it answered; None where there is none, or no part in it."""
+    """The curve of a run's file of answers, ``path``, ``truth``, ``unit`` (what belongs together; without
+    it the rows of a path) and for each part, "LABELS-DRAW", the class that ``what`` learnt it answered;
+    None where there is none, or no part in it."""
     if not file.is_file():
         return None
     answers = read_frame(file)
-    probes = [str(name) for name in answers if name not in ("path", "truth")]
+    probes = [str(name) for name in answers if name not in ("path", "truth", "unit")]
     sizes = sorted({int(name.split("-")[0]) for name in probes})
     if not sizes or not len(answers):
         return None
+    together = answers.get("unit", answers["path"])
+    units, _ = pd.factorize(answers["path"].groupby(together).transform("min"), sort=True)
     # For each size [draws, items].
     right = [
         np.stack([answers[n].eq(answers["truth"]) for n in probes if n.startswith(f"{size}-")])
@@ -68,9 +71,7 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     def points(here: NDArray[np.bool_]) -> list[dict[str, Any]]:
         rows = []
         for size, each in zip(sizes, right, strict=True):
-            value = float(each[:, here].mean())
-            # As exact as those of the file-by-file mean of the draws, in whole files.
-            _, low, high = fraction(round(value * int(here.sum())), int(here.sum()))
+            value, low, high = fraction(each[:, here].mean(0), units[here])
             rows.append({"labels": size, "value": value, "low": low, "high": high})
         return rows
 
@@ -89,7 +90,7 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     if len(sizes) < PARTS:
         why = f"{untold}: too few labels to leave some out"
         return LearningCurve(everything, classes, None, f"{now}{why}.", what)
-    low, gain, high = np.quantile(_gains(answers["path"], right, sizes, seed), (0.025, 0.5, 0.975))
+    low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
     if high - low > WIDEST:
         why = f": from {100 * low:.1f} to {100 * high:.1f} points, by {len(answers)} held-out files"
         return LearningCurve(everything, classes, None, f"{now}{untold}{why}.")
@@ -100,12 +101,14 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     return LearningCurve(everything, classes, ahead, f"{now}; {said} {limits}.", what)
 
 
-def _gains(paths: pd.Series, right: list[NDArray[np.bool_]], sizes: list[int], seed: int) -> Floats:
-    """What laws of resampled files say of twice the labels, less what they say of all."""
+def _gains(
+    units: NDArray[np.int64], right: list[NDArray[np.bool_]], sizes: list[int], seed: int
+) -> Floats:
+    """What laws of resampled units, numbered from 0, say of twice the labels, less what they say of all."""
     rng = np.random.default_rng(seed)
-    files, file = np.unique(paths, return_inverse=True)
-    counts = rng.multinomial(len(files), np.full(len(files), 1 / len(files)), BOOTSTRAPS)
-    weights: Floats = counts[:, file].astype(float)
+    count = int(units.max()) + 1
+    counts = rng.multinomial(count, np.full(count, 1 / count), BOOTSTRAPS)
+    weights: Floats = counts[:, units].astype(float)
     weights /= weights.sum(1, keepdims=True)
     # What the draw of a part does to its probe. All of the labels are one draw, too.
     spread = [each.mean(1).var(ddof=1) for each in right if len(each) > 1] or [0.0]

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.tables import targets_of
-from learners.confidence import Floats, Ints, ManyConfidence, ManyDecisions
-from learners.evaluation.calibration_metrics import BINS, clopper_pearson, fraction
+from learners.confidence import Floats, Groups, Ints, ManyConfidence, ManyDecisions
+from learners.evaluation.calibration_metrics import BINS, fraction, limits_of_parts
 from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
 from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
@@ -36,6 +36,7 @@ class ManyJudged:
     probabilities : [n, classes], calibrated.
     said : [n, classes].
     unlike : [n], of which nothing is said, for they are unlike the training data.
+    groups : [n], the numbers of what belongs together; None where each item is by itself.
     """
 
     rows: Ints
@@ -43,6 +44,11 @@ class ManyJudged:
     probabilities: Floats
     said: Mask
     unlike: Mask
+    groups: Groups = None
+
+    def together(self, mask: Mask) -> Groups:
+        """The groups of the items where ``mask [n]`` is true."""
+        return None if self.groups is None else self.groups[mask]
 
 
 def calibrate_many(
@@ -54,8 +60,8 @@ def calibrate_many(
 ) -> None:
     """Set the model's calibration, thresholds and distance, as `calibrate` has it."""
     held = frame.loc[frame["split"].eq("calibration")]
-    paths, labels, logits, features = judged_rows(predictor, held, train.bs)
-    *_, reference = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
+    paths, labels, logits, features, units = judged_rows(predictor, held, train.bs)
+    *_, reference, _ = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = ManyConfidence.fit_many(
         logits,
@@ -65,6 +71,7 @@ def calibrate_many(
         features=features,
         reference=reference,
         paths=paths,
+        groups=units,
     )
     predictor.bundle.confidence = predictor.confidence = fitted
     log.info("%d labels calibrated by %d items", len(fitted.labels), len(paths))
@@ -83,7 +90,8 @@ def judge_many(evaluation: Evaluation, predictor: Predictor) -> ManyJudged:
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
-    return ManyJudged(rows, targets, decided.probabilities, decided.said, decided.unlike)
+    units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
+    return ManyJudged(rows, targets, decided.probabilities, decided.said, decided.unlike, units)
 
 
 def many_figures(
@@ -119,7 +127,7 @@ def many_figures(
     for name in STRANGE:
         if (strange := of_row == name).any():
             said = judged.said[strange].any(axis=1)
-            metrics[f"{name}_answered"], *limits = fraction(int(said.sum()), len(said))
+            metrics[f"{name}_answered"], *limits = fraction(said, judged.together(strange))
             metrics[f"{name}_answered_interval"] = limits
             metrics[f"{name}_unlike"] = float(judged.unlike[strange].mean())
     here = of_row == main
@@ -147,9 +155,12 @@ def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    p, said, there = _known(judged, k, here)
+    p, said, there, units = _known(judged, k, here)
     hits, count, wanted = int((said & there).sum()), int(said.sum()), int(there.sum())
-    precision, recall = fraction(hits, count), fraction(hits, wanted)
+    precision, recall = (
+        fraction(right[asked], None if units is None else units[asked])
+        for right, asked in ((there, said), (said, there))
+    )
     return {
         "items": len(p),
         "there": wanted,
@@ -166,7 +177,7 @@ def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
 def calibration_error(p: Floats, there: Mask) -> float:
     """Expected calibration error of one probability: |mean probability - part that is there|, the mean
     over `BINS` bins of equal numbers of items."""
-    count, _, confidence, part = _binned(p, there)
+    _, count, confidence, part = _binned(p, there)
     return float((count * np.abs(confidence - part)).sum() / len(p))
 
 
@@ -175,15 +186,15 @@ def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     the part that is there by probability, with exact limits."""
     from sklearn.metrics import precision_recall_curve, roc_curve
 
-    p, _, there = _known(judged, k, here)
+    p, _, there, units = _known(judged, k, here)
     if not there.any() or there.all():
         return {"recall": [], "precision": [], "roc": [], "reliability": None}
     precision, recall, _ = precision_recall_curve(there, p)
     kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
     roc = np.stack(roc_curve(there, p)[:2])
     of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
-    count, hits, confidence, part = _binned(p, there)
-    low, high = clopper_pearson(hits, count)
+    bins, _, confidence, part = _binned(p, there)
+    low, high = limits_of_parts(there, bins, units)
     return {
         "recall": recall[kept],
         "precision": precision[kept],
@@ -192,19 +203,21 @@ def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     }
 
 
-def _known(judged: ManyJudged, k: int, here: Mask) -> tuple[Floats, Mask, Mask]:
-    """Probability of a label, whether it is said and whether it is there, where that is known."""
+def _known(judged: ManyJudged, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
+    """Probability of a label, whether it is said and whether it is there, where that is known; and the
+    items' groups."""
     asked = here & ~np.isnan(judged.targets[:, k])
-    return judged.probabilities[asked, k], judged.said[asked, k], judged.targets[asked, k] == 1
+    p, said, there = judged.probabilities, judged.said, judged.targets == 1
+    return p[asked, k], said[asked, k], there[asked, k], judged.together(asked)
 
 
-def _binned(p: Floats, there: Mask) -> tuple[Floats, Floats, Floats, Floats]:
-    """Of each bin the items, those with the label, the mean probability and the part with the label."""
+def _binned(p: Floats, there: Mask) -> tuple[Ints, Floats, Floats, Floats]:
+    """Each item's bin; of each bin the items, the mean probability and the part with the label."""
     inner = np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1])
     bins = np.searchsorted(inner, p, side="left")
     found = [np.bincount(bins, w, BINS).astype(np.float64) for w in (np.ones(len(p)), there, p)]
     count, hits, sums = (v[found[0] > 0] for v in found)
-    return count, hits, sums / count, hits / count
+    return bins, count, sums / count, hits / count
 
 
 def _together(
@@ -213,17 +226,19 @@ def _together(
     """The figures of all labels."""
     known = here[:, None] & ~np.isnan(judged.targets)
     said, there = judged.said & known, (judged.targets == 1) & known
-    hits = int((said & there).sum())
     of_items = np.asarray(judged.said[here].any(axis=1))
+    # Of several labels an item each is by itself; of items that belong together each label is not.
+    units = np.arange(len(here)) if judged.groups is None else judged.groups
+    pairs = units[:, None] * said.shape[1] + np.arange(said.shape[1])
     found: dict[str, Any] = {}
     found["unlike"] = float(judged.unlike[here].mean()) if here.any() else float("nan")
     found["map"] = _mean([one["average_precision"] for one in labels])
-    for name, part, whole in (
-        ("precision", hits, int(said.sum())),
-        ("recall", hits, int(there.sum())),
-        ("coverage", int(of_items.sum()), len(of_items)),
+    for name, part, groups in (
+        ("precision", there[said], pairs[said]),
+        ("recall", said[there], pairs[there]),
+        ("coverage", of_items, units[here]),
     ):
-        found[name], *found[f"{name}_interval"] = fraction(part, whole)
+        found[name], *found[f"{name}_interval"] = fraction(part, groups)
     found["f1"] = _mean([one["f1"] for one in labels])
     errors = [one["ece"] for one in labels]
     found["ece"], found["ece_largest"] = _mean(errors), max(errors, default=float("nan"))

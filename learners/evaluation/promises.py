@@ -1,6 +1,6 @@
 """Does a model's confidence hold on other data? What was promised beside what is found there.
 
-All intervals are 95 % and exact (Clopper and Pearson 1934) where they are of a fraction.
+All intervals are 95 %, and of a fraction those of `fraction`, which counts what belongs together.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from learners.confidence import (
     Confidence,
     Decisions,
+    Groups,
     Items,
     Tree,
     fit_temperature,
@@ -69,7 +71,7 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
     tree = confidence.tree
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     n, right = int(accepted.sum()), hits[accepted]
-    limits = fraction(int(right.sum()), n)
+    limits = fraction(right, _of(items, accepted))
     has_promise = bool(np.isfinite(cut.target)) and not cut.message
     claimed = float(decided.sure[accepted].mean()) if n else float("nan")
     promised = cut.target if has_promise else claimed
@@ -80,7 +82,7 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
     elif not has_promise:
         claim = f"accepted answers claim to be right {percent(claimed)} of the time"
         first = f"{claim}, here they are {here}"
-    share = fraction(n, len(accepted))
+    share = fraction(accepted, items.groups)
     before = f", {percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
     return [first, f"accepted here: {with_limits(*share)}{before}"], [
         ("accuracy of accepted", promised, *limits, n),
@@ -91,7 +93,7 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
 def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
     cut = confidence.threshold
     promised = float("nan") if cut.message else cut.target
-    parts = by_depth(tree, decided.label, known_labels(items))
+    parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     each = ((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
     return _each(each, len(decided.label))
 
@@ -101,9 +103,10 @@ def _classes(
 ) -> Found:
     labels, found = known_labels(items), []
     for k, (name, cut) in enumerate(zip(classes, confidence.promises, strict=True)):
-        right = labels[decided.label == k] == k
+        named = decided.label == k
+        right = labels[named] == k
         promised = float("nan") if cut.message else cut.target
-        found.append((f"as {name}", promised, len(right), fraction(int(right.sum()), len(right))))
+        found.append((f"as {name}", promised, len(right), fraction(right, _of(items, named))))
     return _each(found, len(labels))
 
 
@@ -152,7 +155,7 @@ def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found
     n, alpha = len(decided.distance_p), confidence.alpha
     if np.isnan(decided.distance_p).all():
         return ["the distance is off: no file is refused for being unlike the training data"], []
-    value, low, high = fraction(int((decided.distance_p < alpha).sum()), n)
+    value, low, high = fraction(decided.distance_p < alpha, items.groups)
     line = (
         f"unlike training data: {percent(alpha)} of known files are expected to be "
         f"refused, here {with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
@@ -164,13 +167,18 @@ def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
     assert confidence.sets is not None
     labels, promised = known_labels(items), confidence.sets.coverage
     inside = confidence.sets.predict(decided.probabilities)
-    limits = fraction(int(inside[np.arange(len(labels)), labels].sum()), len(labels))
+    limits = fraction(inside[np.arange(len(labels)), labels], items.groups)
     line = (
         f"sets promised to hold the right class {percent(promised)} of the "
         f"time, here {with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
         "in one on average"
     )
     return [line], [("label in the set", promised, *limits, len(labels))]
+
+
+def _of(items: Items, mask: NDArray[np.bool_]) -> Groups:
+    """The groups of the items where ``mask [n]`` is true."""
+    return None if items.groups is None else items.groups[mask]
 
 
 def _verdict(promised: float, low: float, high: float) -> str:

@@ -101,7 +101,8 @@ def judged_items(
         labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
     logits = evaluation.logits[rows].astype(np.float64) / temperature
     features = evaluation.features[rows] if evaluation.features.shape[1] else None
-    return Items(logits, labels, features)
+    units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
+    return Items(logits, labels, features, units)
 
 
 def ranked_table(found: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from datasets.drawings import KeptFeatures, PictureCache, Source, cache_root, di
 from datasets.errors import BadFile, SecondhandError
 from datasets.files import write_beside
 from datasets.tables import stratified_folds, units_of
-from learners.evaluation import clopper_pearson
+from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.model import Bundle
 from learners.networks import (
@@ -264,12 +264,12 @@ def _judge(
     finally:
         predictor.close()
     step = _seconds(_step(first_member(network), size, settings, device), 2) / settings.train.bs
-    low, high = clopper_pearson(right.sum(), len(right))
+    accuracy, low, high = fraction(right, units_of(rows).to_numpy()[good])
     return Candidate(
         name,
-        float(right.mean()),
-        float(low),
-        float(high),
+        accuracy,
+        low,
+        high,
         float(nll.mean()),
         1000 * forward,
         _minutes(forward, step, loaded, settings),

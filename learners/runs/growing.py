@@ -44,7 +44,7 @@ def grow(
     items = pd.Series(item_numbers(rows), rows.index)
     labels = rows["label"].loc[train].groupby(items.loc[train]).first()
     numbers = pd.Index(loaded.labels).get_indexer(pd.Index(labels))
-    finished, found, seed = False, whole[["path", "truth"]].copy(), settings.train.seed
+    finished, found, seed = False, whole[["path", "truth", "unit"]].copy(), settings.train.seed
     for name, chosen in parts_of_labels(numbers, len(table.classes), DRAWS, seed):
         log.info("learning curve: %s labels, draw %s", *name.split("-"))
         part = rows.loc[~train | items.isin(labels.index[chosen])]

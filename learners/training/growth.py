@@ -51,7 +51,7 @@ class Growth(Callback):
     Parameters
     ----------
     file : CSV; one that is there is left.
-    rows : of the loaders, with path, label and split; ``item`` where windows of one have several.
+    rows : of the loaders, with path, label, group and split; ``item`` where windows of one have several.
     classes : without a background, whose targets come after theirs.
     """
 
@@ -84,13 +84,15 @@ class Growth(Callback):
             seen, unseen, self.classes, balanced=balanced, last=background_counts(self.learn, balanced),
             seed=self.settings.seed,
         )  # fmt: skip
-        paths = held.drop_duplicates("item").set_index("item")["path"]
-        found.insert(0, "path", found.pop("item").map(paths))
+        of_item = held.assign(unit=groups).drop_duplicates("item").set_index("item")
+        item = found.pop("item")
+        for name in ("unit", "path"):
+            found.insert(0, name, item.map(of_item[name]))
         write_beside(self.file, csv_text(found).encode())
         seconds = time.monotonic() - began
         log.info(
             "learning curve: %d probes on parts of the labels, %.1f s",
-            len(found.columns) - 2,
+            len(found.columns) - 3,
             seconds,
         )
 
