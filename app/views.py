@@ -78,7 +78,7 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     kind, target = "threshold", math.nan
     if confidence.promises:
         on, kind, target = EACH, "target accuracy of each", confidence.promises[0].target
-    elif not math.isnan(cut.target):
+    elif not math.isnan(cut.target) and not cut.message:
         kind, target = "target accuracy", cut.target
     elif on != "probability" or not math.isnan(cut.target_coverage):
         kind, target = "target coverage", cut.target_coverage

@@ -133,8 +133,9 @@ class Confidence:
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept, with their logits and labels. Without features of both the distance is off.
         settings : threshold, targets, score and coverage, as ``--threshold`` and the others; the
-            threshold and ``keep_known`` are not used where a target is given, nor this one beside a
-            threshold of 0, which accepts everything. `threshold_for_accuracy` says what a target
+            threshold and ``keep_known`` are not used where a target is given and reached, nor this one
+            beside a threshold of 0, which accepts everything. A target accuracy that is not reached
+            leaves them in force, the threshold at least at the target. `threshold_for_accuracy` says what a target
             accuracy promises; a target coverage counts the distance's refusals. Both cut the score.
             Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
@@ -183,8 +184,45 @@ class Confidence:
             naming = Naming(tree, target_accuracy or threshold)
             named, top, msp = naming.name(z, probabilities)
             right, notes = tree.holds(named, y), [*notes, *too_sure(tree, probabilities, y)]
-        on, floors, promises = "probability", {}, list[Threshold]()
-        if target_accuracy is None and target_coverage is None:
+        on, floors, promises, measured = "probability", {}, list[Threshold](), known
+        aimed = target_accuracy is not None or target_coverage is not None
+        if aimed:
+            known = known if naming is None else raised(chosen, known, z, msp)
+            on, known = ("probability", top) if score == "msp" else (score, known)
+            if naming is None or target_accuracy is None:
+                cut = threshold_for_target(
+                    known, right, passed, target_accuracy, target_coverage, held.groups
+                )
+                said = []
+            else:
+                cut, naming, said = promised(
+                    naming, named, known, right, passed, target_accuracy, held.groups
+                )
+            if cut.message:
+                said.append(cut.message)
+            reached, low = not cut.message, cut.accuracy_low
+            if asked.per_class:
+                best = np.where(passed, z.argmax(axis=1), NO_CLASS)
+                cut, promises, of_classes = thresholds_by_class(
+                    cut, best, known, right, names or range(z.shape[1]), held.groups
+                )
+                said += of_classes
+                reached |= any(not one.message for one in promises)
+            if target_accuracy is None or reached:
+                notes += said
+            else:  # more asked for must not mean less care: the rule without a target stays
+                threshold = max(float(threshold), target_accuracy)
+                missed = (
+                    f"{cut.message}. Nothing is promised: the model answers as without a target, from a "
+                    f"probability of {threshold:.4g} on. Add calibration files, or ask for less"
+                )
+                notes.append(missed)
+                aimed, on, promises, known = False, "probability", [], measured
+                if tree is not None:
+                    naming = Naming(tree, threshold)
+                    named, top, msp = naming.name(z, probabilities)
+                    right = tree.holds(named, y)
+        if not aimed:
             if len(z) and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
                 each = {n: s.score(x, z) for n, s in held_scores(score, chosen, knn).items()}
                 each[score] = known
@@ -193,31 +231,14 @@ class Confidence:
                 }
             known = known if naming is None else raised(chosen, known, z, msp)
             accepted = passed & (top >= threshold) & (known >= floors.get(score, -np.inf))
-            cut = Threshold(
+            rule = Threshold(
                 float(threshold),
                 float(accepted.mean()) if len(z) else float("nan"),
                 float(right[accepted].mean()) if accepted.any() else float("nan"),
             )
-        else:
-            known = known if naming is None else raised(chosen, known, z, msp)
-            on, known = ("probability", top) if score == "msp" else (score, known)
-            if naming is None or target_accuracy is None:
-                cut = threshold_for_target(
-                    known, right, passed, target_accuracy, target_coverage, held.groups
-                )
-            else:
-                cut, naming, said = promised(
-                    naming, named, known, right, passed, target_accuracy, held.groups
-                )
-                notes += said
-            if cut.message:
-                notes.append(cut.message)
-            if asked.per_class:
-                best = np.where(passed, z.argmax(axis=1), NO_CLASS)
-                cut, promises, said = thresholds_by_class(
-                    cut, best, known, right, names or range(z.shape[1]), held.groups
-                )
-                notes += said
+            if target_accuracy is not None:
+                rule = replace(rule, accuracy_low=low, message=missed, target=target_accuracy)
+            cut = rule
         sets = None
         if asked.coverage is not None:
             sets = fit_prediction_sets(probabilities, y, coverage=asked.coverage)

@@ -122,8 +122,9 @@ class ManyConfidence(Confidence):
         logits, targets : [n, classes]; of these 1 is there, 0 is not, NaN is not known.
         settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
             promises by itself: what it is said of shows it at least so often, for 95 % of draws of the
-            calibration items (`threshold_for_accuracy`, over those of which it is likely). Where they cannot support that, it is said
-            from that probability on, and ``notes`` say so.
+            calibration items (`threshold_for_accuracy`, over those of which it is likely). Where they
+            cannot support that, it is said from ``threshold`` on, or that probability where it is
+            higher, and ``notes`` say so.
         names : of the classes, for the notes.
         features : of the calibration items [n, d]; ``reference`` those of training items [m, d], as
             prediction will see them. Of known items `ALPHA` may be refused as unlike these. Without
@@ -310,7 +311,11 @@ def _cut(
         cut = threshold_for_accuracy(p[likely], there[likely], target, among=most, groups=together)
         value, said = cut.value, cut.message.replace("an accuracy", "a precision")
         if said:
-            value = target
+            value = max(check_threshold(settings.threshold), target)
+            said += (
+                f"; nothing is promised of it, and it is said from a probability of {value:.4g} on"
+            )
+            said += ": add calibration files, or ask for less"
         label = replace(label, precision_low=cut.accuracy_low, target=target)
     taken = p >= value
     return replace(

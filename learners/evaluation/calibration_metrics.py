@@ -108,7 +108,8 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
     """
     hits, n = worth(right, None if groups is None else np.asarray(groups))
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    return float(np.mean(right)) if n else float("nan"), float(low), float(high)
+    part = float(np.mean(np.asarray(right, np.float64))) if n else float("nan")
+    return part, float(low), float(high)
 
 
 def limits_of_parts(right: ArrayLike, part: Ints, groups: Groups) -> tuple[Floats, Floats]:

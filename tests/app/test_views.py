@@ -169,7 +169,7 @@ def test_all_right_is_said_with_the_exact_limits(n):
          "chosen for a target accuracy of 90.0"),
         ({"target_coverage": 0.4, "score": "gen"}, ("target coverage", "gen", 0.4),
          "chosen for a target coverage of 40.0"),
-        ({"target_accuracy": 0.999, "score": "gen"}, ("target accuracy", "gen", 0.999),
+        ({"target_accuracy": 0.999, "score": "gen"}, ("threshold", "probability", NAN),
          "Its target is not reached: these 200 calibration items cannot support"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import unicodedata
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from datasets.errors import SecondhandError
 from learners.confidence.detectors import SCORES
 from learners.confidence.tree import Tree
 from learners.evaluate import main
+from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.expected import ACCURACY_THRESHOLD, AccuracyThreshold
 from learners.evaluation.held_out import calibrate
 from learners.files import jsonable
@@ -50,7 +52,7 @@ def table(folder: Path) -> pd.DataFrame:
     files = sorted(path for name in CLASSES for path in (folder / name).iterdir())
     frame = pd.DataFrame({"path": map(str, files), "label": [path.parent.name for path in files]})
     frame["split"] = np.where(np.arange(len(frame)) % 2, "train", "calibration")
-    return frame.assign(start=np.nan, end=np.nan, gps=np.nan)
+    return frame.assign(group="", start=np.nan, end=np.nan, gps=np.nan)
 
 
 def bundle(
@@ -413,3 +415,41 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     (data / "red").rename(data / "cold")
     with pytest.raises(SecondhandError, match=r"label 'cold' stands above the model's classes"):
         main([model, "--data", str(data), "--out", str(out), "--overwrite"])
+
+
+def test_limits_count_what_belongs_together(model, others, capsys):
+    """Of nine pictures in three groups, and of one picture's three rows."""
+    rows = sorted((others / "data").rglob("*.png"))
+    whole = {}
+    for name, groups in (("alone", [""] * 9), ("bursts", list("aaabbbccc"))):
+        data = pd.DataFrame({"path": rows, "label": [p.parent.name for p in rows], "group": groups})
+        data.to_csv(others / f"{name}.csv", index=False)
+        out = others / name
+        assert main([model, "--data", str(others / f"{name}.csv"), "--out", str(out)]) == 0
+        answers = pd.read_csv(out / "predictions.csv")
+        right = answers["best"].eq(answers["truth"])
+        whole[name] = json.loads((out / "report.json").read_text())
+        assert whole[name]["metrics"]["test_accuracy_interval"] == pytest.approx(
+            fraction(right, answers["unit"])[1:]
+        )
+        assert answers["unit"].nunique() == len(set(groups)) or name == "alone"
+    (low, high), (burst_low, burst_high) = (
+        whole[name]["metrics"]["test_accuracy_interval"] for name in whole
+    )
+    assert burst_high - burst_low > high - low
+    checked = re.findall(r"sets promised .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
+    (low, high), (burst_low, burst_high) = ([*map(float, limits)] for limits in checked)
+    assert burst_high - burst_low > high - low
+
+
+def test_calibration_counts_what_belongs_together(folder):
+    """A target that 24 pictures can support, as three groups of them cannot."""
+    rows, notes = table(folder).assign(split="calibration"), []
+    rows = pd.concat([rows, table(folder).assign(split="train")], ignore_index=True)
+    for group in ("", rows["label"]):
+        made = bundle(folder)
+        settings = ConfidenceSettings(target_accuracy=0.05)
+        calibrate(Predictor(made), rows.assign(group=group), rows, settings, TrainSettings())
+        notes.append(" ".join(made.decider.notes))
+    assert "belong together" not in notes[0]
+    assert "calibration items, which belong together and are worth" in notes[1]

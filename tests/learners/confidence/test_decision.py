@@ -271,6 +271,32 @@ def test_a_target_that_cannot_be_supported_is_noted():
     assert any("cannot support an accuracy of 0.999" in note for note in model.notes)
 
 
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("score", ["msp", "combined"])
+@pytest.mark.parametrize("target", [0.9, 0.99])
+def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
+    """Answers that are hardly better than chance: no threshold could promise anything."""
+    logits, _, features = world(300, seed=1)
+    wrong = np.random.default_rng(0).integers(0, 4, 300)
+    held, train = Items(logits, wrong, features), Items(*world(800, seed=2))
+    plain = Confidence.fit(held, train, ConfidenceSettings(score=score, threshold=0.7))
+    asked = ConfidenceSettings(
+        score=score, threshold=0.7, target_accuracy=target, per_class=per_class
+    )
+    model = Confidence.fit(held, train, asked)
+    found, without = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
+    assert not (found & ~without).any()
+    assert (model.threshold.value, model.threshold_on) == (max(target, 0.7), "probability")
+    assert model.floors == plain.floors
+    assert model.threshold.message
+    assert model.promises == []
+    (note,) = [note for note in model.notes if "cannot support" in note]
+    assert "Nothing is promised" in note
+    assert "Add calibration files, or ask for less" in note
+    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
+
+
 @pytest.mark.parametrize("threshold", [0, 1])
 def test_thresholds_at_the_ends(threshold):
     model = fitted(threshold=threshold, alpha=0.0)

@@ -78,8 +78,18 @@ def test_each_label_keeps_the_precision_it_promises():
         assert model.labels[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
     assert "cannot support" in model.labels[2].message
-    assert model.labels[2].threshold == 0.8
+    assert model.labels[2].threshold == 0.8  # above that of the default rule, here 0.5
+    assert "ask for less" in model.labels[2].message
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
+
+
+def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
+    logits, targets = drawn(500, 0, 3.0)
+    model = ManyConfidence.fit_many(logits, targets, ConfidenceSettings(target_accuracy=0.8), NAMES)
+    rare = model.labels[2]
+    assert rare.threshold == ConfidenceSettings().threshold > 0.8
+    assert "nothing is promised of it" in rare.message
+    assert "ask for less" in rare.message
 
 
 def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities():

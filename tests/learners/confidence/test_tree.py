@@ -307,3 +307,16 @@ def test_what_does_not_go_with_a_tree_is_said_at_the_start() -> None:
         asked = Settings().but(data="x", classes_table=Path("classes.csv"), **other)
         with pytest.raises(SecondhandError, match="with --classes-table"):
             asked.check()
+
+
+def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
+    tree = random_tree(np.random.default_rng(3), 6)
+    plain, _, new = fitted(tree, 6, threshold=0.8)
+    asked, _, _ = fitted(tree, 6, threshold=0.8, target_accuracy=0.9999)
+    assert (asked.threshold_on, asked.threshold.value) == ("probability", 0.9999)
+    assert asked.floors == plain.floors
+    assert asked.naming is not None
+    assert (asked.naming.reach, asked.naming.cuts) == (0.9999, ())
+    assert any("Nothing is promised" in note for note in asked.notes)
+    strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
+    assert not ((strict >= 0) & (loose < 0)).any()

@@ -39,7 +39,7 @@ def test_parts_are_trained_as_the_whole_and_go_on_after_ctrl_c(
     curves = []
     monkeypatch.setattr(stages, "report", lambda folder, learnt, made: curves.append(made.curve))
     assert main([*words, "--out", str(out)]) == 130
-    assert len(pd.read_csv(out / "learning_curve.csv").columns) == 4
+    assert len(pd.read_csv(out / "learning_curve.csv").columns) == 5
     monkeypatch.setattr(growing, "train_members", real)
     assert main(["--resume", str(out)]) == 0
     assert not (out / "parts").exists()
@@ -53,7 +53,7 @@ def test_parts_are_trained_as_the_whole_and_go_on_after_ctrl_c(
     assert len(part) - len(half) == (~whole).sum()
     found = pd.read_csv(out / "learning_curve.csv")
     answers = pd.read_csv(out / "predictions.csv").query("split == 'calibration'")
-    assert len(found.columns) == 5
+    assert len(found.columns) == 6
     assert found.columns[-1] == f"{whole.sum()}-1"
     assert found[["path", "truth"]].values.tolist() == answers[["path", "truth"]].values.tolist()
     assert found.iloc[:, -1].tolist() == answers["best"].tolist()

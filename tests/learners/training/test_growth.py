@@ -109,6 +109,25 @@ def test_where_it_cannot_be_told(tmp_path: Path) -> None:
     assert "by 40 held-out files" in said(_8_1=0, _8_2=0.7, _16_1=0.1, _16_2=0.6, _64_1=0.7)
 
 
+def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: Path) -> None:
+    file, rng = tmp_path / "a.csv", np.random.default_rng(0)
+    right = np.repeat(rng.random((60, 4)) < [0.5, 0.65, 0.75, 0.8], 5, axis=0)
+    cells = {
+        f"{n}-1": np.where(of, "a", "b") for n, of in zip((8, 16, 32, 64), right.T, strict=True)
+    }
+    frame = pd.DataFrame({"path": [f"{n:03d}" for n in range(300)], "truth": "a", **cells})
+    widths, gains = [], []
+    for units in (np.arange(300), np.arange(300) // 5):
+        frame.assign(unit=units).to_csv(file, index=False)
+        curve = curve_of(file)
+        assert curve is not None
+        widths.append(curve.points[-1]["high"] - curve.points[-1]["low"])
+        assert curve.ahead is not None
+        gains.append(curve.ahead["high"] - curve.ahead["low"])
+    assert widths[1] == pytest.approx(widths[0] * np.sqrt(5), rel=0.15)
+    assert gains[1] > 1.5 * gains[0]
+
+
 @pytest.mark.parametrize(
     "other", [{"head": "concat"}, {"freeze_epochs": 2}, {"pretrained": False}, {"from_": "x"}]
 )
