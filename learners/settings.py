@@ -264,9 +264,13 @@ class TrainSettings:
     class_weights: bool = option(False, "rare classes count more (docs/unbalanced.md)")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
     monitor: Literal["valid_loss", "accuracy"] = option(
-        "accuracy", "what the best epoch is best in"
+        "valid_loss", "the validation figure that decides which weights are kept"
     )
-    keep: Literal["best", "last"] = option("best", "the epoch whose weights are kept")
+    keep: Literal["best", "last"] = option(
+        "best",
+        "the weights kept: those that validate best, of the head-only model, each epoch and blends of the "
+        "two; or the last epoch's",
+    )
     seed: int = option(0, "of splits, weights, order and augmentation")
     seeds: int = option(
         1,

@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Callable
@@ -34,8 +33,10 @@ from learners.networks import batch_norms
 
 log = logging.getLogger(__name__)
 
-#: Training files a class below which fine-tuning is trusted less, see `KeepBest`.
-FEW = 10
+#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names.
+BLENDS = {0.5: "half", 0.25: "a quarter"}
+#: So many answers more or fewer are chance, whatever they are (sign test, two-sided, 5 %): 2 * 0.5^5 > 0.05.
+CHANCE = 5
 
 
 def mixed_precision(precision: str, device: str) -> list[Callback]:
@@ -298,18 +299,16 @@ class History(EpochEnd):
 
 
 class KeepBest(EpochEnd):
-    """The weights of the best epoch so far, in ``best.safetensors`` with ``best.json`` beside it.
+    """The weights that validate best so far, in ``best.safetensors`` with ``best.json`` beside it.
 
-    Or those of the last one, where what is validated may choose nothing: a published fold on which
+    Or those of the last epoch, where what is validated may choose nothing: a published fold on which
     the figure is to be measured, a speaker nobody has heard.
 
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
-    is what was validated. Written beside and renamed. Behind a fitted head the weights half way from
-    that linear probe to the last ones are tried as well (WiSE-FT, 2109.01903): validation on files
-    like those that were learnt tells them apart little, and files from elsewhere are answered better
-    by them. With fewer than `FEW` training files a class it is a quarter of the way: half way is
-    up to 0.024 less often right there than that probe, a quarter 0.001 (photos and ESC-10, 3 and 7
-    files a class, seven seeds), and the few files that validate cannot choose.
+    is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
+    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903), so what is kept
+    never validates worse than the probe. By the loss, few files choose well: it counts how sure each
+    answer is, where the accuracies of the candidates differ by an answer or two.
 
     Parameters
     ----------
@@ -326,19 +325,14 @@ class KeepBest(EpochEnd):
         self.kept: dict[str, Any] = {}
 
     def epoch_ends(self) -> None:
-        value = self.figures()[self.monitor]
         phase = phase_of(self.learn)
         ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
         if self.learn.fixed_norms.body and ends and not self.last:
             self._save("probe" if phase == "frozen" else "last", self._model(), {})
-        # A later epoch of the same value has seen more: it is preferred.
-        if self.last or not self.kept or self.sign * value >= self.sign * self.kept["value"]:
-            self._keep(value, self._model(), phase, self.epoch + 1, self.n_epoch)
+        self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
     def try_part_way(self, epochs: int) -> None:
-        """Keep weights between the probe and the last ones (2109.01903), unless others are
-        better by more than two standard errors: the best of several epochs is the luckiest, too,
-        above all on few items. By a loss, unless others are better.
+        """Offer the weights between the probe and the last ones.
 
         Both come from their files, which then go: a run that was stopped in between goes on here.
         """
@@ -347,26 +341,22 @@ class KeepBest(EpochEnd):
         if not all(file.exists() for file in ends):  # nor where the last epoch was asked for
             return
         probe, last = map(load_file, ends)
-        few = len(self.dls.train_ds) < FEW * self.dls.c
-        part, where = (0.25, "a quarter of the way") if few else (0.5, "half way")
         model = distributed.plain_model(self.learn)
-        model.load_state_dict(
-            {
-                n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
-                for n, t in last.items()
-            }
-        )
         averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
-        with self.learn.removed_cbs(averages):  # it would begin another average
-            figures = self.learn.validate()
-        names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-        value = distributed.share(dict(zip(names, map(float, figures), strict=True))[self.monitor])
-        best, n = self.kept["value"], len(self.dls.valid_ds)
-        error = 2 * math.sqrt(value * (1 - value) / n) if self.monitor == "accuracy" else 0.0
-        shown = self.monitor.replace("_", " ")
-        log.info("%s from the probe to there: %s %.4f", where, shown, value)
-        if self.sign * value >= self.sign * best - error:
-            self._keep(value, model, where, epochs, epochs)
+        for part, name in BLENDS.items():
+            model.load_state_dict(
+                {
+                    n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
+                    for n, t in last.items()
+                }
+            )
+            with self.learn.removed_cbs(averages):  # it would begin another average
+                values = map(float, self.learn.validate())
+            names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
+            figures = distributed.share(dict(zip(names, values, strict=True)))
+            shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
+            log.info("%s of the way from the head-only model  %s", name, shown)
+            self._offer(figures, model, f"{name} of the way", epochs)
         distributed.gathered(None)  # all have read them
         if distributed.is_first():
             for file in ends:
@@ -376,13 +366,22 @@ class KeepBest(EpochEnd):
         ema = getattr(self.learn, "ema", None)
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
-    def _keep(self, value: float, model: nn.Module, phase: str, epoch: int, of: int) -> None:
+    def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
+        """Keep these weights, unless others validated better: of equal ones the later have seen more."""
+        value = figures[self.monitor]
+        if self.kept and not self.last and self.sign * value < self.sign * self.kept["value"]:
+            return
+        reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
+        probe = reached if self.learn.fixed_norms.body and phase == "frozen" else None
         self.kept = {
             "monitor": self.monitor,
             "value": value,
             "epoch": epoch,
-            "of": of,
+            "of": self.n_epoch,
             "phase": phase,
+            "items": len(self.dls.valid_ds),
+            "reached": reached,
+            "probe": probe or self.kept.get("probe"),
         }
         if distributed.is_first():
             text = json.dumps(self.kept)
@@ -394,17 +393,28 @@ class KeepBest(EpochEnd):
             save_weights(model, self.folder / f"{name}.safetensors", said)
 
     def said(self) -> str:
-        """Which epoch is kept, and why; in words."""
-        kept = self.kept
-        of = f" of {kept['of']}" if "of" in kept else ""  # of a run from before it was noted
-        phase = f", {kept['phase']}" if "phase" in kept else ""
-        why = "the last" if self.last else "the best on valid, and of equal ones the latest"
-        figure = f"{kept['monitor'].replace('_', ' ')} {kept['value']:.6g}"
-        if (where := str(kept.get("phase"))).endswith("way"):
-            return (
-                f"{where} from the probe to epoch {kept['epoch']}: {figure}, not clearly surpassed"
-            )
-        return f"epoch {kept['epoch']}{of}{phase}: {figure}, {why}"
+        """Which weights are kept, and why; in a sentence."""
+        kept, probe, n = self.kept, self.kept["probe"], self.kept["items"]
+        what = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}"
+        if kept["phase"].endswith("way"):
+            what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
+        elif probe == kept["reached"]:
+            what = "the head-only model"
+        best = "lowest" if self.sign < 0 else "highest"
+        why = "the last, as --keep last asks" if self.last else f"the {best}"
+        figure = kept["monitor"].replace("valid_", "").replace("_", " ")
+        words = f"{what}: validation {figure} {kept['value']:.3g}, {why}"
+        if "accuracy" not in kept["reached"]:
+            return words
+        right = round(n * kept["reached"]["accuracy"])
+        words += f"; {right} of {n} right"
+        if probe is None or probe == kept["reached"]:
+            return words
+        before = round(n * probe["accuracy"])
+        words += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
+        if 0 < before - right <= CHANCE:
+            words += f"; with {n} files {before - right} more may be chance"
+        return words
 
     def go_on(self) -> None:
         """Take the best epoch of an earlier process for the one to be surpassed.

@@ -181,13 +181,13 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     # What was saved is the best epoch: the model folder answers as that epoch's validation did.
     kept = json.loads((finished / "checkpoint/best.json").read_text())
     row = history[history.phase.eq(kept["phase"]) & history.epoch.eq(kept["epoch"])].iloc[0]
-    assert row.accuracy == history.accuracy.max()
+    assert row.valid_loss == history.valid_loss.min()
     assert metrics["valid_accuracy"] == pytest.approx(row.accuracy, abs=1e-5)
     nll = report["splits"]["valid"]["calibration"]["before"]["nll"]["value"]
     assert nll == pytest.approx(row.valid_loss, abs=1e-5)
     # Which one it was, and why, is said.
-    said = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}: accuracy {row.accuracy:.6g}"
-    assert f"kept {said}, the best on valid" in (finished / "log.txt").read_text()
+    said = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}: validation loss {row.valid_loss:.3g}"
+    assert f"kept {said}, the lowest" in (finished / "log.txt").read_text()
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
     # And what the figures rest on, in the report and the model card as in the log's last lines.

@@ -97,7 +97,7 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     words = ["--data", str(pictures), *QUICK, "--epochs", "1", "--ema",
              "--weights", str(tmp_path / "body.safetensors"), "--out"]  # fmt: skip
     assert main([*words, str(tmp_path / "whole")]) == 0
-    assert "way from the probe" in (tmp_path / "whole/log.txt").read_text()
+    assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out), "--checkpoint-minutes", "0"])
     stopped_in(monkeypatch, callbacks.KeepBest, "try_part_way", ["--resume", str(out)])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -250,25 +253,76 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-def test_the_weights_kept_are_half_way_back_to_the_probe(ran):
+def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
+    """Of the probe, the epoch and the blends between them; and what is said of them is so."""
     probe, last, kept = ends_and_kept(ran)
+    record = json.loads((ran / "run/checkpoint/best.json").read_text())
+    history = pd.read_csv(ran / "run/history.csv")
+    assert record["value"] <= history["valid_loss"].min() + 1e-6
+    part = {"frozen": 0, "unfrozen": 1, "half of the way": 0.5, "a quarter of the way": 0.25}
     for name, tensor in kept.items():
-        assert torch.allclose(tensor.double(), (probe[name].double() + last[name]) / 2, atol=1e-5)
+        wanted = torch.lerp(probe[name].double(), last[name].double(), part[record["phase"]])
+        assert torch.allclose(tensor.double(), wanted, atol=1e-5)
     assert not list((ran / "run").rglob("probe.safetensors")), "what only this needs is gone"
-    assert "kept half way from the probe to epoch 1" in (ran / "run/log.txt").read_text()
-    config = (ran / "run/model/config.json").read_text()
-    assert "half way from the probe to epoch 1" in config
+    log = (ran / "run/log.txt").read_text()
+    losses = re.findall(r"of the way from the head-only model  valid_loss ([0-9.]+)", log)
+    assert len(losses) == 2, "half and a quarter of the way"
+    assert record["value"] == pytest.approx(
+        min([*history.valid_loss, *map(float, losses)]), abs=1e-4
+    )
+    said = re.search(r"kept (.*)", log)
+    assert said is not None
+    assert f"validation loss {record['value']:.3g}, the lowest" in said[1]
+    config = json.loads((ran / "run/model/config.json").read_text())
+    assert config["provenance"]["kept"].startswith(said[1])
 
 
-def test_of_few_files_it_is_a_quarter_of_the_way(tmp_path):
-    folder = run_of_an_epoch(tmp_path, per_class=8)
-    probe, last, kept = ends_and_kept(folder)
-    for name, tensor in kept.items():
-        part = probe[name].double() + (last[name].double() - probe[name]) / 4
-        assert torch.allclose(tensor.double(), part, atol=1e-5)
-    said = "a quarter of the way from the probe to epoch 1"
-    assert f"kept {said}" in (folder / "run/log.txt").read_text()
-    assert said in (folder / "run/model/config.json").read_text()
+@pytest.mark.parametrize(("at", "kept"), [(0.0, 0.0), (0.2, 0.25), (0.45, 0.5), (0.9, 1.0)])
+def test_the_blend_of_the_least_loss_is_kept(tmp_path, at, kept):
+    """Of a network of one weight, whose loss is least ``at`` a part of the way from 0 to 1."""
+    network = nn.Linear(1, 1, bias=False)
+
+    def validate() -> list[float]:
+        return [(network.weight.item() - at) ** 2, 0.5]
+
+    best = callbacks.KeepBest(tmp_path)
+    best.learn = SimpleNamespace(
+        model=network, validate=validate, fixed_norms=SimpleNamespace(body=True), cbs=[], epoch=0, n_epoch=1,
+        dls=SimpleNamespace(valid_ds=range(20)), removed_cbs=lambda cbs: nullcontext(),
+        opt=SimpleNamespace(frozen_idx=1, param_lists=[0, 0]),
+        recorder=SimpleNamespace(metric_names=["epoch", "valid_loss", "accuracy", "time"], values=[]),
+    )  # fmt: skip
+    for weight, frozen in ((0.0, 1), (1.0, 0)):
+        with torch.no_grad():
+            network.weight.fill_(weight)
+        best.learn.opt.frozen_idx = frozen
+        best.learn.recorder.values.append(validate())
+        best.epoch_ends()
+    best.try_part_way(1)
+    assert best.restore(network)
+    assert network.weight.item() == kept
+
+
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        (59, "; with 60 files 1 more may be chance"),
+        (60, "60 right"),
+        (50, "Head-only: loss 0.2, 60 right"),
+    ],
+)
+def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
+    best = callbacks.KeepBest(tmp_path)
+    best.kept = {
+        "monitor": "valid_loss", "value": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
+        "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
+    }  # fmt: skip
+    said = best.said()
+    assert said.startswith(
+        "a blend, half of the way from the head-only model to epoch 2: validation loss 0.1, the lowest; "
+        f"{right} of 60 right. Head-only: loss 0.2, 60 right"
+    )
+    assert said.endswith(wanted)
 
 
 def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
