@@ -68,20 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "--fold as well"
             )
         return _cross_validate(settings, command)
-    from learners.runs import go_on, run, shared_folder, write_config
+    from learners.runs import Result, go_on, run, shared_folder, write_config
 
     with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
         write_config(folder, settings, command)
         console.log_to_terminal(folder / "log.txt")
-        result = run(folder, settings, command=command)
-    if not distributed.is_first():
-        return 0
-    print()
-    console.print_figures(result.metrics)
-    print(f"the figures rest on {result.basis}\n\n{_where(folder)}")
-    if result.interrupted:
-        print(f"go on   {go_on(folder)}")
-    return 130 if result.interrupted else 0
+
+        def announce(result: Result) -> None:
+            print()
+            console.print_figures(result.metrics)
+            print(f"the figures rest on {result.basis}\n\n{_where(folder)}")
+            if result.interrupted:
+                print(f"go on   {go_on(folder)}")
+            sys.stdout.flush()
+
+        result = run(folder, settings, command=command, announce=announce)
+    return 130 if result.interrupted and distributed.is_first() else 0
 
 
 def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:

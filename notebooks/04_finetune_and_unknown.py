@@ -146,8 +146,8 @@ assert average.max() < raw.max()
 
 # %% [markdown]
 # With 28 pictures of each digit the steps add nothing that the fitted head did not have. The command
-# measures this after every epoch: it keeps the best one, the head alone, or the weights half way
-# between the two (2109.01903).
+# measures this after every epoch: it keeps what validates best of them, the head alone, and two blends
+# between (2109.01903).
 
 # %% [markdown]
 # ## Calibrate

@@ -4,6 +4,7 @@ from learners.model.bundle import (
     CONFIG,
     WEIGHTS,
     Bundle,
+    add_onnx,
     card,
     hash_of_features,
     load_bundle,

@@ -37,7 +37,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from datasets.errors import BadFile, SecondhandError
-from datasets.files import folder_beside
+from datasets.files import folder_beside, write_beside
 from datasets.pictures import Preprocessing
 from datasets.recipes import recipe_from_dict
 from datasets.tables import fault_of
@@ -139,16 +139,10 @@ class Bundle:
         return self.confidence or Confidence.uncalibrated(len(self.classes))
 
 
-def save_bundle(
-    bundle: Bundle,
-    folder: str | os.PathLike[str],
-    *,
-    write_onnx: Callable[[Bundle, Path], None] | None = None,
-) -> Path:
+def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder beside ``folder``, then put it in its place: whole or not at all.
 
-    ``write_onnx`` makes ``model.onnx``. Where it raises SecondhandError the folder goes without, and
-    a line in the log says so.
+    It has no ``model.onnx`` yet: `add_onnx`.
     """
     folder, confidence = Path(folder), bundle.confidence
     arrays = {} if confidence is None else confidence.arrays()
@@ -160,12 +154,6 @@ def save_bundle(
             if (tree := bundle.decider.tree) is not None:
                 tree.write(beside / TREE)
                 written.append(TREE)
-            if write_onnx is not None:
-                try:
-                    write_onnx(bundle, beside / ONNX)
-                    written.append(ONNX)
-                except SecondhandError as error:
-                    log.warning("no %s, the model answers with torch: %s", ONNX, error)
             config = {
                 "format": FORMAT,
                 "network": bundle.spec.to_dict(),
@@ -179,12 +167,35 @@ def save_bundle(
                 "metrics": bundle.metrics,
                 "hashes": {name: sha256(beside / name) for name in written},
             }
-            text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
-            (beside / CONFIG).write_text(text + "\n", encoding="utf-8")
+            (beside / CONFIG).write_bytes(_as_bytes(config))
             (beside / CARD).write_text(card(bundle), encoding="utf-8")
     except SafetensorError as error:
         raise disk_error(folder, error) from None
     return folder
+
+
+def add_onnx(
+    bundle: Bundle, folder: str | os.PathLike[str], write: Callable[[Bundle, Path], None]
+) -> None:
+    """Give the model folder of a bundle its ``model.onnx``, which ``write`` makes.
+
+    The folder is whole at every moment: the file counts from when ``config.json`` names its hash. Where
+    ``write`` raises SecondhandError the folder goes without, and a line in the log says so.
+    """
+    folder = Path(folder)
+    try:
+        write(bundle, folder / ONNX)
+    except SecondhandError as error:
+        log.warning("no %s, the model answers with torch: %s", ONNX, error)
+        return
+    config = _read_config(folder / CONFIG)
+    config["hashes"][ONNX] = sha256(folder / ONNX)
+    write_beside(folder / CONFIG, _as_bytes(config))
+
+
+def _as_bytes(config: dict[str, Any]) -> bytes:
+    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def card(bundle: Bundle) -> str:

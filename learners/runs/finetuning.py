@@ -7,6 +7,7 @@ The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejecte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,17 @@ class Result:
     basis: str = ""
 
 
-def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
+def run(
+    folder: Path,
+    settings: Settings,
+    *,
+    command: str = "",
+    announce: Callable[[Result], None] = lambda result: None,
+) -> Result:
     """Read the items, fine-tune, choose the best epoch, save the model, answer the held-out items,
-    report.
+    report; then write the model once more as ONNX.
+
+    ``announce`` is told what was reached as soon as model and report can be used.
 
     Raises
     ------
@@ -39,7 +48,7 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
     """
     with threads_kept(settings.speed.threads):
         begun = read(folder, settings)
-    from learners.runs.stages import answer, calibrate, report, train
+    from learners.runs.stages import answer, calibrate, report, train, write_onnx
 
     with threads_kept(settings.speed.threads):
         learnt = train(folder, begun, command=command)
@@ -48,6 +57,10 @@ def run(folder: Path, settings: Settings, *, command: str = "") -> Result:
         reference = calibrate(learnt)
         answered = answer(folder, learnt, reference)
         report(folder, learnt, answered)
+        basis = learnt.loaded.table.basis
+        result = Result(folder, learnt.bundle.metrics, learnt.interrupted, basis)
+        announce(result)
+        write_onnx(folder, learnt)
     if not learnt.interrupted:
         write_beside(folder / FINISHED, b"{}")
-    return Result(folder, learnt.bundle.metrics, learnt.interrupted, learnt.loaded.table.basis)
+    return result

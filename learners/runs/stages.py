@@ -37,7 +37,7 @@ from learners.evaluation import (
 from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
-from learners.model import Bundle, View, save_bundle, views_for
+from learners.model import Bundle, View, add_onnx, save_bundle, views_for
 from learners.prediction import REFERENCE, Predictor, write_network
 from learners.report import Pictures, write_many_report, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
@@ -176,9 +176,7 @@ def answer(
         bundle.metrics["scores"] = jsonable(of_scores)
         bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
-    # It takes seconds to write, which who trains often and asks with torch may spare.
-    asked_for = os.environ.get("SECONDHAND_ONNX") != "0"
-    save_bundle(bundle, folder / "model", write_onnx=write_network if asked_for else None)
+    save_bundle(bundle, folder / "model")
     if reference is None:
         return evaluation, found
     trained = reference_rows(learnt.loaded.rows, learnt.settings.train.seed)
@@ -256,6 +254,13 @@ def report(
         history=folder / "history.csv",
         twins=near_duplicates(evaluation, learnt.bundle, judged, trained, draw),
     )
+
+
+def write_onnx(folder: Path, learnt: Learnt) -> None:
+    """The last stage: the model's ``model.onnx``. It takes seconds, and the model can be used already;
+    who trains often and asks with torch spares them by ``SECONDHAND_ONNX=0``."""
+    if os.environ.get("SECONDHAND_ONNX") != "0":
+        add_onnx(learnt.bundle, folder / "model", write_network)
 
 
 def _asked_together(

@@ -96,7 +96,7 @@ def fit_many(
     criterion = criterion or KnownLoss()
     x, mean, spread = standardised(features)
     y = targets.double().cpu()
-    with threadpool_limits(1, user_api="blas"):
+    with threadpool_limits(1):
         rows, axes = rotated(x)
 
         def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:

@@ -85,9 +85,7 @@ def fit_probe(
         old_weight, old_bias = (part.float().cpu() for part in start)
         given = (features.float().cpu() @ old_weight.T + old_bias).double()
     x, mean, spread = standardised(features)
-    with threadpool_limits(
-        1, user_api="blas"
-    ):  # torch's threads compute: others would fight with them
+    with threadpool_limits(1):  # threads would wait for each other after every small product
         rows, axes = rotated(x)
 
         def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:

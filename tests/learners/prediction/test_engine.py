@@ -30,7 +30,7 @@ from learners import console
 from learners.confidence import Confidence, Items
 from learners.machine import threads_kept
 from learners.model import PLAIN
-from learners.model.bundle import CONFIG, ONNX, Bundle, load_bundle, save_bundle
+from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.networks import Network
 from learners.predict import main as predict
@@ -206,7 +206,10 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = Items(logits.astype(float), logits.argmax(1), features)
     made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
     folder = tmp_path_factory.mktemp("carried")
-    return save_bundle(replace(made, views=VIEWS), folder / "model", write_onnx=write_network)
+    bundle = replace(made, views=VIEWS)
+    model = save_bundle(bundle, folder / "model")
+    add_onnx(bundle, model, write_network)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +218,9 @@ def hears(carried: Path) -> Path:
     recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
     made = replace(load_bundle(carried), recipe=recipe, views=VIEWS[:1])
     folder = carried.parent / "hears"
-    return save_bundle(made, folder, write_onnx=lambda _, file: shutil.copy(carried / ONNX, file))
+    model = save_bundle(made, folder)
+    add_onnx(made, model, lambda _, file: shutil.copy(carried / ONNX, file))
+    return model
 
 
 @pytest.mark.slow
@@ -332,13 +337,29 @@ def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
         Predictor(carried, engine="onnx")
 
 
+def test_a_stop_while_the_network_is_written_leaves_a_model(small: Bundle, tmp_path: Path) -> None:
+    folder = save_bundle(small, tmp_path / "model")
+
+    def stopped(bundle: Bundle, file: Path) -> None:
+        file.write_bytes(b"half of it")
+        assert load_bundle(folder).onnx is None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add_onnx(small, folder, stopped)
+    assert load_bundle(folder).onnx is None
+    add_onnx(small, folder, lambda _, file: file.write_bytes(b"whole"))
+    assert load_bundle(folder).onnx == folder / ONNX
+
+
 def test_a_network_that_cannot_be_written_goes_without(
     small: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(bundle: Bundle, file: Path) -> None:
         raise SecondhandError("no words for it")
 
-    folder = save_bundle(small, tmp_path / "model", write_onnx=fail)
+    folder = save_bundle(small, tmp_path / "model")
+    add_onnx(small, folder, fail)
     assert [r.message for r in caplog.records] == [
         "no model.onnx, the model answers with torch: no words for it"
     ]

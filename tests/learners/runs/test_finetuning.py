@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -35,7 +36,7 @@ from learners.flags import make_parser, parse
 from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.prediction.predictor import Predictor
-from learners.runs import stages
+from learners.runs import finetuning, stages
 from learners.runs.folder import go_on, run_folder
 from learners.runs.reading import read
 from learners.settings import Settings
@@ -83,6 +84,21 @@ def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     """For runs beside the one whose report is looked at."""
     monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
+
+
+def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
+    done = []
+    learnt = SimpleNamespace(
+        bundle=SimpleNamespace(metrics={"valid_accuracy": 0.5}), interrupted=False,
+        loaded=SimpleNamespace(table=SimpleNamespace(basis="little")),
+    )  # fmt: skip
+    monkeypatch.setattr(finetuning, "read", lambda folder, settings: None)
+    monkeypatch.setattr(stages, "train", lambda *given, **more: learnt)
+    for name in ("calibrate", "answer", "report", "write_onnx"):
+        monkeypatch.setattr(stages, name, lambda *given, name=name: done.append(name))
+    (tmp_path / "checkpoint").mkdir()
+    finetuning.run(tmp_path, Settings(), announce=lambda result: done.append(result.metrics))
+    assert done == ["calibrate", "answer", "report", {"valid_accuracy": 0.5}, "write_onnx"]
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
