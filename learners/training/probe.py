@@ -284,10 +284,9 @@ def fit_head(
     began = time.monotonic()
     loader = distributed.plain_loaders(learn)[0]
     ((features, targets),) = loader.views
-    known = groups is not None and len(loader.numbers) == len(
-        targets
-    )  # else a file has gone meanwhile
-    found = fit(features, targets, groups[loader.numbers] if known else None, layer)
+    if groups is not None:  # None of them, too, where a file has gone meanwhile
+        groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
+    found = fit(features, targets, groups, layer)
     with torch.no_grad():
         layer.weight.copy_(found.weight)
         layer.bias.copy_(found.bias)
