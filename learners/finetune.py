@@ -77,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         def announce(result: Result) -> None:
             print()
             console.print_figures(result.metrics)
-            print(f"the figures rest on {result.basis}\n\n{_where(folder)}")
+            print(f"the figures rest on {result.basis}")
+            if result.headline:
+                print(result.headline)
+            print(f"\n{_where(folder)}")
             if result.interrupted:
                 print(f"go on   {go_on(folder)}")
             sys.stdout.flush()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Judged,
         all_figures,
         confusion,
+        headline,
         judge,
         measure,
     )

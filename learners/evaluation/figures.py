@@ -7,6 +7,7 @@ only *test* has had no part in the model.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -40,6 +41,11 @@ from learners.model import Bundle
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")
+#: Said where the accuracy that is reported first is not that of a test part.
+CHOSE = (
+    "The validation files chose the weights, so their accuracy is a little too good: go by that of the "
+    "calibration files, which chose none."
+)
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
 LIMITS = ("value", "low", "high")
@@ -163,7 +169,8 @@ def all_figures(
 
     Returns
     -------
-    ``metrics`` (of `measure`); ``judged_on``, the split that the figures below are of;
+    ``metrics`` (of `measure`); ``judged_on``, the split that the figures below are of; ``headline``: the
+    ``split`` whose accuracy is reported first, and what is ``said`` of it (`headline`);
     ``splits``: for each, items, items judged, ``accuracy``, ``coverage`` and
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
@@ -186,6 +193,7 @@ def all_figures(
     found: dict[str, Any] = {
         "metrics": measure(predictions, tree),
         "judged_on": main,
+        "headline": dict(zip(("split", "said"), headline(names), strict=True)),
         "splits": {name: _split(predictions, judged, name, tree) for name in sorted(names)},
         "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
         "reliability": _reliability(chosen, predictions),
@@ -203,6 +211,16 @@ def all_figures(
         "confusion": confusion(known, bundle.classes),
     }
     return dict(jsonable(found))
+
+
+def headline(parts: Collection[str]) -> tuple[str | None, str]:
+    """The part whose accuracy is reported first, and why in a sentence; "" where that goes without saying.
+
+    Calibration items chose temperature and threshold, which change no answer's best class.
+    """
+    if "test" not in parts and {"valid", "calibration"} <= set(parts):
+        return "calibration", CHOSE
+    return next((name for name in (*HONEST, *parts) if name in parts), None), ""
 
 
 def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:

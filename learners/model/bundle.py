@@ -237,6 +237,7 @@ Trained on: `{data}`{f" ({note})" if note else ""}.
 Backbone: {chosen}.'''
     }
 {f"The figures rest on {basis}." if basis else ""}
+{_one_line(str(provenance.get("headline", "")))}
 
 | figure | value |
 |---|---|

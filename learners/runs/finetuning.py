@@ -22,12 +22,13 @@ from learners.settings import Settings
 
 @dataclass
 class Result:
-    """What a run reached: its folder, figures between 0 and 1, and what they rest on."""
+    """What a run reached: its folder, figures between 0 and 1, what they rest on, and which to go by."""
 
     folder: Path
     metrics: dict[str, Any]
     interrupted: bool = False
     basis: str = ""
+    headline: str = ""
 
 
 def run(
@@ -58,7 +59,8 @@ def run(
         answered = answer(folder, learnt, reference)
         report(folder, learnt, answered)
         basis = learnt.loaded.table.basis
-        result = Result(folder, learnt.bundle.metrics, learnt.interrupted, basis)
+        which = str(learnt.bundle.provenance.get("headline", ""))
+        result = Result(folder, learnt.bundle.metrics, learnt.interrupted, basis, which)
         announce(result)
         write_onnx(folder, learnt)
     if not learnt.interrupted:

@@ -25,6 +25,7 @@ from learners.evaluation import (
     calibrate_many,
     compare,
     curve_of,
+    headline,
     judge,
     judge_many,
     learnt_since,
@@ -174,6 +175,7 @@ def answer(
         bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
         of_scores = {t: rows.to_dict("records") for t, rows in tables.items()}
         bundle.metrics["scores"] = jsonable(of_scores)
+        bundle.provenance["headline"] = headline(set(evaluation.predictions["split"]))[1]
         bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")

@@ -17,7 +17,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.errors import Rejected
 from datasets.sound.recipe import AudioRecipe
-from learners.evaluation.figures import Answered, judge
+from learners.evaluation.figures import CHOSE, Answered, judge
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
 from learners.prediction.gradcam import NO_MAP
@@ -166,13 +166,19 @@ def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
     bundle = make_bundle()
     page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
     split, strange = found["splits"][found["judged_on"]], found["strangers"]
+    first = found["splits"]["calibration"]
     right, answered, of_these = (
-        f"{100 * split[name]['value']:.1f} %"
-        for name in ("accuracy", "coverage", "accuracy_of_accepted")
+        f"{100 * part[name]['value']:.1f} %"
+        for part, name in (
+            (first, "accuracy"),
+            (split, "coverage"),
+            (split, "accuracy_of_accepted"),
+        )
     )
     assert (
-        f"Of {split['judged']} files that training did not see (valid) {right} are named right. The "
-        f"model answers {answered} of them, and of the others it says unknown ; of its answers "
+        f"Of {first['judged']} files that training did not see (calibration) {right} are named right. "
+        f"{CHOSE} The model answers {answered} of the {split['judged']} files of valid, and of the others "
+        "it says unknown ; of its answers "
         f"{of_these} are right. Of {strange['judged']} strangers, which are none of its classes, it "
         f"answers {100 * strange['accepted']['value']:.1f} %."
     ) in page.text

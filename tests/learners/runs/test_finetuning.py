@@ -31,6 +31,7 @@ from learners.confidence import UNLIKE
 from learners.console import command_line
 from learners.evaluate import main as evaluate_main
 from learners.evaluation import ACCURACY_THRESHOLD
+from learners.evaluation.figures import CHOSE
 from learners.finetune import main
 from learners.flags import make_parser, parse
 from learners.machine import threads_kept
@@ -89,7 +90,7 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
     done = []
     learnt = SimpleNamespace(
-        bundle=SimpleNamespace(metrics={"valid_accuracy": 0.5}), interrupted=False,
+        bundle=SimpleNamespace(metrics={"valid_accuracy": 0.5}, provenance={}), interrupted=False,
         loaded=SimpleNamespace(table=SimpleNamespace(basis="little")),
     )  # fmt: skip
     monkeypatch.setattr(finetuning, "read", lambda folder, settings: None)
@@ -207,6 +208,9 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
     # And what the figures rest on, in the report and the model card as in the log's last lines.
+    assert report["headline"] == {"split": "calibration", "said": CHOSE}
+    for file in ("report/index.html", "model/README.md"):
+        assert CHOSE in (finished / file).read_text()
     basis = report["basis"]
     assert basis.startswith("a random split of 3 classes; ")
     assert basis.endswith("expect less elsewhere")
