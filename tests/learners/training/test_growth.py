@@ -125,7 +125,7 @@ def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: 
         assert curve.ahead is not None
         gains.append(curve.ahead["high"] - curve.ahead["low"])
     assert widths[1] == pytest.approx(widths[0] * np.sqrt(5), rel=0.15)
-    assert gains[1] > 1.5 * gains[0]
+    assert gains[1] > 1.2 * gains[0]
 
 
 @pytest.mark.parametrize(
