@@ -29,8 +29,7 @@ class PredictionSets:
     """A fitted rule. ``quantile`` cuts the conformity score; 1e9 where every class is always in.
 
     ``coverage`` is the stated one. ``penalty`` is added to the score for each rank past ``rank``
-    (RAPS; 0 is APS). ``randomised`` draws a number an item, which makes coverage exact and sets
-    small; else they are the same at every call, and hold the label more often than stated.
+    (RAPS; 0 is APS).
     """
 
     classes: int = ranged(2, 1_000_000)
@@ -38,23 +37,18 @@ class PredictionSets:
     quantile: float = ranged(0, ALL)
     penalty: float = ranged(0, 1e6)
     rank: int = ranged(0, 1_000_000)
-    randomised: bool
     n: int = ranged(0, 2**53)
     message: str = ""
 
     def __post_init__(self) -> None:
         _check_coverage(self.coverage)
 
-    def predict(self, probabilities: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
-        """``[n, classes]``, true where a class is in the item's set; the best one always is.
-
-        ``seed`` is for the randomised rule alone.
-        """
+    def predict(self, probabilities: ArrayLike) -> NDArray[np.bool_]:
+        """``[n, classes]``, true where a class is in the item's set; the best one always is."""
         p = check_probabilities(probabilities)
         if p.shape[1] != self.classes:
             raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
-        u = _draws(len(p), self.randomised, seed)
-        order, score = _scores(p, u, self.penalty, self.rank)
+        order, score = _scores(p, self.penalty, self.rank)
         inside = score <= self.quantile
         inside[:, 0] = True
         out = np.zeros(p.shape, dtype=bool)
@@ -69,8 +63,6 @@ def fit_prediction_sets(
     coverage: float = 0.9,
     penalty: float = 0.01,
     rank: int = 5,
-    randomised: bool = False,
-    seed: int = 0,
 ) -> PredictionSets:
     """The rule for ``coverage``, from calibration items ``[n, classes]`` and ``[n]``.
 
@@ -84,8 +76,7 @@ def fit_prediction_sets(
     p = check_probabilities(probabilities)
     y = check_labels(labels, *p.shape)
     n, classes = p.shape
-    u = _draws(n, randomised, seed)
-    order, score = _scores(p, u, penalty, rank)
+    order, score = _scores(p, penalty, rank)
     own = np.sort(score[order == y[:, None]])
     # Rounded, so that 0.9 x 10 is 9 and not a hair more.
     at = int(np.ceil(round((n + 1) * coverage, 9)))
@@ -100,20 +91,22 @@ def fit_prediction_sets(
         )
     return PredictionSets(
         classes=classes, coverage=coverage, quantile=quantile, penalty=penalty, rank=rank,
-        randomised=randomised, n=n, message=message,
+        n=n, message=message,
     )  # fmt: skip
 
 
-def _scores(p: Floats, u: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
-    """Classes from most to least probable, and each one's conformity score (2009.14193, eq. 4)."""
+def _scores(p: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
+    """Classes from most to least probable, and each one's conformity score (2009.14193, eq. 4).
+
+    That is the probability of the likelier classes: u = 1 there, without the class's own. With u = 0
+    the score of a class is high because it is likely, and sets hold far more than stated; a draw of u
+    for each item holds as much as stated but answers one file in several ways. The best class scores 0, so
+    that the quantile is 0 where it is right alone as often as stated.
+    """
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)
     past = np.maximum(np.arange(1, p.shape[1] + 1) - rank, 0)
-    return order, np.cumsum(ordered, axis=1) - u[:, None] * ordered + penalty * past
-
-
-def _draws(n: int, randomised: bool, seed: int) -> Floats:
-    return np.random.default_rng(seed).random(n) if randomised else np.zeros(n)
+    return order, np.cumsum(ordered, axis=1) - ordered + penalty * past
 
 
 def _check_coverage(coverage: float) -> None:

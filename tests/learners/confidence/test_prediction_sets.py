@@ -29,10 +29,8 @@ def test_coverage_over_200_draws_is_within_its_binomial_interval(penalty, covera
     for seed in range(200):
         rng = np.random.default_rng(seed)
         p, y = draw(rng, 200)
-        sets = fit_prediction_sets(
-            p[:-1], y[:-1], coverage=coverage, penalty=penalty, randomised=True, seed=seed
-        )
-        held += sets.predict(p[-1:], seed=seed + 1000)[0, y[-1]]
+        sets = fit_prediction_sets(p[:-1], y[:-1], coverage=coverage, penalty=penalty)
+        held += sets.predict(p[-1:])[0, y[-1]]
     low, high = binom.interval(0.99, 200, coverage)
     assert low <= held <= high
 
@@ -43,9 +41,7 @@ def test_one_rule_covers_within_its_stated_interval():
         rng = np.random.default_rng(seed)
         p, y = draw(rng, 6500)
         for method, penalty in (("aps", 0), ("raps", 0.2)):
-            sets = fit_prediction_sets(
-                p[:500], y[:500], coverage=0.9, randomised=True, rank=2, penalty=penalty
-            )
+            sets = fit_prediction_sets(p[:500], y[:500], coverage=0.9, rank=2, penalty=penalty)
             inside_now = sets.predict(p[500:])
             sizes.setdefault(method, []).append(inside_now.sum(axis=1).max())
             if method == "aps":
@@ -57,18 +53,34 @@ def test_one_rule_covers_within_its_stated_interval():
     assert np.mean(sizes["raps"]) < np.mean(sizes["aps"])  # what the penalty is for
 
 
-def test_the_rule_without_chance_covers_at_least_as_much_and_repeats_itself():
+def test_sets_hold_the_most_probable_classes():
     rng = np.random.default_rng(0)
     p, y = draw(rng, 6000)
     sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9, penalty=0)
     found = sets.predict(p[1000:])
     assert found[np.arange(5000), y[1000:]].mean() > 0.88
-    np.testing.assert_array_equal(found, sets.predict(p[1000:], seed=5))
     best = p[1000:].argmax(axis=1)
     assert found[np.arange(5000), best].all()
     # A set holds the most probable classes: none outside it is above one inside.
     outside = np.where(found, -1, p[1000:]).max(axis=1)
     assert (np.where(found, p[1000:], 2).min(axis=1) >= outside).all()
+
+
+def test_sets_of_calibrated_probabilities_are_no_larger_than_their_coverage_takes():
+    """Beside the smallest sets there are, the probable classes down to one probability for all items."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 2.5, (9000, 10))
+    p = softmax(z)
+    y = np.minimum((p.cumsum(axis=1) < rng.random((9000, 1))).sum(axis=1), 9)
+    sets = fit_prediction_sets(p[:3000], y[:3000], coverage=0.9)
+    found = sets.predict(p[3000:])
+    rows = np.arange(6000)
+    assert found[rows, y[3000:]].mean() == pytest.approx(0.9, abs=0.02)
+    least = p[3000:] >= np.quantile(p[rows, y[:6000]], 0.1)
+    assert found.sum(axis=1).mean() < 1.3 * least.sum(axis=1).mean()
+    # Where the best class is right more often than stated, it stands alone.
+    sure = fit_prediction_sets(p[:3000], p[:3000].argmax(axis=1), coverage=0.9)
+    assert (sure.predict(p[3000:]).sum(axis=1) == 1).all()
 
 
 def test_too_few_items_hold_every_class_and_say_so():
@@ -83,7 +95,7 @@ def test_too_few_items_hold_every_class_and_say_so():
 def test_two_classes_and_a_thousand():
     for classes in (2, 1000):
         p, y = draw(np.random.default_rng(0), 2000, classes)
-        sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9, randomised=True)
+        sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9)
         covered = sets.predict(p[1000:])[np.arange(1000), y[1000:]].mean()
         assert 0.86 < covered < 0.94
 
@@ -99,7 +111,6 @@ def test_json_there_and_back_and_bad_keys():
         ("coverage", 1),
         ("quantile", float("inf")),
         ("classes", 1),
-        ("randomised", 1),
         ("rank", -1),
         ("penalty", "0"),
     ]:
