@@ -231,26 +231,13 @@ def _check_asked(settings: Any, kind: str, format: str) -> None:
         raise SecondhandError(f"--sets: {format} has no place for them; give --format csv or jsonl")
 
 
-def _thresholds(settings: Any, bundle: Bundle) -> tuple[float, ...]:
-    """One for each class: the file's, for those that it leaves out --threshold or the model's own."""
+def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
+    """One for each class: the file's, for those that it leaves out --threshold or None, the model's rule."""
     from learners.answers import check_names, read_thresholds
 
-    flag = "--threshold-per-class"
-    given, decider = read_thresholds(settings.threshold_per_class), bundle.decider
-    check_names([*given], settings.model, bundle.classes, flag)
-    left = settings.threshold
-    if left is None and decider.threshold_on == "probability":
-        left = decider.threshold.value
-    own: dict[str, float] = {}
-    if left is not None and settings.threshold is None and decider.each is not None:
-        own = {c: min(1.0, v) for c, v in zip(bundle.classes, decider.each, strict=True)}
-    found = tuple(given.get(name, own.get(name, left)) for name in bundle.classes)
-    if None in found:
-        raise SecondhandError(
-            f"{flag}: not all classes are there, and the model's own cut is on its score; give "
-            "--threshold for the others"
-        )
-    return found
+    given = read_thresholds(settings.threshold_per_class)
+    check_names([*given], settings.model, bundle.classes, "--threshold-per-class")
+    return tuple(given.get(name, settings.threshold) for name in bundle.classes)
 
 
 def _question(

@@ -90,7 +90,9 @@ class Confidence:
     its share of the probability; the temperature is the classes' alone. ``possible``, [classes], are
     those that may be answered, None for all; ``each`` their own thresholds, None for one, and
     ``promises`` what is known of these where a target chose them (`thresholds_by_class`). With a
-    ``naming`` by a tree items are named by its nodes, too, and those count in ``each``.
+    ``naming`` by a tree items are named by its nodes, too, and those count in ``each``. ``own``,
+    [classes], are thresholds on the probability that stand for the whole rule of their classes but the
+    distance; NaN leaves a class the model's.
     """
 
     classes: int
@@ -107,6 +109,7 @@ class Confidence:
     each: Floats | None = None
     naming: Naming | None = None
     promises: list[Threshold] = field(default_factory=list)
+    own: Floats | None = field(default=None, kw_only=True)
     _score: Score = field(default_factory=lambda: make_score("msp"), repr=False)
     _knn: KNN | None = field(default=None, repr=False)
     distance: Distance = field(default_factory=Distance, repr=False)
@@ -263,13 +266,21 @@ class Confidence:
         """What stands above the classes, where they have a tree."""
         return None if self.naming is None else self.naming.tree
 
-    def asked(self, threshold: float | Sequence[float] | None, score: str | None) -> Confidence:
+    def asked(
+        self, threshold: float | Sequence[float | None] | None, score: str | None
+    ) -> Confidence:
         """With another threshold or score, or both, where they are given."""
         found = self if threshold is None else self.with_threshold(threshold)
         return found if score is None else found.with_score(score)
 
-    def with_threshold(self, value: float | Sequence[float]) -> Confidence:
-        """The same with a threshold on the calibrated probability, or one a class; without floors."""
+    def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
+        """The same with a threshold on the calibrated probability, or one a class; without floors.
+
+        A class with None keeps the model's whole rule, floor and promise with it.
+        """
+        if isinstance(value, Sequence) and None in value:
+            own = [np.nan if v is None else check_threshold(v) for v in value]
+            return replace(self, own=np.array(own))
         each = (
             np.array([check_threshold(v) for v in value]) if isinstance(value, Sequence) else None
         )
@@ -277,7 +288,7 @@ class Confidence:
         naming = self.naming and Naming(self.naming.tree, cut.value)
         return replace(
             self, threshold=cut, each=each, threshold_on="probability", floors={}, naming=naming,
-            promises=[],
+            promises=[], own=None,
         )  # fmt: skip
 
     def with_score(self, name: str) -> Confidence:
@@ -340,10 +351,14 @@ class Confidence:
         known = scored(self.score, self._score, x, z, have)
         enough = sure if self.threshold_on == "probability" else known
         enough = enough >= (self.threshold.value if cuts is None else cuts[named])
+        unusual = known < self.floors.get(self.score, -np.inf)
+        if self.own is not None:
+            least = self.own[best]
+            enough = np.where(np.isnan(least), enough, probability >= least)
+            unusual &= np.isnan(least)
         unlike = p < self.alpha  # nan: never
         behind = self.background & (z[:, possible].max(axis=1) <= 0)
         elsewhere = others > 0.5
-        unusual = known < self.floors.get(self.score, -np.inf)
         reason = [
             BACKGROUND if none
             else OTHER_CLASS if other

@@ -202,9 +202,20 @@ class ManyConfidence(Confidence):
             unlike=unlike,
         )
 
-    def with_threshold(self, value: float | Sequence[float]) -> Confidence:
-        """As `Confidence.with_threshold`; nothing is promised then."""
-        free = replace(self, labels=[replace(label, target=np.nan) for label in self.labels])
+    def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
+        """As `Confidence.with_threshold`; of a label with another threshold nothing is promised."""
+        if isinstance(value, Sequence):
+            kept = [v is None for v in value]
+            value = [float(c) if v is None else v for v, c in zip(value, self.cuts, strict=True)]
+        else:
+            kept = [False] * self.classes
+        free = replace(
+            self,
+            labels=[
+                label if same else replace(label, target=np.nan)
+                for label, same in zip(self.labels, kept, strict=True)
+            ],
+        )
         return super(ManyConfidence, free).with_threshold(value)
 
     def with_score(self, name: str) -> Confidence:

@@ -76,7 +76,7 @@ class Predictor:
         self,
         model: str | os.PathLike[str] | Bundle,
         *,
-        threshold: float | Sequence[float] | None = None,
+        threshold: float | Sequence[float | None] | None = None,
         score: str | None = None,
         top: int = 3,
         device: str = "auto",

@@ -17,7 +17,7 @@ FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
 #: Files in a room, lines in a file, parameters of a function: what a reader takes in at once.
-MOST_FILES, MOST_LINES, MOST_PARAMETERS = 15, 480, 10
+MOST_FILES, MOST_LINES, MOST_PARAMETERS = 15, 500, 10
 #: Written out to be read file by file: it has no front.
 SCRATCH = "learners.scratch"
 COMMANDS = (

@@ -715,3 +715,22 @@ def test_classes_have_thresholds_of_their_own() -> None:
     assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
     with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
         model.with_threshold([0.5, 1.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
+)
+def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(how):
+    model = fitted(2000, **how)
+    logits, _, features = world(1500, seed=6, noise=2.5)
+    before = model.decide(logits, features)
+    after = model.with_threshold([0.0, 1.0, *[None] * 3]).decide(logits, features)
+    left = before.best >= 2
+    assert (before.label == NO_CLASS)[left].any()
+    np.testing.assert_array_equal(after.label[left], before.label[left])
+    assert [after.reason[n] for n in np.flatnonzero(left)] == [
+        before.reason[n] for n in np.flatnonzero(left)
+    ]
+    like = before.distance_p >= model.alpha
+    assert (after.label == 0)[(before.best == 0) & like].all()
+    assert not (after.label == 1)[after.probability < 1].any()

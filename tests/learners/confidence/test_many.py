@@ -62,6 +62,9 @@ def test_labels_are_said_by_their_own_probabilities_and_thresholds():
     assert stricter.said[:, 0].sum() < found.said[:, 0].sum()
     assert not stricter.said[:, 2].any()
     assert "ambiguous" in {str(reason) for reason in stricter.reason}
+    kept = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
+    np.testing.assert_array_equal(kept.said[:, 1:], found.said[:, 1:])
+    np.testing.assert_array_equal(kept.said[:, 0], stricter.said[:, 0])
     alone = fitted(3000).only([False, True, True]).decide(logits)
     assert not alone.said[:, 0].any()
     np.testing.assert_array_equal(alone.said[:, 1], found.said[:, 1])
