@@ -354,8 +354,9 @@ class Confidence:
         unusual = known < self.floors.get(self.score, -np.inf)
         if self.own is not None:
             least = self.own[best]
-            enough = np.where(np.isnan(least), enough, probability >= least)
-            unusual &= np.isnan(least)
+            left = np.isnan(least)
+            enough = (enough & left) | (probability >= least)  # no number reaches nan
+            unusual &= left
         unlike = p < self.alpha  # nan: never
         behind = self.background & (z[:, possible].max(axis=1) <= 0)
         elsewhere = others > 0.5
