@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from datasets.errors import SecondhandError
-from datasets.installed import as_called
-from learners import console
-from learners.flags import bare_parser
+from datasets.core.errors import SecondhandError
+from datasets.core.installed import as_called
+from learners.cli import console
+from learners.cli.flags import bare_parser
 from learners.machine import keep_memory_on_cpu
 
 DEMO = (

@@ -18,20 +18,20 @@ import numpy.typing as npt
 import pandas as pd
 from markupsafe import Markup
 
-from datasets.cells import read_frame
-from datasets.errors import SecondhandError
-from datasets.pictures import open_picture
-from datasets.tables import UNKNOWN
+from datasets.core.cells import read_frame
+from datasets.core.errors import SecondhandError
+from datasets.images import open_picture
+from datasets.items import UNKNOWN
 from learners.evaluation import confusion
 from learners.files import shared_provenance
-from learners.prediction import deepest
+from learners.inference import deepest
 from learners.report import reliability
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from app.serving import Served
-    from learners.confidence import Tree
-    from learners.prediction import Predictor
+    from learners.inference import Predictor
+    from learners.uncertainty import Tree
 
 log = logging.getLogger(__name__)
 _TILES = {

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from app.serving import Busy
 from app.views import told, without_paths
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,7 +45,7 @@ _RULE = {
         **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
     },
 }
-#: One object a file: the fields of `learners.prediction.Prediction` (its path as "file", the bare
+#: One object a file: the fields of `learners.inference.Prediction` (its path as "file", the bare
 #: name) and the rule, null for what is not a number.
 ANSWERS = {
     "type": "array",

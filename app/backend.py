@@ -17,19 +17,19 @@ from app.drawing import look, panel_svg, timeline, trigger
 from app.feedback import Feedback
 from app.serving import Busy, Served
 from app.views import UNKNOWN, Rule, own_rule, span, without_paths
-from datasets import sound
-from datasets.drawings import Source
-from datasets.errors import BadFile, SecondhandError
-from datasets.kinds import kind_of
-from datasets.processes import apart
-from learners.confidence import ManyConfidence, Reason
-from learners.prediction import refused
+from datasets import audio
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.kinds import kind_of
+from datasets.core.processes import apart
+from datasets.spectrograms import Source
+from learners.inference import refused
 from learners.report import Pictures, shown, when
 from learners.templates import render
+from learners.uncertainty import ManyConfidence, Reason
 
 if TYPE_CHECKING:
     from app.pool import Alike, Labelling
-    from learners.prediction import Predictor
+    from learners.inference import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -226,4 +226,4 @@ def refusal(file: str, kind: str) -> str | None:
 
 
 def _duration(file: str) -> float:
-    return sound.probe(file).duration
+    return audio.probe(file).duration

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from datasets import sound
-from datasets.drawings import Source, colour_table
-from datasets.pictures import open_picture, pixels
-from datasets.sound import AudioRecipe
+from datasets import audio
+from datasets.audio import AudioRecipe
+from datasets.images import open_picture, pixels
+from datasets.spectrograms import Source, colour_table
 from datasets.strain import StrainRecipe
-from learners.prediction import heatmap, overlay
+from learners.inference import heatmap, overlay
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from learners.prediction import Predictor
+    from learners.inference import Predictor
 
 Tick = tuple[float, str]
 
@@ -123,12 +123,12 @@ def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
     """Round frequencies at their places on the mel axis of a recipe's pictures.
 
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
-    evenly in mel over the band (`datasets.sound.mel.filterbank`).
+    evenly in mel over the band (`datasets.audio.mel.filterbank`).
     """
-    low, high = (float(sound.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
+    low, high = (float(audio.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
     found, last = [], -1.0
     for value in _round_frequencies(recipe.fmin, recipe.fmax):
-        share = (float(sound.hz_to_mel(value)) - low) / (high - low)
+        share = (float(audio.hz_to_mel(value)) - low) / (high - low)
         place = (share * (recipe.n_mels + 1) - 0.5) / recipe.n_mels
         if 0 <= place <= 1 and place - last > 0.06:
             found.append((place, hertz(value)))
@@ -152,7 +152,7 @@ def _round_frequencies(low: float, high: float) -> list[float]:
 
 
 def _sound_panel(recipe: AudioRecipe, source: Source, drawn: Image.Image) -> Panel:
-    duration = sound.probe(source.path).duration
+    duration = audio.probe(source.path).duration
     if source.at is not None:
         middle = max(source.at - recipe.window / 2, 0) + recipe.window / 2
     else:

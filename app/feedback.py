@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datasets.cells import read_dicts, write_rows
-from datasets.errors import SecondhandError, shown
-from datasets.files import file_beside, write_beside
-from datasets.kinds import SUFFIXES
-from datasets.tables import clean_label, fault_of
+from datasets.core.cells import read_dicts, write_rows
+from datasets.core.errors import SecondhandError, shown
+from datasets.core.files import file_beside, write_beside
+from datasets.core.kinds import SUFFIXES
+from datasets.items import clean_label, fault_of
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.

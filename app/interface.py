@@ -24,8 +24,8 @@ from app.views import (
     table_html,
     without_paths,
 )
-from datasets.errors import SecondhandError
-from datasets.kinds import SUFFIXES
+from datasets.core.errors import SecondhandError
+from datasets.core.kinds import SUFFIXES
 from learners.templates import render
 
 TITLE = "Secondhand"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from app.views import note_html, without_paths
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 
 if TYPE_CHECKING:
     from app.backend import Asked, Site

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 from app.drawing import look, panel_svg
 from app.feedback import Corrections, check_label, item_of
 from app.serving import Served
-from datasets.drawings import Source
-from datasets.errors import SecondhandError
-from datasets.pictures import open_picture
-from learners.pool import Embeddings, Suggestion, labelled_in, suggest
+from datasets.core.errors import SecondhandError
+from datasets.images import open_picture
+from datasets.spectrograms import Source
+from learners.active import Embeddings, Suggestion, labelled_in, suggest
+from learners.inference import Predictor
 from learners.predict import some_files
-from learners.prediction import Predictor
 from learners.report import Pictures, heard, shown, when
 from learners.templates import data_uri, render
 

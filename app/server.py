@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from app.serving import Limits, Served
-from datasets.errors import SecondhandError
-from learners.confidence import ManyConfidence
+from datasets.core.errors import SecondhandError
 from learners.machine import report_to_nobody
 from learners.templates import render
+from learners.uncertainty import ManyConfidence
 
 if TYPE_CHECKING:
     from app.pool import Alike, Labelling

@@ -12,11 +12,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.drawings import Source
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms import Source
 
 if TYPE_CHECKING:
-    from learners.prediction import Prediction, Predictor
+    from learners.inference import Prediction, Predictor
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -193,8 +193,8 @@ def load(
     ------
     SecondhandError : a folder that is no model.
     """
-    from learners.confidence import ManyConfidence
-    from learners.prediction import Predictor
+    from learners.inference import Predictor
+    from learners.uncertainty import ManyConfidence
 
     served: dict[str, Served] = {}
     for folder in folders:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import Bought
-from datasets.cells import write_rows
-from datasets.tables import joined
-from learners.confidence import AMBIGUOUS, BACKGROUND, UNLIKE, ManyConfidence, Reason, Why
+from datasets.core.cells import write_rows
+from datasets.items import joined
 from learners.evaluation import clopper_pearson
 from learners.files import jsonable
-from learners.prediction import cell, deepest
+from learners.inference import cell, deepest
 from learners.templates import percent, render
+from learners.uncertainty import AMBIGUOUS, BACKGROUND, UNLIKE, ManyConfidence, Reason, Why
 
 if TYPE_CHECKING:
-    from learners.confidence import Confidence, Temperature
-    from learners.prediction import Prediction
+    from learners.inference import Prediction
+    from learners.uncertainty import Confidence, Temperature
 
 UNKNOWN = "unknown"
 EACH = "thresholds of the classes"

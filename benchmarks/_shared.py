@@ -148,7 +148,7 @@ TRAINING = "--bs 32 --no-flip --min-scale 0.7 --threshold 0.8"
 
 def demo_run(small: bool) -> Path:
     """The run folder, in the cache folder; ``small`` is one that learnt next to nothing."""
-    from datasets.drawings.pictures import cache_root
+    from datasets.spectrograms.pictures import cache_root
     from learners.finetune import main
 
     run = cache_root() / "benchmarks" / ("digits-small" if small else "digits")
@@ -164,7 +164,7 @@ def demo_run(small: bool) -> Path:
 
 def demo_files(count: int, label: str = "known") -> list[str]:
     """Some of the digits that it was shown, or that it was not ("unknown")."""
-    from datasets.demos.sets import write_demo
+    from datasets.sources.demos import write_demo
 
     frame, _ = write_demo("digits")
     strange = frame["label"].eq("unknown")
@@ -174,7 +174,7 @@ def demo_files(count: int, label: str = "known") -> list[str]:
 
 
 def _few(table: Path) -> str:
-    from datasets.demos.sets import write_demo
+    from datasets.sources.demos import write_demo
 
     table.parent.mkdir(parents=True, exist_ok=True)
     write_demo("digits")[0].head(160).to_csv(table, index=False)

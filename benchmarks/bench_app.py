@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-import learners.console  # noqa: E402, F401  (as the command does: waiting threads sleep)
+import learners.cli.console  # noqa: E402, F401  (as the command does: waiting threads sleep)
 from benchmarks._shared import demo_files, demo_run, parse, surroundings  # noqa: E402
 
 BARE = """
@@ -133,7 +133,7 @@ def start(model: str, files: list[str], rounds: int) -> None:
 
 
 def load(model: str, files: list[str], count: int, clients: int, client: type[Asker]) -> None:
-    from learners.prediction.predictor import Predictor
+    from learners.inference.predictor import Predictor
 
     asked = list(islice(cycle(files), count))
     predictor = Predictor(model, top=5)

@@ -53,14 +53,14 @@ def table(settings: argparse.Namespace) -> Any:
     """All files in split "train", and a few of them in "valid": a learner wants some."""
     import pandas as pd
 
-    from datasets.tables.table import load_table
+    from datasets.items.table import load_table
 
     frame = load_table(str(settings.folder)).frame.assign(split="train")
     return pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
 
 
 def our_network(settings: argparse.Namespace, head: str = "auto") -> tuple[Any, Any]:
-    from learners.networks.backbones import NetworkSpec, build
+    from learners.backbones.building import NetworkSpec, build
 
     spec = NetworkSpec(settings.network, len(CLASSES), settings.size, head)
     network, _, preprocessing = build(spec, pretrained=False)
@@ -91,9 +91,9 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     keep_memory()  # before any thread is there, as the command
     from fastxtend.callback.channelslast import ChannelsLast
 
-    from datasets.drawings.decoded import DecodedPictures, Prepared, keep
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from learners.settings import TrainSettings
+    from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
+    from learners.cli.settings import TrainSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner, thaw
     from learners.training.parts import Parts
@@ -142,7 +142,7 @@ def bare(settings: argparse.Namespace) -> Callable[[], object]:
     from torch.nn import functional
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    from learners.networks import parameter_groups
+    from learners.backbones import parameter_groups
 
     network, _ = our_network(settings)
     network.train().to(memory_format=torch.channels_last)

@@ -32,8 +32,8 @@ import soundfile
 from numpy.typing import NDArray
 
 from benchmarks._shared import parse, surroundings
-from datasets.demos import sounds
-from datasets.demos.sounds import CLASSES
+from datasets.sources import sounds
+from datasets.sources.sounds import CLASSES
 
 RATE, WINDOW = 16000, 2.0
 
@@ -172,10 +172,10 @@ def calibration(count: int) -> dict[str, float]:
     """What rows say against how often they are right, for `count` events."""
     from sklearn.linear_model import LogisticRegression
 
-    from datasets.tables import UNKNOWN
-    from learners.answers import Events
-    from learners.confidence import Reason, fit_temperature
-    from learners.prediction import Prediction
+    from datasets.items import UNKNOWN
+    from learners.inference import Prediction
+    from learners.predictions import Events
+    from learners.uncertainty import Reason, fit_temperature
 
     features, truth, _, _ = windows_of(max(12, count // 2), 1)
     centre, spread = features.mean(axis=0), features.std(axis=0) + 1e-9

@@ -54,7 +54,7 @@ def finetuned(table: Path, out: Path, size: int, seed: int, more: list[str]) -> 
 
 def drawn(data: str, test: str | None, files: int, seed: int) -> pd.DataFrame:
     """So many files of each class, and the test part beside them."""
-    from datasets.tables import load_table
+    from datasets.items import load_table
 
     frame = load_table(data).frame
     if test is None:
@@ -127,7 +127,7 @@ def written(
 ) -> pd.DataFrame:
     """So many events of each: path, label, GPS time of the trigger (s) and ``part``, a row each. Their
     detector's ``ages`` run with the time: 1 is the first design curve, 0 the latest."""
-    from datasets.demos.glitches import CLASSES, GPS, simulate, write_hdf5
+    from datasets.sources.glitches import CLASSES, GPS, simulate, write_hdf5
 
     rows = []
     for index, label in enumerate(labels):
@@ -146,8 +146,8 @@ def written(
 def rare(asked: argparse.Namespace) -> None:
     from sklearn.metrics import f1_score
 
-    from datasets.demos.glitches import CLASSES
-    from datasets.demos.sets import STRANGER
+    from datasets.sources.demos import STRANGER
+    from datasets.sources.glitches import CLASSES
 
     classes = asked.classes or [name for name in CLASSES if name != STRANGER]
     files = asked.work / "events"

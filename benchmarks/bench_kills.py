@@ -39,7 +39,7 @@ import yaml
 from safetensors.torch import load_file
 
 from benchmarks._shared import parse, surroundings
-from datasets.drawings.pictures import PictureCache
+from datasets.spectrograms.pictures import PictureCache
 from learners.model.bundle import load_bundle
 
 RATE = 8000

@@ -21,7 +21,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import learners.console  # noqa: F401  (as the command does: waiting threads sleep)
+import learners.cli.console  # noqa: F401  (as the command does: waiting threads sleep)
 from benchmarks._shared import demo_files, demo_run, parse, spread, surroundings
 
 
@@ -29,8 +29,8 @@ def main() -> None:
     import numpy as np
     import torch
 
+    from learners.inference.predictor import Predictor
     from learners.predict import find_files
-    from learners.prediction.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")

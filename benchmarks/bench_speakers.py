@@ -40,7 +40,7 @@ COLUMNS = ("side", "speaker", "size", "epochs", "seed", "accuracy", "seconds", "
 
 def pretended(count: int) -> pd.DataFrame:
     """Simulated sounds of two kinds in the place of digits, by two speakers that are none."""
-    from datasets.demos.sets import write_demo
+    from datasets.sources.demos import write_demo
 
     frame = write_demo("sounds")[0]
     frame = frame[frame["label"].isin(sorted(frame["label"].unique())[:2])]
@@ -118,7 +118,7 @@ def peer(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> flo
     )
     from fastai.vision.learner import model_meta
 
-    from learners.networks.backbones import NetworkSpec, build
+    from learners.backbones.building import NetworkSpec, build
 
     set_seed(settings.seed, reproducible=True)
     spec = NetworkSpec("embedded", frame["label"].nunique(), settings.size, "linear")

@@ -34,14 +34,14 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, surroundings
-from datasets.sound import AudioRecipe
-from datasets.tables import load_table
-from learners.confidence import softmax
+from datasets.audio import AudioRecipe
+from datasets.items import load_table
+from learners.active import Embeddings, choose, embeddings, unsureness
+from learners.backbones import NetworkSpec, build
+from learners.inference import Predictor
 from learners.model import Bundle
-from learners.networks import NetworkSpec, build
-from learners.pool import Embeddings, choose, embeddings, unsureness
-from learners.prediction import Predictor
 from learners.training.probe import fit_probe
+from learners.uncertainty import softmax
 
 WAYS = ("suggested", "at random")
 

@@ -40,20 +40,20 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, surroundings
-from datasets.demos.sets import write_demo
-from datasets.sound.recipe import AudioRecipe
-from datasets.tables import load_table
-from datasets.tables.checks import TIME_COLUMNS
-from learners.confidence.arrays import softmax
-from learners.confidence.decision import Decisions
-from learners.confidence.detectors import SCORES, Items, fit_scores, known_labels
-from learners.confidence.temperature import cautious, fit_temperature
-from learners.confidence.thresholds import accepted_at_coverage, auroc
+from datasets.audio.recipe import AudioRecipe
+from datasets.items import load_table
+from datasets.items.checks import TIME_COLUMNS
+from datasets.sources.demos import write_demo
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
-from learners.prediction.answers import stacked
-from learners.prediction.predictor import Predictor
+from learners.inference.answers import stacked
+from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
+from learners.uncertainty.arrays import softmax
+from learners.uncertainty.decision import Decisions
+from learners.uncertainty.detectors import SCORES, Items, fit_scores, known_labels
+from learners.uncertainty.temperature import cautious, fit_temperature
+from learners.uncertainty.thresholds import accepted_at_coverage, auroc
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 #: What leaving classes out trains by where nothing follows `--`: as `make demo` does.

@@ -18,9 +18,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, surroundings
-from datasets.demos import glitches, sounds
-from datasets.kinds import kind_of
-from datasets.sound import AudioRecipe
+from datasets.audio import AudioRecipe
+from datasets.core.kinds import kind_of
+from datasets.sources import glitches, sounds
 from datasets.strain.files import Strain, read_strain
 from datasets.strain.qscan import qtransform
 from datasets.strain.whitening import whiten

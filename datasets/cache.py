@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from datasets.installed import as_called
-from datasets.streams import hold_every_name
+from datasets.core.installed import as_called
+from datasets.core.streams import hold_every_name
 
 
 def readable(size: int) -> str:
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """Parse, do, print. Returns 0, or 3 where some pictures were damaged."""
     import argparse
 
-    from datasets.drawings import PictureCache, decoded, features
+    from datasets.spectrograms import PictureCache, decoded, features
 
     parser = argparse.ArgumentParser(
         as_called("python -m datasets.cache"), description=as_called(str(__doc__))

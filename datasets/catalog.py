@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.drawings import cache_root
-from datasets.errors import BadFile, SecondhandError
-from datasets.files import folder_beside
-from datasets.installed import as_called
-from datasets.public import NOTE, PREFIX, SETS, fetch_event, fetch_file
-from datasets.streams import hold_every_name
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import folder_beside
+from datasets.core.installed import as_called
+from datasets.core.streams import hold_every_name
+from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file
+from datasets.spectrograms import cache_root
 
 if TYPE_CHECKING:
     import pandas as pd

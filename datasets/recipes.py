@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from datasets.drawings import PCEN_VERSION, RENDERER_VERSION, Recipe
-from datasets.errors import SecondhandError
-from datasets.sound import AudioRecipe
+from datasets.audio import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.core.renderer import PCEN_VERSION, RENDERER_VERSION
+from datasets.spectrograms import Recipe
 from datasets.strain import StrainRecipe
 
 RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}

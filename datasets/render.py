@@ -6,7 +6,7 @@
 A recording longer than the window gives one picture a window. Standard output gets a line a
 picture (file, tab, picture), standard error the files left out and why. Exit status: 0 when every
 file was drawn, 3 when some were not, 2 for a wrong call. With `--cluster` the workers of a Dask
-cluster draw; see datasets/drawings/cluster.py.
+cluster draw; see datasets/cluster.py.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.config_file import config_action
-from datasets.errors import Rejected, SecondhandError
-from datasets.files import write_beside
-from datasets.installed import as_called
-from datasets.kinds import signal_kind
-from datasets.scanning import files_below, look_apart
-from datasets.streams import hold_every_name
+from datasets.core.config_file import config_action
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.files import write_beside
+from datasets.core.installed import as_called
+from datasets.core.kinds import signal_kind
+from datasets.core.scanning import files_below, look_apart
+from datasets.core.streams import hold_every_name
 
 if TYPE_CHECKING:
-    from datasets.drawings import PictureCache, Source
+    from datasets.spectrograms import PictureCache, Source
 
 
 def render(
@@ -65,8 +65,8 @@ def render(
     ------
     SecondhandError : a wrong setting, or no files.
     """
-    from datasets.drawings import PictureCache
     from datasets.recipes import RECIPES
+    from datasets.spectrograms import PictureCache
 
     listed, rejected = _by_kind(files, kind)
     names = _names([path for paths in listed.values() for path in paths])
@@ -91,7 +91,7 @@ def render(
     with contextlib.ExitStack() as stack:
         theirs = None
         if cluster is not None:
-            from datasets.drawings import connect
+            from datasets.cluster import connect
 
             theirs = stack.enter_context(connect(cluster, workers=workers))
         found = [
@@ -153,17 +153,17 @@ def _names(paths: list[str]) -> dict[str, Path]:
 
 
 def _duration(path: str) -> float:
-    from datasets import sound
+    from datasets import audio
 
-    return sound.probe(path).duration
+    return audio.probe(path).duration
 
 
 def _items(
     lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
 ) -> list[Source]:
     """One item a file; of a long recording one a window."""
-    from datasets.drawings import Source
-    from datasets.sound import windows
+    from datasets.audio import windows
+    from datasets.spectrograms import Source
 
     items = []
     for path, length in lengths.items():
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--size", type=tuple[int, int], default=(224, 224), help="height and width: [224, 224]")
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.drawings import PictureCache
+    from datasets.spectrograms import PictureCache
 
     sound = {"level": options.level, "colour": options.colour, "size": options.size}
     sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}

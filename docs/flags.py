@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _command(command: str) -> Iterator[str]:
-    from learners.settings import Settings
+    from learners.cli.settings import Settings
 
     spans = {
         item.name.rstrip("_"): span

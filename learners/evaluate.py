@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from datasets.config_file import config_action
-from learners import console
-from learners.asking import EvaluateSettings
-from learners.flags import add_flags, bare_parser, check_once
+from datasets.core.config_file import config_action
+from learners.cli import console
+from learners.cli.asking import EvaluateSettings
+from learners.cli.flags import add_flags, bare_parser, check_once
 from learners.machine import keep_memory_on_cpu
 
 

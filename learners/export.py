@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.errors import SecondhandError
-from learners import console
-from learners.flags import bare_parser
+from datasets.core.errors import SecondhandError
+from learners.cli import console
+from learners.cli.flags import bare_parser
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"{', '.join(there)}: there already; give --overwrite, or another --out"
         )
-    from learners.prediction import export_onnx, export_torch, notes
+    from learners.inference import export_onnx, export_torch, notes
 
     bundle = load_bundle(model)
     for note in notes(bundle):

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets.errors import SecondhandError
-from datasets.installed import as_called
-from learners import console, distributed
-from learners.flags import given, in_a_line, make_parser, parse
+from datasets.core.errors import SecondhandError
+from datasets.core.installed import as_called
+from learners import distributed
+from learners.cli import console
+from learners.cli.flags import given, in_a_line, make_parser, parse
+from learners.cli.options import flag
+from learners.cli.settings import Settings
 from learners.machine import keep_memory_on_cpu
-from learners.options import flag
-from learners.settings import Settings
 
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = {

@@ -13,17 +13,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.errors import Rejected, SecondhandError, one_line
-from learners import console
-from learners.asking import AnswerSettings, AskSettings, TriggerSettings
-from learners.flags import add_flags, bare_parser
+from datasets.core.errors import Rejected, SecondhandError, one_line
+from learners.cli import console
+from learners.cli.asking import AnswerSettings, AskSettings, TriggerSettings
+from learners.cli.flags import add_flags, bare_parser
+from learners.cli.options import flag
 from learners.machine import keep_memory_on_cpu
-from learners.options import flag
 
 if TYPE_CHECKING:
-    from learners.answers import Events, Journal
+    from learners.inference import Prediction, Predictor
     from learners.model import Bundle
-    from learners.prediction import Prediction, Predictor
+    from learners.predictions import Events, Journal
 
 #: Flags that the help shows by itself.
 USUAL = (
@@ -91,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.answers import Journal, Shape, check_names, check_out, read_names, write
-    from learners.confidence import ManyConfidence
+    from learners.inference import Predictor, check_moment
     from learners.model import load_bundle, model_folder
-    from learners.prediction import Predictor, check_moment
+    from learners.predictions import Journal, Shape, check_names, check_out, read_names, write
+    from learners.uncertainty import ManyConfidence
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
     options["tta"] = not settings.no_tta
@@ -180,7 +180,7 @@ class Tally:
 
     def status(self) -> int:
         """The command's exit status, after a word on what was not answered."""
-        from learners.confidence import Why
+        from learners.uncertainty import Why
 
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files were bad", file=sys.stderr)
@@ -191,7 +191,7 @@ class Tally:
 
 def _events(settings: Any, kind: str, many: bool) -> Events | None:
     """How windows become events; SecondhandError where that cannot be."""
-    from learners.answers import Events
+    from learners.predictions import Events
 
     if not settings.events:
         if settings.gap or settings.min_length:
@@ -233,7 +233,7 @@ def _check_asked(settings: Any, kind: str, format: str) -> None:
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     """One for each class: the file's, for those that it leaves out --threshold or None, the model's rule."""
-    from learners.answers import check_names, read_thresholds
+    from learners.predictions import check_names, read_thresholds
 
     given = read_thresholds(settings.threshold_per_class)
     check_names([*given], settings.model, bundle.classes, "--threshold-per-class")
@@ -244,7 +244,7 @@ def _question(
     settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All that the answers depend on, but for the files: some may come while the job is stopped."""
-    from learners.prediction import model_digest
+    from learners.inference import model_digest
 
     free = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
     named = {flag(name): value for name, value in vars(settings).items() if name not in free}
@@ -263,7 +263,7 @@ def _question(
 
 def _answered(journal: Journal, answers: Iterator[Prediction], settings: Any) -> Iterator[int]:
     """Keep answers in the journal, in rounds; after each, how many files are done."""
-    from learners.prediction import in_rounds
+    from learners.inference import in_rounds
 
     if settings.cluster:  # a task there is a batch of files, however many windows they have
         return journal.add(iter(lambda: list(islice(answers, settings.bs)), []))
@@ -278,7 +278,7 @@ def _triggers(predictor: Predictor, settings: Any) -> int:
     """The table of --triggers with an answer a row, to --out or standard output."""
     from datasets.strain import read_frames
     from datasets.triggers import check_table, read_triggers, write_table
-    from learners.prediction import answer_triggers
+    from learners.inference import answer_triggers
 
     other = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
     wrong = [*settings.paths[:1], *(flag(name) for name in other if getattr(settings, name))]
@@ -310,8 +310,8 @@ def _predictions(
             files, at=settings.at, bs=settings.bs, workers=settings.workers
         )
         return
-    from datasets.drawings import connect
-    from learners.prediction import predict_on
+    from datasets.cluster import connect
+    from learners.inference import predict_on
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
         asked = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}
@@ -332,8 +332,8 @@ def find_files(
     skipped : counts, by the endings of their names, what a folder holds besides; and by the reasons
         folders in it that are not looked into.
     """
-    from datasets.kinds import kind_of
-    from datasets.scanning import walk
+    from datasets.core.kinds import kind_of
+    from datasets.core.scanning import walk
 
     for name in names:
         if os.path.isdir(name):
@@ -367,7 +367,7 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
 
 def told(skipped: Counter[str]) -> str:
     """What a folder held besides, in words."""
-    from datasets.scanning import LEADS_BACK, UNLISTED
+    from datasets.core.scanning import LEADS_BACK, UNLISTED
 
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []

@@ -1,5 +1,5 @@
 """`Predictor` under the name by which programs import it."""
 
-from learners.prediction import Prediction, Predictor
+from learners.inference import Prediction, Predictor
 
 __all__ = ["Prediction", "Predictor"]

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.errors import SecondhandError
-from learners import console
-from learners.asking import SearchSettings
-from learners.flags import add_flags, bare_parser
+from datasets.core.errors import SecondhandError
+from learners.cli import console
+from learners.cli.asking import SearchSettings
+from learners.cli.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import check_replaced, some_files, told
 
@@ -43,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.active import Embeddings, as_text, check_out, sheet_of, write_list
+    from learners.inference import Predictor, check_moment
     from learners.model import model_folder
-    from learners.pool import Embeddings, as_text, check_out, sheet_of, write_list
-    from learners.prediction import Predictor, check_moment
     from learners.report import Shot
 
     if settings.out is not None:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.out is None:
         sys.stdout.write(text)
         return 3 if rejected else 0
-    from datasets.drawings import Source
+    from datasets.spectrograms import Source
 
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
     shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(near, start=1)]

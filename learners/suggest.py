@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from datasets.errors import SecondhandError
-from learners import console
-from learners.asking import SuggestSettings
-from learners.flags import add_flags, bare_parser
+from datasets.core.errors import SecondhandError
+from learners.cli import console
+from learners.cli.asking import SuggestSettings
+from learners.cli.flags import add_flags, bare_parser
 from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
@@ -33,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.active import as_text, check_out, labelled_in, sheet_of, suggest, write_list
+    from learners.inference import Predictor
     from learners.model import model_folder
-    from learners.pool import as_text, check_out, labelled_in, sheet_of, suggest, write_list
-    from learners.prediction import Predictor
     from learners.report import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)

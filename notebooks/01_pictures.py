@@ -36,11 +36,11 @@ from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
+from datasets.images.opening import Preprocessing, open_picture
+from datasets.items.splits import assign_splits
+from datasets.items.table import load_table, summary
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.pictures.images import Preprocessing, open_picture
-from datasets.tables.splits import assign_splits
-from datasets.tables.table import load_table, summary
-from learners.prediction.embedding import embed
+from learners.inference.embedding import embed
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]  # told apart by all eyes
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})

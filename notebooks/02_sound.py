@@ -41,14 +41,14 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from datasets.demos.sounds import simulate
-from datasets.drawings.pictures import Source
-from datasets.drawings.windows import cut, items
+from datasets.audio.mel import hz_to_mel
+from datasets.audio.recipe import AudioRecipe
+from datasets.items.table import with_columns
 from datasets.loaders import augment
-from datasets.sound.mel import hz_to_mel
-from datasets.sound.recipe import AudioRecipe
-from datasets.tables.table import with_columns
-from learners.prediction.embedding import embed
+from datasets.sources.sounds import simulate
+from datasets.spectrograms.pictures import Source
+from datasets.spectrograms.windows import cut, items
+from learners.inference.embedding import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})

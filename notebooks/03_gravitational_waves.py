@@ -28,13 +28,13 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from datasets.demos.glitches import CLASSES, detector_density, simulate
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
+from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.strain.files import Strain
 from datasets.strain.qscan import QGram, qtransform
 from datasets.strain.recipe import StrainRecipe
 from datasets.strain.whitening import spectral_density, whiten
-from datasets.tables.table import load_table
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well

@@ -35,16 +35,16 @@ from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_ba
 from fastai.torch_core import set_seed
 from PIL import Image
 
+from datasets.items.splits import assign_splits
+from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.tables.splits import assign_splits
-from datasets.tables.table import load_table
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import answer, calibrate
+from learners.inference.predictor import Predictor
 from learners.machine import keep_memory
 from learners.model.bundle import Bundle, save_bundle
-from learners.networks.backbones import NetworkSpec, build
-from learners.prediction.predictor import Predictor
-from learners.settings import ConfidenceSettings, TrainSettings
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner
 

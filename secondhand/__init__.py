@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datasets.errors import SecondhandError
+    from datasets.core.errors import SecondhandError
     from learners.finetune import finetune
     from learners.model import load_model
     from learners.predictor import Prediction, Predictor
@@ -42,6 +42,6 @@ for _name in ("datasets", "learners", "app"):
 if sys.path[:1] != [str(HOME)]:
     sys.path.insert(0, str(HOME))
 
-from datasets.fronts import on_demand  # noqa: E402
+from datasets.core.lazy import on_demand  # noqa: E402
 
 __getattr__ = on_demand(__name__)

@@ -112,7 +112,7 @@ IN_ONE = [Path(__file__).parent / name for name in ("learners", "benchmarks")]
 def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
     """There files are opened in this process, as where processes are not forked: to fork one that holds
     all libraries is half of a small run. Modules about workers that die are marked ``forks``."""
-    from datasets import processes
+    from datasets.core import processes
 
     with pytest.MonkeyPatch.context() as patch:
         one = any(request.path.is_relative_to(folder) for folder in IN_ONE)

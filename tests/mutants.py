@@ -266,13 +266,13 @@ def write_models(folder: Path) -> None:
     """Model folders of a tiny network, one for each kind of file, each with a calibration."""
     import torch
 
-    from datasets.sound.recipe import AudioRecipe
+    from datasets.audio.recipe import AudioRecipe
     from datasets.strain.recipe import StrainRecipe
-    from learners.confidence import Confidence, Items
+    from learners.backbones.building import NetworkSpec, build
+    from learners.cli.settings import ConfidenceSettings
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.views import View
-    from learners.networks.backbones import NetworkSpec, build
-    from learners.settings import ConfidenceSettings
+    from learners.uncertainty import Confidence, Items
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

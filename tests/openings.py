@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from datasets.drawings.pictures import Source
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms.pictures import Source
 
 __all__ = ["Openings", "SecondhandError"]
 
@@ -23,7 +23,7 @@ class Openings:
     """The readers of the program, and two models to ask about files."""
 
     def __init__(self, models: Path, out: Path) -> None:
-        from learners.prediction.predictor import Predictor
+        from learners.inference.predictor import Predictor
 
         self.models = models
         self.predictors = {kind: Predictor(models / kind) for kind in ("picture", "sound")}
@@ -77,7 +77,7 @@ class Openings:
         return lambda: self.model(path)
 
     def picture(self, path: Path, way: int) -> None:
-        from datasets.pictures.images import open_picture, pixels
+        from datasets.images.opening import open_picture, pixels
 
         opened = open_picture(path, at_least=64 if way == 1 else 0)
         assert opened.mode == "RGB"
@@ -85,10 +85,10 @@ class Openings:
         assert pixels(opened.resize((8, 8))).shape == (3, 8, 8)
 
     def sound(self, path: Path, way: int) -> None:
-        from datasets.sound import audio
+        from datasets.audio import decode
 
-        info = audio.probe(path)
-        signal, rate = audio.read_audio(path, longest=60, rate=8000 if way == 1 else None)
+        info = decode.probe(path)
+        signal, rate = decode.read_audio(path, longest=60, rate=8000 if way == 1 else None)
         assert rate == (8000 if way == 1 else info.rate)
         assert signal.dtype == np.float32
         assert len(signal) >= 1
@@ -110,7 +110,7 @@ class Openings:
         assert image.size[0] >= 1
 
     def table(self, path: Path, way: int) -> None:
-        from datasets.tables.table import load_table, read_rows
+        from datasets.items.table import load_table, read_rows
 
         if way == 0:
             frame, _ = read_rows(path)
@@ -122,7 +122,7 @@ class Openings:
         assert all(isinstance(label, str) and label for label in table.classes)
 
     def settings(self, path: Path) -> None:
-        from learners.flags import make_parser, parse
+        from learners.cli.flags import make_parser, parse
 
         parser = make_parser("learners.finetune", "words")
         settings = parse(parser, ["--config", str(path)])
@@ -137,7 +137,7 @@ class Openings:
 
     def model(self, path: Path) -> None:
         """Loaded, and if it is, asked about an input that suits it."""
-        from learners.prediction.predictor import Predictor
+        from learners.inference.predictor import Predictor
 
         predictor = Predictor(path)
         size = predictor.bundle.preprocessing.size

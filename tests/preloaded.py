@@ -3,10 +3,10 @@
 from importlib import import_module, util
 
 for name in (
-    "datasets.tables.table",
+    "datasets.items.table",
     "datasets.strain.recipe",
-    "learners.flags",
-    "learners.prediction.predictor",
+    "learners.cli.flags",
+    "learners.inference.predictor",
     "learners.runs.finetuning",
     "learners.runs.stages",
 ):

@@ -139,7 +139,7 @@ def _write_data(folder: Path) -> None:
     import numpy as np
     import soundfile
 
-    from datasets.demos import write_demo
+    from datasets.sources import write_demo
 
     folder.mkdir(parents=True, exist_ok=True)
     digits = write_demo("digits")[0]

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _shared
-from learners.flags import make_parser, parse
+from learners.cli.flags import make_parser, parse
 from tests.documented import ROOT, Block, blocks, write_world
 
 BLOCKS = blocks()
@@ -71,7 +71,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
     """The folder; a run of `photos`, and a page at work over it, are made when a block needs them."""
     from sklearn.datasets import load_digits
 
-    from datasets.demos import sets as demos
+    from datasets.sources import demos as demos
 
     folder = tmp_path_factory.mktemp("world")
     TRAINED.clear()

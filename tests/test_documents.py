@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from docs.flags import COMMANDS, page, parser_of
-from learners.settings import Settings
+from learners.cli.settings import Settings
 from tests.documented import ROOT
 
 

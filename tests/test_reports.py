@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from learners.inference.engine import write_network
 from learners.machine import UNREPORTED
 from learners.model.bundle import save_bundle
-from learners.prediction.engine import write_network
 from learners.share.__main__ import main as share
 from tests.learners.exports import plain_bundle
 from tests.pictures import write_pictures

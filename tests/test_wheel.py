@@ -83,7 +83,7 @@ def test_both_can_be_imported_each_in_a_process_of_its_own(bin: Path, tmp_path: 
         "      secondhand.finetune.__module__, 'torch' in sys.modules)"
     )
     said = run(bin / "python", "-c", program, cwd=tmp_path)
-    assert said == "learners.prediction.predictor learners.model.hub learners.finetune False\n"
+    assert said == "learners.inference.predictor learners.model.hub learners.finetune False\n"
     said = run(bin / "python", "-c", f"{theirs}; import secondhand", cwd=tmp_path, status=1)
     assert "ImportError: another package called datasets is already imported" in said
     assert "`secondhand predict MODEL FILE...`" in said

@@ -14,9 +14,9 @@ from urllib.request import url2pathname
 
 import pandas as pd
 
-from datasets.cells import file_named, read_cells, text_of
-from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.kinds import kind_of
+from datasets.core.cells import file_named, read_cells, text_of
+from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.kinds import kind_of
 
 PACKAGE = "datapackage.json"
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from datasets.annotations.camtrap import PACKAGE, read_package
 from datasets.annotations.recordings import has_tracks, read_tracks
-from datasets.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 
 
 def is_annotated(path: Path) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets.cells import text_of, too_short
-from datasets.errors import BadFile, Rejected, shown
+from datasets.core.cells import text_of, too_short
+from datasets.core.errors import BadFile, Rejected, shown
 
 #: Raven's columns; where it wrote one table of several recordings, also the last three.
 BEGIN, END = "Begin Time (s)", "End Time (s)"

@@ -20,7 +20,7 @@ from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
 

@@ -23,15 +23,15 @@ from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 from PIL import Image
 
-from datasets.drawings import DecodedPictures, Item, Prepared, items
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.images import Preprocessing
+from datasets.items import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.pictures import Preprocessing
-from datasets.tables import targets_of
+from datasets.spectrograms import DecodedPictures, Item, Prepared, items
 
 if TYPE_CHECKING:
-    from datasets.drawings import PictureCache, Recipe
+    from datasets.spectrograms import PictureCache, Recipe
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def dataloaders(
     ----------
     frame : item table with path, label and split.
     block : the input's block; the target is a category out of ``classes``, in that order.
-    many : it is what is known of each of them instead, `datasets.tables.targets_of`: float32 [bs, classes].
+    many : it is what is known of each of them instead, `datasets.items.targets_of`: float32 [bs, classes].
     bs : batch size; a training set smaller than that is one batch.
     workers : processes that open and augment files; 0 does it in this one.
     path : folder that the learner writes to.

@@ -14,8 +14,8 @@ import torch
 from fastai.data.core import TfmdDL
 from fastai.data.load import DataLoader
 
-from datasets.errors import BadFile
-from datasets.upstream import draw_workers_seed_from
+from datasets.core.errors import BadFile
+from datasets.core.upstream import draw_workers_seed_from
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from os import PathLike
 
 import numpy as np
 
-from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.strain.formats import Floats, StrainFile, open_strain
 from datasets.strain.qscan import highest_frequency, qtransform
 from datasets.strain.whitening import settling, whiten

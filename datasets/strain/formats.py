@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.errors import BadFile, SecondhandError
-from datasets.installed import extra
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.installed import extra
 from datasets.strain.hdf5 import MAX_SAMPLES, broken, check_chunks, number, numbers
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from datasets.cells import text_of
-from datasets.drawings import cache_root
-from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.files import write_beside
-from datasets.kinds import kind_of
-from datasets.scanning import files_below
+from datasets.core.cells import text_of
+from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.files import write_beside
+from datasets.core.kinds import kind_of
+from datasets.core.scanning import files_below
+from datasets.spectrograms import cache_root
 
 _NAME = re.compile(
     r"(?P<site>[A-Z]+)-(?P<what>[^-]+)-(?P<start>\d{1,10}(\.\d+)?)-(?P<length>\d{1,6}(\.\d+)?)"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.errors import BadFile
+from datasets.core.errors import BadFile
 
 #: The most numbers of a data set: 4096 s at 16 384 Hz, the largest file of strain that is published.
 MAX_SAMPLES = 1 << 26

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.drawings import COLOUR_MAPS, AnyPath, Recipe, Seconds, colour_table
-from datasets.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.scanning import look_apart
+from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.scanning import look_apart
+from datasets.spectrograms import COLOUR_MAPS, AnyPath, Recipe, Seconds, colour_table
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
 from datasets.strain.frames import CACHE, read_cache

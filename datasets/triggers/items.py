@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.cells import ENDINGS, read_cells
-from datasets.errors import Rejected, SecondhandError
+from datasets.core.cells import ENDINGS, read_cells
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.strain import Frames, read_frames, write_cache
 from datasets.triggers.tables import LABELS, Triggers, column_of, is_binary, read_triggers
 

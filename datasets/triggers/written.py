@@ -11,10 +11,10 @@ from typing import TextIO
 import numpy as np
 import pandas as pd
 
-from datasets.cells import csv_text
-from datasets.errors import SecondhandError
-from datasets.files import file_beside
-from datasets.installed import extra
+from datasets.core.cells import csv_text
+from datasets.core.errors import SecondhandError
+from datasets.core.files import file_beside
+from datasets.core.installed import extra
 
 _HDF5 = (".hdf5", ".h5", ".hdf")
 ENDINGS = (".csv", *_HDF5, ".ecsv")

@@ -15,9 +15,9 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from datasets.errors import SecondhandError
-from datasets.installed import extra
-from datasets.upstream import alone
+from datasets.core.errors import SecondhandError
+from datasets.core.installed import extra
+from datasets.core.upstream import alone
 
 if TYPE_CHECKING:
     from fastai.learner import Learner

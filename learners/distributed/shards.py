@@ -17,7 +17,7 @@ from fastcore.basics import chunked
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from datasets.loaders import Repeatable
 
 

@@ -3,7 +3,7 @@ open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), susp
 
 from typing import TYPE_CHECKING
 
-from datasets.fronts import on_demand
+from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from learners.evaluation.before_after import Changes, compare, learnt_since

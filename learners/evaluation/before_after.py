@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from datasets.tables import UNKNOWN
-from learners.confidence import Tree
+from datasets.items import UNKNOWN
 from learners.evaluation.depths import rightly
 from learners.evaluation.held_out import STRANGE, part_of
+from learners.uncertainty import Tree
 
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.
 BY_CHANCE = 0.05

@@ -12,8 +12,8 @@ import scipy  # scipy.sparse is loaded where it is first used
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from datasets.errors import SecondhandError
-from learners.confidence import Floats, Groups, Ints, check_labels, check_probabilities, worth
+from datasets.core.errors import SecondhandError
+from learners.uncertainty import Floats, Groups, Ints, check_labels, check_probabilities, worth
 
 #: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
 BINS = 15
@@ -103,7 +103,7 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
 
     The limits are exact where each item is by itself. Items of one of the ``groups [n]`` err together:
     the limits are those of as many independent items as they are worth
-    (`learners.confidence.groups`). Outcomes between 0 and 1, means of several tries, count in whole
+    (`learners.uncertainty.groups`). Outcomes between 0 and 1, means of several tries, count in whole
     items.
     """
     hits, n = worth(right, None if groups is None else np.asarray(groups))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.tables import UNKNOWN
-from learners.confidence import Floats, Groups, Ints, Tree
+from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import calibration_figures, fraction
+from learners.uncertainty import Floats, Groups, Ints, Tree
 
 POINTS = 60  # of a curve
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.tables import UNKNOWN
-from learners.confidence import Why, design_effects
+from datasets.items import UNKNOWN
 from learners.evaluation.held_out import STRANGE, part_of
 from learners.evaluation.promises import percent, with_limits
 from learners.files import ranged, read_as
+from learners.uncertainty import Why, design_effects
 
 #: Held-out items below which nothing is estimated.
 ENOUGH = 50
@@ -102,7 +102,7 @@ def expected_accuracy(
         could not be judged reaches no probability.
     alpha : part of known files that the distance refuses.
     mild : nothing is estimated where it refuses, beyond chance, more than so many times that part
-        (`learners.confidence.detectors.Distance`). Of groceries in other shops the estimate held (98 %
+        (`learners.uncertainty.detectors.Distance`). Of groceries in other shops the estimate held (98 %
         for 96 %), of digits by a speaker never heard it did not (68 % for 8 %).
 
     Raises

@@ -15,18 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.tables import UNKNOWN
-from learners.confidence import (
-    Confidence,
-    Floats,
-    Ints,
-    Tree,
-    aurc,
-    make_score,
-    risk_coverage,
-    score_figures,
-    softmax,
-)
+from datasets.items import UNKNOWN
 from learners.evaluation.before_after import Changes
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
@@ -38,6 +27,17 @@ from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
 from learners.files import jsonable
 from learners.model import Bundle
+from learners.uncertainty import (
+    Confidence,
+    Floats,
+    Ints,
+    Tree,
+    aurc,
+    make_score,
+    risk_coverage,
+    score_figures,
+    softmax,
+)
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.drawings import Source, items
-from datasets.tables import UNKNOWN, ItemTable, units_of
-from learners.confidence import Confidence, Ints, Items, Tree
+from datasets.items import UNKNOWN, ItemTable, units_of
+from datasets.spectrograms import Source, items
+from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.calibration_metrics import fraction
-from learners.prediction import Floats, Prediction, Predictor, stacked
-from learners.settings import ConfidenceSettings, TrainSettings
+from learners.inference import Floats, Prediction, Predictor, stacked
+from learners.uncertainty import Confidence, Ints, Items, Tree
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Evaluation:
     predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
         tree), the true ``truth``, the
         ``split``, which is one of `STRANGE` for strangers, ``gps``, and ``unit``, the number of what
-        belongs together (`datasets.tables.units`); without it each row is by itself. A ``reason`` is a
+        belongs together (`datasets.items.units`); without it each row is by itself. A ``reason`` is a
         `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.cells import read_frame
+from datasets.core.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
 
 #: Nothing is foretold from fewer parts or mistakes than these, nor where the gain is known no better

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.tables import targets_of
-from learners.confidence import Floats, Groups, Ints, ManyConfidence, ManyDecisions
+from datasets.items import targets_of
+from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.calibration_metrics import BINS, fraction, limits_of_parts
 from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
 from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
-from learners.prediction import Predictor
-from learners.settings import ConfidenceSettings, TrainSettings
+from learners.inference import Predictor
+from learners.uncertainty import Floats, Groups, Ints, ManyConfidence, ManyDecisions
 
 log = logging.getLogger(__name__)
 

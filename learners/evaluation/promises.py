@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from learners.confidence import (
+from learners.evaluation.calibration_metrics import calibration_figures, fraction
+from learners.evaluation.depths import by_depth
+from learners.uncertainty import (
     Confidence,
     Decisions,
     Groups,
@@ -22,8 +24,6 @@ from learners.confidence import (
     known_labels,
     softmax,
 )
-from learners.evaluation.calibration_metrics import calibration_figures, fraction
-from learners.evaluation.depths import by_depth
 
 COLUMNS = ("what", "promised", "here", "low", "high", "items")
 

@@ -12,8 +12,9 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from datasets.installed import as_called
-from learners.confidence import (
+from datasets.core.installed import as_called
+from learners.evaluation.held_out import Evaluation
+from learners.uncertainty import (
     SCORES,
     Confidence,
     Items,
@@ -23,7 +24,6 @@ from learners.confidence import (
     leave_one_class_out,
     rank_scores,
 )
-from learners.evaluation.held_out import Evaluation
 
 #: The others decompose the features anew for each class left out: minutes for a few dozen.
 LEFT_OUT_SCORES = tuple(name for name in SCORES if name not in ("mahalanobis", "rmds", "fdbd"))

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.drawings import Source, alike_enough, correlation, source_of, thumbnails_of
-from learners.confidence import SAME, normalise
+from datasets.items import alike_enough, correlation, thumbnails_of
+from datasets.spectrograms import Source, source_of
 from learners.evaluation.figures import Judged
 from learners.evaluation.held_out import Evaluation
 from learners.model import Bundle
+from learners.uncertainty import SAME, normalise
 
 if TYPE_CHECKING:
     from PIL import Image

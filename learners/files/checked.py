@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from datasets.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, shown
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@
     format version, network, classes, preprocessing, recipe, confidence, provenance, metrics and
     the SHA-256 of the other files.
 ``model.safetensors``
-    the weights, under the names of :func:`learners.networks.backbones.build`; those of an ensemble's
+    the weights, under the names of :func:`learners.backbones.building.build`; those of an ensemble's
     members under ``members.0.``, ``members.1.``, …
 ``reference.safetensors``
     what the distance to the training data is measured against.
@@ -36,12 +36,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from datasets.errors import BadFile, SecondhandError
-from datasets.files import folder_beside, write_beside
-from datasets.pictures import Preprocessing
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import folder_beside, write_beside
+from datasets.images import Preprocessing
+from datasets.items import fault_of
 from datasets.recipes import recipe_from_dict
-from datasets.tables import fault_of
-from learners.confidence import Confidence, ManyConfidence, read_confidence, read_tree
+from learners.backbones import NetworkSpec
+from learners.cli.settings import MAX_OVERLAP
 from learners.files import disk_error
 from learners.model.tensors import (
     check_file,
@@ -55,11 +56,10 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.views import PLAIN, View, read_views
-from learners.networks import NetworkSpec
-from learners.settings import MAX_OVERLAP
+from learners.uncertainty import Confidence, ManyConfidence, read_confidence, read_tree
 
 if TYPE_CHECKING:
-    from learners.networks import Network
+    from learners.backbones import Network
 
 log = logging.getLogger(__name__)
 
@@ -401,7 +401,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
 
 def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
     """The network of a model folder, in eval mode, and its spec with "auto" resolved."""
-    from learners.networks import build
+    from learners.backbones import build
 
     with _told_of(folder / CONFIG):
         tensors = read_tensors(folder / WEIGHTS)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.model.bundle import FILES, Bundle, load_bundle
 from learners.model.tensors import check_file
 
@@ -31,8 +31,8 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     name = os.fspath(name)
     if not name.startswith(PREFIX):
         return Path(name)
-    from datasets.drawings import cache_root
-    from learners.networks import no_waiting_for_a_hub_out_of_reach
+    from datasets.spectrograms import cache_root
+    from learners.backbones import no_waiting_for_a_hub_out_of_reach
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
     folder = cache_root() / "models" / quote(f"{repository}@{revision or 'main'}", safe="@")

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from datasets.errors import BadFile, SecondhandError
-from datasets.files import file_beside
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import file_beside
+from learners.backbones import NetworkSpec
 from learners.files import disk_error
-from learners.networks import NetworkSpec
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

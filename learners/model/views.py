@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.files import ranged, read_as
 
 if TYPE_CHECKING:
@@ -161,13 +161,13 @@ def look_and_average(
         return joined, np.mean(features, axis=0)
     import torch
 
-    from learners.networks import averaged
+    from learners.backbones import averaged
 
     return averaged(list(logits), many=many), torch.stack(features).mean(0)
 
 
 def _averaged_arrays(logits: Floats) -> Floats:
-    """`learners.networks.averaged` of logits [views, n, classes]."""
+    """`learners.backbones.averaged` of logits [views, n, classes]."""
     level = _logsumexp(logits, 2)[..., None]
     return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from datasets.drawings import Source, source_of
-from datasets.errors import BadFile, SecondhandError
-from datasets.pictures import open_picture
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.images import open_picture
+from datasets.spectrograms import Source, source_of
 from learners.evaluation import STRANGE, Changes, Evaluation, Judged
 from learners.files import Names
-from learners.prediction import Predictor, heatmap, overlay
+from learners.inference import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent
 
 SIDE = 240  # pixels of a picture on the page

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from datasets.drawings import source_of
-from datasets.errors import Rejected
-from datasets.files import write_beside
-from datasets.tables import ItemTable, names_of
+from datasets.core.errors import Rejected
+from datasets.core.files import write_beside
+from datasets.items import ItemTable, names_of
+from datasets.spectrograms import source_of
 from learners.evaluation import Evaluation
 from learners.files import Names, data_name, jsonable, shared_provenance
-from learners.prediction import Predictor
+from learners.inference import Predictor
 from learners.report import plots
 from learners.report.galleries import Pictures
 from learners.report.report import _made, _shared, _write_json

@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from learners.confidence import normalise
+from learners.uncertainty import normalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.errors import Rejected
-from datasets.files import write_beside
-from datasets.tables import ItemTable
-from learners.confidence import Confidence
+from datasets.core.errors import Rejected
+from datasets.core.files import write_beside
+from datasets.items import ItemTable
 from learners.evaluation import (
     LOW,
     STRANGE,
@@ -27,13 +26,14 @@ from learners.evaluation import (
     label_suspects,
 )
 from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
+from learners.inference import Predictor
 from learners.machine import surroundings
 from learners.model import Bundle
-from learners.prediction import Predictor
 from learners.report import plots
 from learners.report.galleries import Pictures, changed, examples, mistakes, suspected, twinned
 from learners.report.summary import class_counts, facts
 from learners.templates import render
+from learners.uncertainty import Confidence
 
 
 def write_report(

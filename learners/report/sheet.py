@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets.drawings import Source
-from datasets.errors import SecondhandError
-from datasets.files import folder_beside
-from datasets.sound import AudioRecipe
+from datasets.audio import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.core.files import folder_beside
+from datasets.spectrograms import Source
 from learners.files import Names
-from learners.prediction import Predictor
+from learners.inference import Predictor
 from learners.report.galleries import Pictures, shown, when
 from learners.templates import render
 

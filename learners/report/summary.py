@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from datasets.errors import SecondhandError
-from datasets.tables import UNKNOWN, ItemTable
+from datasets.core.errors import SecondhandError
+from datasets.items import UNKNOWN, ItemTable
 
 #: Files that are looked into, spread evenly over the table.
 LOOKED_AT = 200
@@ -61,12 +61,12 @@ def facts(table: ItemTable) -> dict[str, str]:
             (width, height), count = Counter(sizes).most_common(1)[0]
             found["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
     elif table.kind == "sound":
-        from datasets import sound
+        from datasets import audio
 
         headers = []
         for path in looked:
             try:
-                headers.append(sound.probe(path))
+                headers.append(audio.probe(path))
             except SecondhandError:  # gone or changed since
                 continue
         if headers:

@@ -24,14 +24,18 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from datasets.drawings import KeptFeatures, PictureCache, Source, cache_root, digest_of, source_of
-from datasets.errors import BadFile, SecondhandError
-from datasets.files import write_beside
-from datasets.tables import stratified_folds, units_of
-from learners.evaluation import fraction
-from learners.files import jsonable, last_part
-from learners.model import Bundle
-from learners.networks import (
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import write_beside
+from datasets.items import stratified_folds, units_of
+from datasets.spectrograms import (
+    KeptFeatures,
+    PictureCache,
+    Source,
+    cache_root,
+    digest_of,
+    source_of,
+)
+from learners.backbones import (
     NetworkSpec,
     build,
     first_member,
@@ -39,8 +43,11 @@ from learners.networks import (
     native_size,
     parameter_groups,
 )
-from learners.prediction import Predictor, features_of
-from learners.settings import Settings
+from learners.cli.settings import Settings
+from learners.evaluation import fraction
+from learners.files import jsonable, last_part
+from learners.inference import Predictor, features_of
+from learners.model import Bundle
 from learners.training import Loaded, fit_probe, in_plain_words, settle
 
 log = logging.getLogger(__name__)

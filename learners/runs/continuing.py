@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets.config_file import read_settings
-from datasets.errors import SecondhandError
-from learners.confidence import Tree, read_tree
+from datasets.core.config_file import read_settings
+from datasets.core.errors import SecondhandError
+from learners.cli.options import flag
+from learners.cli.settings import DataSettings, Settings
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
-from learners.options import flag
-from learners.settings import DataSettings, Settings
 from learners.training import background_of, earlier_items
+from learners.uncertainty import Tree, read_tree
 
 if TYPE_CHECKING:
     from learners.training import Start

@@ -16,10 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.errors import Rejected, SecondhandError
-from datasets.files import folder_beside
-from datasets.kinds import kind_of
-from datasets.tables import (
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.files import folder_beside
+from datasets.core.kinds import kind_of
+from datasets.items import (
     UNKNOWN,
     ItemTable,
     alike,
@@ -30,8 +30,7 @@ from datasets.tables import (
     summary,
     without_copies,
 )
-from learners.asking import EvaluateSettings
-from learners.confidence import Confidence, ManyConfidence
+from learners.cli.asking import EvaluateSettings
 from learners.evaluation import (
     Answered,
     Evaluation,
@@ -48,11 +47,12 @@ from learners.evaluation import (
     score_tables,
 )
 from learners.files import check_replaceable, jsonable
+from learners.inference import Predictor
 from learners.model import Bundle, load_model
-from learners.prediction import Predictor
 from learners.report import write_estimate, write_many_report, write_report
 from learners.runs.folder import write_csv
 from learners.runs.many import label_columns, sort_out_many
+from learners.uncertainty import Confidence, ManyConfidence
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets.files import write_beside
+from datasets.core.files import write_beside
 from learners import distributed
+from learners.cli.settings import Settings
 from learners.machine import threads_kept
 from learners.runs.reading import read
 from learners.runs.resume import FINISHED
-from learners.settings import Settings
 
 
 @dataclass

@@ -17,18 +17,18 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.cells import csv_text, write_rows
-from datasets.errors import SecondhandError
-from datasets.files import write_beside
-from datasets.installed import as_called
-from datasets.tables import ItemTable
+from datasets.core.cells import csv_text, write_rows
+from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
+from datasets.core.installed import as_called
+from datasets.items import ItemTable
 from learners import distributed
-from learners.console import command_line
+from learners.cli.console import command_line
+from learners.cli.settings import Settings
 from learners.files import LOCK, locked, shared_provenance
+from learners.inference import cell
 from learners.machine import surroundings
-from learners.prediction import cell
 from learners.runs.resume import has_progress
-from learners.settings import Settings
 
 log = logging.getLogger(__name__)
 

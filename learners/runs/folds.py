@@ -19,19 +19,19 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from datasets.cells import csv_text
-from datasets.errors import SecondhandError
-from datasets.files import write_beside
-from datasets.tables import fold_names
+from datasets.core.cells import csv_text
+from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
+from datasets.items import fold_names
+from learners.cli.flags import dump
+from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, jsonable, locked
-from learners.flags import dump
 from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
 from learners.runs.many import check_many
 from learners.runs.resume import has_progress, write_config
-from learners.settings import FREE, Settings
 from learners.training import basis_of, check_splits, folds_of, load_grouped
 
 log = logging.getLogger(__name__)

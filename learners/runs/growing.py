@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 from fastai.torch_core import set_seed
 
-from datasets.cells import csv_text
-from datasets.files import write_beside
+from datasets.core.cells import csv_text
+from datasets.core.files import write_beside
+from learners.cli.settings import Settings
 from learners.evaluation import STRANGE, Evaluation, answer
-from learners.prediction import Predictor
+from learners.inference import Predictor
 from learners.runs.resume import write_config
-from learners.settings import Settings
 from learners.training import ANSWERS, Loaded, item_numbers, parts_of_labels, train_members
 
 log = logging.getLogger(__name__)

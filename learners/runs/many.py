@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.cells import read_cells
-from datasets.errors import SecondhandError
-from datasets.tables import MANY, ItemTable, joined, names_of, parts_of
-from learners.asking import EvaluateSettings
-from learners.confidence import ManyConfidence
+from datasets.core.cells import read_cells
+from datasets.core.errors import SecondhandError
+from datasets.items import MANY, ItemTable, joined, names_of, parts_of
+from learners.cli.asking import EvaluateSettings
+from learners.cli.settings import ConfidenceSettings, Settings
 from learners.model import Bundle
-from learners.settings import ConfidenceSettings, Settings
+from learners.uncertainty import ManyConfidence
 
 
 def check_many(settings: Settings, origin: Bundle | None = None) -> None:

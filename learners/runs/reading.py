@@ -14,18 +14,18 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.drawings import Recipe
-from datasets.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.recipes import recipe_from_dict
+from datasets.spectrograms import Recipe
 from learners import distributed
+from learners.backbones import mel_of
+from learners.cli.settings import DataSettings, Settings, SignalSettings
+from learners.inference import pick_device
 from learners.model import WEIGHTS, Bundle, load_bundle
-from learners.networks import mel_of
-from learners.prediction import pick_device
 from learners.runs.continuing import as_before, tree_of
 from learners.runs.folder import write_csv
 from learners.runs.many import check_many
 from learners.runs.resume import begin
-from learners.settings import DataSettings, Settings, SignalSettings
 from learners.training import Loaded, prepare_items
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.cells import csv_text
-from datasets.errors import SecondhandError
-from datasets.files import write_beside
+from datasets.core.cells import csv_text
+from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
 from learners import distributed
+from learners.cli.flags import dump, given, parse
+from learners.cli.options import flag
+from learners.cli.settings import FREE, Settings
 from learners.files import BEGUN, FileState, states_of
-from learners.flags import dump, given, parse
-from learners.options import flag
-from learners.settings import FREE, Settings
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 from fastai.torch_core import set_seed
 
-from datasets.errors import Rejected
-from datasets.tables import UNKNOWN, items_of_run
+from datasets.core.errors import Rejected
+from datasets.items import UNKNOWN, items_of_run
 from learners import distributed
-from learners.confidence import Items, Label, ManyConfidence
+from learners.cli.settings import Settings
 from learners.evaluation import (
     ACCURACY_THRESHOLD,
     Answered,
@@ -38,8 +38,8 @@ from learners.evaluation import (
 from learners.evaluation import answer as answer_held_out
 from learners.evaluation import calibrate as fit_confidence
 from learners.files import jsonable
+from learners.inference import REFERENCE, Predictor, write_network
 from learners.model import Bundle, View, add_onnx, save_bundle, views_for
-from learners.prediction import REFERENCE, Predictor, write_network
 from learners.report import Pictures, write_many_report, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import lineage, start, tree_of
@@ -47,7 +47,6 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.growing import grow
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
-from learners.settings import Settings
 from learners.training import (
     ANSWERS,
     Loaded,
@@ -56,6 +55,7 @@ from learners.training import (
     is_replayed,
     train_members,
 )
+from learners.uncertainty import Items, Label, ManyConfidence
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.errors import SecondhandError
-from datasets.files import file_beside
-from datasets.installed import as_called
-from learners import console
-from learners.flags import bare_parser
+from datasets.core.errors import SecondhandError
+from datasets.core.files import file_beside
+from datasets.core.installed import as_called
+from learners.cli import console
+from learners.cli.flags import bare_parser
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +90,8 @@ def replaced(what: str) -> bool:
 def check(model: Path) -> None:
     """Raise SecondhandError for what an archive cannot be of: no model folder, one of sound or strain,
     or of several labels an item."""
-    from learners.confidence import ManyConfidence
     from learners.model import load_bundle
+    from learners.uncertainty import ManyConfidence
 
     told = load_bundle(model, network=False)
     if isinstance(told.confidence, ManyConfidence):
@@ -114,9 +114,9 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
 
     Raises `SecondhandError` for a network that ONNX has no words for.
     """
-    from datasets.pictures import standalone
+    from datasets.images import standalone
+    from learners.inference import export_onnx, notes
     from learners.model import card, load_bundle
-    from learners.prediction import export_onnx, notes
     from learners.share import ask
 
     bundle = load_bundle(model)
@@ -124,7 +124,7 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
     for note in differs:
         log.info("%s", note)
     readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
-    ours, theirs = "from datasets.pictures import", "from picture import"
+    ours, theirs = "from datasets.images import", "from picture import"
     with file_beside(file) as beside:
         network = beside.with_name("model.onnx")
         export_onnx(bundle, network)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.fronts import on_demand
+from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from learners.training.basis import basis_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from datasets.tables import ItemTable
-from learners.settings import DataSettings
+from datasets.items import ItemTable
+from learners.cli.settings import DataSettings
 from learners.training.replay import is_replayed
 
 LESS = "expect less elsewhere"

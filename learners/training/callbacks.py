@@ -25,11 +25,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from datasets.errors import BadFile, SecondhandError
-from datasets.files import write_beside
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import write_beside
 from learners import distributed
+from learners.backbones import batch_norms
 from learners.model import save_weights
-from learners.networks import batch_norms
 
 log = logging.getLogger(__name__)
 

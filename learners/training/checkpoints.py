@@ -23,8 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from datasets.errors import BadFile
-from datasets.files import file_beside, write_beside
+from datasets.core.errors import BadFile
+from datasets.core.files import file_beside, write_beside
 from learners import distributed
 from learners.files import disk_error
 from learners.model import read_tensors, sha256, storable

@@ -27,12 +27,12 @@ from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.core.upstream import pass_by, pass_through
 from datasets.loaders import Repeatable
-from datasets.upstream import pass_by, pass_through
 from learners import distributed
+from learners.backbones import ConcatPool, Unit, batch_norms
 from learners.machine import CoreEach
-from learners.networks import ConcatPool, Unit, batch_norms
 from learners.training import callbacks
 from learners.training.parts import Parts, in_parts
 from learners.training.seeding import undisturbed_randomness

@@ -15,11 +15,11 @@ from fastai.callback.core import Callback
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datasets.cells import csv_text
-from datasets.files import write_beside
-from datasets.tables import units_of
+from datasets.core.cells import csv_text
+from datasets.core.files import write_beside
+from datasets.items import units_of
 from learners import distributed
-from learners.settings import TrainSettings
+from learners.cli.settings import TrainSettings
 from learners.training.frozen import FeatureLoader
 from learners.training.probe import background_counts, fit_probe
 

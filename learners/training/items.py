@@ -14,28 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.drawings import (
-    THUMBNAIL,
-    PictureCache,
-    Recipe,
-    Source,
-    cut,
-    draw_rows,
-    find_clusters,
-    source_of,
-    thumbnails_of,
-    tied,
-)
-from datasets.errors import SecondhandError
-from datasets.pictures import GAP_MINUTES, open_picture, visits
-from datasets.recipes import RECIPES
-from datasets.sound import window_of
-from datasets.tables import (
+from datasets.audio import window_of
+from datasets.core.errors import SecondhandError
+from datasets.images import GAP_MINUTES, open_picture, visits
+from datasets.items import (
     MANY,
     SPLITS,
+    THUMBNAIL,
     UNKNOWN,
     ItemTable,
     counted,
+    find_clusters,
     groups_from_names,
     lacking,
     learnable,
@@ -43,8 +32,12 @@ from datasets.tables import (
     load_table,
     remarks,
     summary,
+    thumbnails_of,
+    tied,
 )
-from learners.settings import DataSettings, SignalSettings
+from datasets.recipes import RECIPES
+from datasets.spectrograms import PictureCache, Recipe, Source, cut, draw_rows, source_of
+from learners.cli.settings import DataSettings, SignalSettings
 from learners.training.basis import basis_of
 from learners.training.replay import (
     background_of,
@@ -92,7 +85,7 @@ def prepare_items(
     For signals also the recipe, the one given (of a model that is gone on from), else inferred from
     the training files; their pictures are drawn here. ``trained_on`` is the recipe of the sound that
     the backbone was trained on,
-    `learners.networks.mel_of`: it is taken where the settings say nothing else. Where what cannot be
+    `learners.backbones.mel_of`: it is taken where the settings say nothing else. Where what cannot be
     drawn leaves a part empty, or a class without a training item, the rest is split again; the recipe
     stays.
 

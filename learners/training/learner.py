@@ -1,7 +1,7 @@
 """DataLoaders and a network -> a fastai learner, set up to be fine-tuned.
 
 Convolutional networks go through ``vision_learner``, transformers through ``Learner``: both with a
-network from :mod:`learners.networks.backbones` and its parameter groups, so that freezing and graded
+network from :mod:`learners.backbones.building` and its parameter groups, so that freezing and graded
 learning rates act on every family.
 """
 
@@ -32,13 +32,13 @@ from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from datasets.errors import SecondhandError
-from datasets.pictures import Preprocessing
-from datasets.upstream import past_frozen_groups
+from datasets.core.errors import SecondhandError
+from datasets.core.upstream import past_frozen_groups
+from datasets.images import Preprocessing
 from learners import distributed
+from learners.backbones import ConcatPool, parameter_groups
+from learners.cli.settings import TrainSettings
 from learners.machine import report_to_nobody
-from learners.networks import ConcatPool, parameter_groups
-from learners.settings import TrainSettings
 from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
 from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
@@ -67,7 +67,7 @@ def make_learner(
     ----------
     dls : batches of float32 [bs, 3, size, size] and int64 [bs]; with ``many`` labels an item, which
         they know of themselves, float32 [bs, classes].
-    network : ``Sequential(body, head)`` from :func:`learners.networks.backbones.build`.
+    network : ``Sequential(body, head)`` from :func:`learners.backbones.building.build`.
     counts : items of each class in training, for ``settings.class_weights`` and the background.
     background : the last class is that. It counts as much as one of the others on average at most,
         or many files of it would outvote them.

@@ -23,8 +23,9 @@ from fastxtend.callback.channelslast import ChannelsLast
 from numpy.typing import NDArray
 from torch import nn
 
-from datasets.drawings import DecodedPictures, Prepared, cache_root, keep
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.images import Preprocessing
+from datasets.items import units_of
 from datasets.loaders import (
     Augmentation,
     PictureBlock,
@@ -32,11 +33,9 @@ from datasets.loaders import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.pictures import Preprocessing
-from datasets.tables import units_of
+from datasets.spectrograms import DecodedPictures, Prepared, cache_root, keep
 from learners import distributed
-from learners.console import watched
-from learners.networks import (
+from learners.backbones import (
     Ensemble,
     Network,
     NetworkSpec,
@@ -46,7 +45,8 @@ from learners.networks import (
     first_member,
     native_size,
 )
-from learners.settings import NetworkSettings, Settings, TrainSettings
+from learners.cli.console import watched
+from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.growth import ANSWERS, Growth

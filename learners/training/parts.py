@@ -15,8 +15,8 @@ import torch
 from fastai.callback.core import Callback
 from torch import Tensor, nn
 
+from learners.backbones import batch_norms
 from learners.machine import CoreEach, threads
-from learners.networks import batch_norms
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from datasets.tables import stratified_folds
+from datasets.items import stratified_folds
 from learners import distributed
 
 log = logging.getLogger(__name__)

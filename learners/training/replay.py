@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.errors import Rejected, SecondhandError
-from datasets.tables import (
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.items import (
     SPLITS,
     ItemTable,
     assign_folds,
@@ -29,8 +29,8 @@ from datasets.tables import (
     learnable,
     units_of,
 )
+from learners.cli.settings import DataSettings
 from learners.files import BEGUN, FileState, is_same, states_of
-from learners.settings import DataSettings
 
 log = logging.getLogger(__name__)
 

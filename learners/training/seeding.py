@@ -14,7 +14,7 @@ from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.torch_core import get_random_states, set_random_states, set_seed
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from datasets.loaders import seed_of
 from learners import distributed
 from learners.training.callbacks import phase_of

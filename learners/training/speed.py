@@ -14,9 +14,9 @@ import torch
 import yaml
 from torch import nn
 
-from datasets import processes
-from datasets.errors import SecondhandError
-from datasets.files import write_beside
+from datasets.core import processes
+from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
 from learners.machine import SpeedSettings
 
 
@@ -32,7 +32,7 @@ def settle(
     ----------
     network : of which kind the convolutions are decides the precision (`resolve_precision`).
     kept : pictures lie decoded. Beside a network on the CPU processes that open them would cost more
-        than they do (`datasets.drawings.decoded.keep`).
+        than they do (`datasets.spectrograms.decoded.keep`).
     """
     # Where processes are not forked each worker of each epoch would import all libraries anew.
     alone = not processes.FORKS or (kept and not device.startswith("cuda"))

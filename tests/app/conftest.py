@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.serving import Limits, Served
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 from tests.app.sites import bursts, tones, write_run
 from tests.pictures import write_pictures
 

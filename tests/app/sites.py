@@ -14,16 +14,16 @@ import soundfile
 import torch
 from torch import nn
 
-from datasets.drawings.recipe import Recipe
-from datasets.sound.recipe import AudioRecipe
+from datasets.audio.recipe import AudioRecipe
+from datasets.spectrograms.recipe import Recipe
 from datasets.strain.recipe import StrainRecipe
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation import Evaluation, all_figures
+from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.networks.backbones import NetworkSpec, build
-from learners.prediction.predictor import Predictor
-from learners.settings import ConfidenceSettings
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.detectors import Items
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 

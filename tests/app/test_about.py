@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 
 from app.about import Bought, Evidence, about_html
 from app.serving import Served
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 from learners.report import reliability
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen

@@ -18,7 +18,7 @@ from gradio_client import Client, handle_file
 from PIL import Image
 
 from app.server import sweep
-from learners.prediction.predictor import Prediction, Predictor
+from learners.inference.predictor import Prediction, Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures
 

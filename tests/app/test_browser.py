@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, strain, tone
 from tests.pictures import write_pictures
 

@@ -16,7 +16,7 @@ import pytest
 from app.door import SLOWEST, names_of
 from app.server import serve
 from app.serving import Limits, Served
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 from tests.app.sites import colours
 from tests.app.test_api import API, web
 from tests.forks import until

@@ -9,9 +9,9 @@ from PIL import Image
 
 from app.about import confusion_table
 from app.drawing import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
-from datasets.drawings.pictures import Source
-from datasets.sound.recipe import AudioRecipe
-from learners.prediction.predictor import Predictor
+from datasets.audio.recipe import AudioRecipe
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones
 from tests.app.test_views import DOUBT, SURE
 from tests.pictures import write_pictures

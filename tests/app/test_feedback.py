@@ -11,8 +11,8 @@ import pytest
 
 import app.feedback
 from app.feedback import Feedback, check_label
-from datasets.errors import SecondhandError
-from datasets.tables.table import load_table
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
 from tests.app.sites import strain
 from tests.pictures import write_pictures
 

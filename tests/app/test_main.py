@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.__main__ import main, newest_model
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from tests.app.sites import write_run
 from tests.datasets.test_layering import HEAVY, python
 from tests.forks import Program, until
@@ -140,6 +140,6 @@ def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, caps
     assert time.monotonic() - began < 5
     assert ran[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
     assert "fine-tuning a demo on handwritten digits" in capsys.readouterr().err
-    from learners.flags import make_parser, parse
+    from learners.cli.flags import make_parser, parse
 
     parse(make_parser("learners.finetune", ""), ran[0][2:])  # all flags exist

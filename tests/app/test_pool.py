@@ -12,10 +12,10 @@ import pytest
 from app.label_tab import keys_of
 from app.pool import Alike, Labelling, Pool
 from app.serving import Served
-from datasets.errors import SecondhandError
-from datasets.tables.table import read_rows
-from learners.pool import Embeddings
-from learners.prediction import Predictor
+from datasets.core.errors import SecondhandError
+from datasets.items.table import read_rows
+from learners.active import Embeddings
+from learners.inference import Predictor
 from tests.app.sites import colours, write_run
 from tests.pictures import write_pictures
 

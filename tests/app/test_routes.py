@@ -19,8 +19,8 @@ from app.api import routes
 from app.backend import Site
 from app.door import Visits
 from app.serving import Limits, Served
-from datasets.errors import SecondhandError
-from learners.prediction.predictor import Predictor
+from datasets.core.errors import SecondhandError
+from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.app.test_api import close_to, hostile, pictures, web  # noqa: F401
 

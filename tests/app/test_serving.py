@@ -8,10 +8,10 @@ import pytest
 
 from app.server import serve
 from app.serving import Busy, Limits, Served, load
-from datasets.drawings.pictures import Source
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.prediction.predictor import Predictor
 from tests.app.sites import colours
 from tests.pictures import write_pictures
 

@@ -24,14 +24,14 @@ from app.views import (
     table_html,
     without_paths,
 )
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items
-from learners.confidence.many import Label, ManyConfidence
-from learners.confidence.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
-from learners.confidence.temperature import Temperature
-from learners.prediction.predictor import Prediction
-from learners.settings import ConfidenceSettings
+from learners.cli.settings import ConfidenceSettings
+from learners.inference.predictor import Prediction
 from learners.templates import percent, short
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.detectors import Items
+from learners.uncertainty.many import Label, ManyConfidence
+from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
+from learners.uncertainty.temperature import Temperature
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 
 
 def halves(numbers: list[int]) -> list[float]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.tables.table import ItemTable
+from datasets.items.table import ItemTable
 
 COUNTER = iter(range(10**6))
 

@@ -21,7 +21,7 @@ import soundfile
 from PIL import Image
 
 from datasets import catalog
-from datasets.drawings.pictures import cache_root
+from datasets.spectrograms.pictures import cache_root
 
 Members = dict[str, bytes]
 

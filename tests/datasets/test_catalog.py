@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from datasets import catalog
-from datasets.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.items.splits import assign_splits
+from datasets.items.table import load_table
 from datasets.strain.files import read_strain
-from datasets.tables.splits import assign_splits
-from datasets.tables.table import load_table
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
 

@@ -8,10 +8,10 @@ import pytest
 import soundfile
 from PIL import Image
 
-from datasets.drawings.pictures import PictureCache
-from datasets.errors import SecondhandError
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
 from datasets.render import main, render
-from datasets.sound.recipe import AudioRecipe
+from datasets.spectrograms.pictures import PictureCache
 
 RATE = 8000
 

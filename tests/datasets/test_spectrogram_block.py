@@ -12,13 +12,13 @@ import torch
 from fastai.torch_core import set_seed
 from PIL import Image
 
-from datasets.demos import glitches, sounds
-from datasets.drawings.pictures import PictureCache
-from datasets.drawings.windows import draw_rows, items
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.images.opening import Preprocessing, pixels
 from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
-from datasets.pictures.images import Preprocessing, pixels
 from datasets.recipes import RECIPES
+from datasets.sources import glitches, sounds
+from datasets.spectrograms.pictures import PictureCache
+from datasets.spectrograms.windows import draw_rows, items
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 import learners.runs  # noqa: F401  (where they are called, in modules that commands load late)
 from learners.evaluation.figures import judge
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 
 
 def count_answering(patch: pytest.MonkeyPatch) -> Counter[str]:

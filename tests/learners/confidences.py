@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from learners.confidence import Confidence, Items
-from learners.settings import ConfidenceSettings
+from learners.cli.settings import ConfidenceSettings
+from learners.uncertainty import Confidence, Items
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from datasets.tables.table import ItemTable
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items
+from datasets.items.table import ItemTable
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
+from learners.inference.answers import Prediction
 from learners.model.bundle import Bundle
-from learners.networks.backbones import NetworkSpec, build
-from learners.prediction.answers import Prediction
-from learners.settings import ConfidenceSettings
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.detectors import Items
 
 WIDTH = 8
 

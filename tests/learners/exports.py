@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from learners.backbones.building import NetworkSpec, build
 from learners.model.bundle import Bundle
 from learners.model.views import View
-from learners.networks.backbones import NetworkSpec, build
 from tests.learners.confidences import settings
 
 CLASSES = ["a", "b", "ü", "d"]

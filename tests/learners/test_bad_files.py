@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.tables.table import load_table
+from datasets.items.table import load_table
 from learners.finetune import main
 from tests.bad_files import DAMAGES, write_digits
 

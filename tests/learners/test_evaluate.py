@@ -20,20 +20,20 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from datasets.errors import SecondhandError
-from learners.confidence.detectors import SCORES
-from learners.confidence.tree import Tree
+from datasets.core.errors import SecondhandError
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import ConfidenceSettings, ScoreName, TrainSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.expected import ACCURACY_THRESHOLD, AccuracyThreshold
 from learners.evaluation.held_out import calibrate
 from learners.files import jsonable
+from learners.inference.predictor import Predictor
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
-from learners.networks.backbones import NetworkSpec, build
 from learners.predict import main as predict
-from learners.prediction.predictor import Predictor
-from learners.settings import ConfidenceSettings, ScoreName, TrainSettings
+from learners.uncertainty.detectors import SCORES
+from learners.uncertainty.tree import Tree
 from tests.datasets.files import sound
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures

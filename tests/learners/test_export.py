@@ -23,20 +23,20 @@ import pytest
 import torch
 from PIL import Image
 
-import learners.prediction.engine
-import learners.prediction.exporting
-from datasets.errors import SecondhandError
-from datasets.pictures.images import Preprocessing, open_picture, pixels
+import learners.inference.engine
+import learners.inference.exporting
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.recipes import recipe_from_dict
-from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.confidence import Confidence, Items, Label, ManyConfidence
 from learners.export import main as export
+from learners.inference.exporting import export_onnx, export_torch, metadata, notes
+from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.prediction.exporting import export_onnx, export_torch, metadata, notes
-from learners.prediction.predictor import Predictor
 from learners.scratch import vit
 from learners.share.__main__ import main as share
+from learners.uncertainty import Confidence, Items, Label, ManyConfidence
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -266,7 +266,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     assert "no distance" in near
 
 
-class Forgetful(learners.prediction.exporting.Portable):
+class Forgetful(learners.inference.exporting.Portable):
     """Leaves the temperature out."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -274,7 +274,7 @@ class Forgetful(learners.prediction.exporting.Portable):
         return logits.softmax(1), logits, features
 
 
-class OfTwo(learners.prediction.exporting.Portable):
+class OfTwo(learners.inference.exporting.Portable):
     """Right for two pictures alone."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -282,7 +282,7 @@ class OfTwo(learners.prediction.exporting.Portable):
         return p.reshape(2, -1), logits.reshape(2, -1), features.reshape(2, -1)
 
 
-class Branching(learners.prediction.exporting.Portable):
+class Branching(learners.inference.exporting.Portable):
     """Depends on the values of its input, which no exporter follows."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -308,7 +308,7 @@ def test_what_answers_differently_is_thrown_away(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(learners.prediction.exporting, "Portable", wrong)
+    monkeypatch.setattr(learners.inference.exporting, "Portable", wrong)
     kept = tmp_path / "it"
     kept.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):
@@ -336,7 +336,7 @@ def test_a_missing_package_is_named(
     small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "learners.prediction.onnx.find_spec", lambda name: None if "script" in name else 1
+        "learners.inference.onnx.find_spec", lambda name: None if "script" in name else 1
     )
     for work in (
         lambda: export_onnx(small, tmp_path / "x.onnx"),
@@ -383,7 +383,7 @@ def test_an_archive_answers_as_its_model_does(
 ) -> None:
     """By NumPy, Pillow and ONNX Runtime alone; and there is nothing in it but what is said."""
     monkeypatch.setattr(
-        learners.prediction, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
+        learners.inference, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
     )
     model = onnx_file.with_suffix("")
     (tmp_path / "report.html").write_text("<p>report</p>")

@@ -22,20 +22,20 @@ import pytest
 import soundfile
 from torch.utils.data import get_worker_info
 
-from datasets.drawings.pictures import PictureCache
-from datasets.errors import SecondhandError
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.core.processes import CRASHED
 from datasets.loaders.seeded import SeededDL
-from datasets.processes import CRASHED
-from datasets.sound.recipe import AudioRecipe
-from learners import console
+from datasets.spectrograms.pictures import PictureCache
+from learners.cli import console
+from learners.cli.settings import Settings
 from learners.files.lock import LOCK, locked
 from learners.finetune import main
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.prediction.predictor import Predictor
 from learners.runs import stages
 from learners.runs.folder import go_on, run_folder
 from learners.runs.stages import report
-from learners.settings import Settings
 from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
@@ -312,7 +312,8 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
 
 SIGNALLED = """
 import os, sys
-from learners import console, finetune
+from learners import finetune
+from learners.cli import console
 from learners.model import bundle
 real, number = bundle.save_file, int(sys.argv.pop(1))
 def save_file(*given, **named):

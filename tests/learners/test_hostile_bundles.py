@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.sound.recipe import AudioRecipe
+from datasets.audio.recipe import AudioRecipe
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
 from tests.forks import Program
 from tests.learners.model.test_bundle import make
@@ -192,8 +192,8 @@ LOADED: dict[str, Spoil] = {
 PROGRAM = """
 import json, os, resource, sys
 from learners.model.bundle import load_bundle
-from learners.prediction.predictor import Predictor
-import timm, torchvision, datasets.sound.recipe, learners.networks.backbones
+from learners.inference.predictor import Predictor
+import timm, torchvision, datasets.audio.recipe, learners.backbones.building
 from pathlib import Path
 seen, recording = [], False
 WATCHED = ("open", "os.", "subprocess", "socket", "pickle", "exec", "compile", "shutil", "ctypes.dlopen", "webbrowser")

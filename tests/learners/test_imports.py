@@ -158,8 +158,8 @@ def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None
     assert ran.returncode == 0, ran.stderr
     *_, first, said = ran.stdout.splitlines()
     changed, overrides = json.loads(first)
-    assert changed == {}, "set it in the commands, by learners.machine or learners.console"
-    assert overrides == {}, "use a documented method, or datasets/upstream.py with the reason"
+    assert changed == {}, "set it in the commands, by learners.machine or learners.cli.console"
+    assert overrides == {}, "use a documented method, or datasets/core/upstream.py with the reason"
     assert said == "module 'datasets' has no attribute 'Dataset'"
 
 
@@ -189,7 +189,7 @@ def test_the_data_are_read_before_torch_is_imported(tmp_path: Path) -> None:
         "import sys\n"
         "from learners.finetune import main\n"
         "from learners.runs.reading import read\n"
-        "from learners.settings import Settings\n"
+        "from learners.cli.settings import Settings\n"
         "from pathlib import Path\n"
         "settings = Settings().but(data=[sys.argv[1]])\n"
         "print(len(read(Path(sys.argv[2]), settings).loaded.rows))\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.scanning import LEADS_BACK, files_below
-from datasets.tables import load_table, load_unlabelled
+from datasets.core.scanning import LEADS_BACK, files_below
+from datasets.items import load_table, load_unlabelled
 from learners.predict import find_files, told
 from tests.pictures import write_pictures
 

@@ -20,16 +20,16 @@ import torch
 from PIL import Image
 from pytorch_ood.detector import GEN
 
-from datasets.errors import SecondhandError
-from datasets.pictures.images import open_picture
-from learners import console
-from learners.confidence import Confidence, Items
+from datasets.core.errors import SecondhandError
+from datasets.images.opening import open_picture
+from learners.backbones.building import NetworkSpec, build
+from learners.cli import console
+from learners.cli.settings import ConfidenceSettings
+from learners.inference.predictor import Prediction, Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.networks.backbones import NetworkSpec, build
 from learners.predict import find_files, main
-from learners.prediction.predictor import Prediction, Predictor
 from learners.search import main as search
-from learners.settings import ConfidenceSettings
+from learners.uncertainty import Confidence, Items
 from tests.forks import Program
 from tests.learners.confidences import settings
 from tests.phones import avif, heic

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from datasets import catalog
-from datasets.config_file import check_names, read_settings
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.config_file import check_names, read_settings
 from datasets.recipes import RECIPES
-from datasets.sound.recipe import AudioRecipe
 from datasets.strain.recipe import StrainRecipe
-from learners.flags import PRESETS, make_parser, parse
-from learners.settings import Settings
+from learners.cli.flags import PRESETS, make_parser, parse
+from learners.cli.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
 KINDS = {

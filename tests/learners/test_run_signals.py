@@ -12,14 +12,14 @@ import pytest
 import soundfile
 import yaml
 
-from datasets.demos import glitches
-from datasets.errors import SecondhandError
-from datasets.sound.recipe import AudioRecipe
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.sources import glitches
+from learners.cli.settings import DataSettings, SignalSettings
 from learners.finetune import main
-from learners.prediction.predictor import Predictor
+from learners.inference.predictor import Predictor
 from learners.runs.reading import load_items
-from learners.settings import DataSettings, SignalSettings
-from tests.learners.networks.saved import audiomae, change, save
+from tests.learners.backbones.saved import audiomae, change, save
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -160,9 +160,9 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.demos.sets._PER_CLASS", {"glitches": 4})
+    monkeypatch.setattr("datasets.sources.demos._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
-    from datasets.tables.table import load_table
+    from datasets.items.table import load_table
 
     table = load_table("demo:glitches", noise=own[0]["path"])
     assert "SIMULATED glitches" in table.note

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.model import save_bundle
 from learners.search import main
 from tests.app import sites

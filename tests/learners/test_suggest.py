@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.errors import SecondhandError
-from datasets.tables import load_table
+from datasets.core.errors import SecondhandError
+from datasets.items import load_table
 from learners.model import save_bundle
 from learners.suggest import main
 from tests.app import sites

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.errors import SecondhandError
-from datasets.tables.table import ItemTable, load_table
+from datasets.core.errors import SecondhandError
+from datasets.items.table import ItemTable, load_table
 from tests.datasets.files import picture, sound, write
 
 RAVEN = (

@@ -9,7 +9,8 @@ from fastai.vision.augment import Resize
 from fastai.vision.core import PILImage, TensorImage
 from PIL import Image
 
-from datasets.errors import SecondhandError
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
 from datasets.loaders.augment import (
     BackgroundMix,
     Equaliser,
@@ -19,7 +20,6 @@ from datasets.loaders.augment import (
     TimeShift,
     spectrogram_tfms,
 )
-from datasets.sound.recipe import AudioRecipe
 
 ALL = [
     TimeShift(p=1),

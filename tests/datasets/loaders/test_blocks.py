@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets.drawings.windows import items
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.pictures.images import Preprocessing, open_picture, pixels
+from datasets.spectrograms.windows import items
 
 SIZE = 32
 LOOK = Preprocessing(size=SIZE, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), interpolation="bicubic")

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from datasets.errors import BadFile
+from datasets.core.errors import BadFile
 from datasets.loaders.seeded import SeededDL
 
 

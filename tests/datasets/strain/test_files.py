@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from datasets.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.strain.files import read_strain
 from datasets.strain.formats import open_strain
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.strain.files import read_strain
 from datasets.strain.formats import check_frame
 

@@ -189,7 +189,7 @@ def test_nothing_heavy_is_imported():
         "white = whiten(np.random.default_rng(0).standard_normal(8 * 4096), 4096); "
         "qtransform(white, 4096).images([(3.5, 4.5)], width=20, height=20); "
         "print(*({'scipy', 'numpy.ma'} & set(sys.modules))); "
-        "import datasets.demos.glitches, datasets.demos.sounds; "
+        "import datasets.sources.glitches, datasets.sources.sounds; "
         "heavy = {'gwpy', 'torch', 'fastai', 'librosa', 'matplotlib', 'h5py', 'scipy.signal'}; "
         "print(*(heavy & set(sys.modules)))"
     )

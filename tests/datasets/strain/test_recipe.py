@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from datasets.demos.glitches import simulate, write_hdf5
-from datasets.drawings.recipe import colour_table
-from datasets.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.recipes import recipe_from_dict
+from datasets.sources.glitches import simulate, write_hdf5
+from datasets.spectrograms.recipe import colour_table
 from datasets.strain.files import Strain
 from datasets.strain.recipe import COLOURS, StrainRecipe
 
@@ -195,7 +195,7 @@ def test_the_fingerprint_covers_every_field(monkeypatch):
     }
     assert len(prints) == 1 + len(CHANGES)
     assert StrainRecipe(context=32).fingerprint() == StrainRecipe().fingerprint()  # 32 is 32.0
-    monkeypatch.setattr("datasets.drawings.recipe.RENDERER_VERSION", 999)
+    monkeypatch.setattr("datasets.spectrograms.recipe.RENDERER_VERSION", 999)
     assert base.fingerprint() not in prints
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.items.table import load_table
 from datasets.recipes import recipe_from_dict
 from datasets.strain import StrainRecipe, read_cache, write_cache
-from datasets.tables.table import load_table
 from tests.datasets.files import write
 from tests.datasets.triggers.strain import RATE, START, frame
 

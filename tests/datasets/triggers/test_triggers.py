@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.items.table import load_table
 from datasets.strain import read_frames
-from datasets.tables.table import load_table
 from datasets.triggers import check_table, read_triggers, write_table
 from tests.datasets.files import write
 from tests.datasets.triggers.strain import CSV, START, frame

@@ -24,7 +24,7 @@ import torch
 from fastai.data.core import TfmdDL
 from safetensors.torch import save_file
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.distributed import ranks
 from learners.distributed.shards import Shard
 from learners.finetune import main

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datasets.errors import SecondhandError
-from learners.confidence.arrays import softmax
-from learners.confidence.temperature import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from datasets.core.errors import SecondhandError
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     clopper_pearson,
     reliability,
 )
 from learners.files import read_as
+from learners.uncertainty.arrays import softmax
+from learners.uncertainty.temperature import TEMPERATURES, Temperature, fit_temperature, logits_nll
 
 
 def figure(name, p, y):

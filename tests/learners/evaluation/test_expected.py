@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.errors import SecondhandError
-from learners.confidence import Reason, Why
+from datasets.core.errors import SecondhandError
 from learners.evaluation.expected import (
     ACCURACY_THRESHOLD,
     ENOUGH,
@@ -19,6 +18,7 @@ from learners.evaluation.expected import (
     expected_accuracy,
 )
 from learners.files import jsonable
+from learners.uncertainty import Reason, Why
 
 
 def answers(n: int, *, hard: float, seed: int = 0, unlike: int = 0) -> pd.DataFrame:

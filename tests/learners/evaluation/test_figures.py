@@ -20,7 +20,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from learners.confidence.decision import Confidence
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import (
     all_figures,
     class_table,
@@ -31,7 +31,7 @@ from learners.evaluation.figures import (
 )
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rankings import judged_items
-from learners.settings import ConfidenceSettings
+from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 

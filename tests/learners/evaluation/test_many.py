@@ -10,9 +10,9 @@ import pytest
 from scipy.special import expit
 from sklearn import metrics
 
-from learners.confidence import Label, ManyConfidence
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.many import calibration_error, judge_many, many_figures
+from learners.uncertainty import Label, ManyConfidence
 
 CLASSES = ["a", "b", "c"]
 

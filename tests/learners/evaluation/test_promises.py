@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from learners.confidence.arrays import softmax
-from learners.confidence.decision import Confidence
-from learners.confidence.detectors import Items
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.promises import recheck
-from learners.settings import ConfidenceSettings
+from learners.uncertainty.arrays import softmax
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.detectors import Items
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:

@@ -9,7 +9,6 @@ import pytest
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
-from learners.confidence.detectors import SCORES, Items, fit_scores, rank_scores
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rankings import (
     LEFT_OUT,
@@ -19,6 +18,7 @@ from learners.evaluation.rankings import (
     judged_items,
     score_tables,
 )
+from learners.uncertainty.detectors import SCORES, Items, fit_scores, rank_scores
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ("a", "b", "c", "d")

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.drawings.pictures import Source
-from datasets.pictures.images import open_picture
-from learners.confidence.decision import Confidence
+from datasets.images.opening import open_picture
+from datasets.spectrograms.pictures import Source
 from learners.evaluation import held_out
 from learners.evaluation.figures import judge
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
+from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from learners.confidence.thresholds import Threshold
 from learners.files.checked import jsonable
+from learners.uncertainty.thresholds import Threshold
 
 
 def test_what_is_not_finite_is_null_however_deep():

@@ -16,11 +16,11 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
-from datasets.errors import SecondhandError
-from learners.confidence.decision import Confidence
+from datasets.core.errors import SecondhandError
+from learners.backbones.building import NetworkSpec, build
 from learners.model import bundle as bundles
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
-from learners.networks.backbones import NetworkSpec, build
+from learners.uncertainty.decision import Confidence
 from tests.learners.confidences import settings
 
 ROOT = Path(__file__).parents[3]
@@ -227,7 +227,7 @@ def test_a_temperature_that_cannot_be(folder, value):
 
 def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     monkeypatch.setattr(
-        "learners.networks.build", lambda *a, **k: pytest.fail("a network was built")
+        "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"head": "concat", "hidden": 65_536})
     refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")
@@ -244,7 +244,7 @@ def test_counts_of_members_that_cannot_be(folder, members):
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "learners.networks.build", lambda *a, **k: pytest.fail("a network was built")
+        "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
     refused(folder, WEIGHTS, r"last layer is \[\].*in each of 16 members")

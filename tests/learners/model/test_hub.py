@@ -20,15 +20,15 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
-from datasets.errors import BadFile, SecondhandError
-from learners.confidence import read_tree
-from learners.confidence.tree import Naming
+from datasets.core.errors import BadFile, SecondhandError
+from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.runs import continued
-from learners.settings import Settings
 from learners.share.__main__ import main as share
+from learners.uncertainty import read_tree
+from learners.uncertainty.tree import Naming
 
 pytestmark = pytest.mark.slow
 

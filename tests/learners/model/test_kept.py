@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from learners.inference import Predictor
 from learners.model import bundle
-from learners.prediction import Predictor
 
 KEPT = Path(__file__).parent / "kept"
 

@@ -15,13 +15,13 @@ from PIL import Image
 from scipy.io import wavfile
 from sklearn.metrics import f1_score, roc_auc_score
 
-from datasets.errors import Rejected
-from datasets.sound.recipe import AudioRecipe
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import Rejected
 from learners.evaluation.figures import CHOSE, Answered, judge
 from learners.evaluation.held_out import Evaluation
+from learners.inference.gradcam import NO_MAP
+from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.prediction.gradcam import NO_MAP
-from learners.prediction.predictor import Predictor
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
@@ -320,7 +320,7 @@ def test_pictures_that_are_gone_are_named(tmp_path):
 
 
 def test_a_backbone_without_a_map_shows_the_plain_picture(tmp_path, photos, monkeypatch):
-    from datasets.errors import SecondhandError
+    from datasets.core.errors import SecondhandError
 
     def no_map(*args: object, **options: object) -> None:
         raise SecondhandError(NO_MAP)
@@ -360,7 +360,7 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
     bundle.overlap = 0.0
     pictures = Pictures(Predictor(bundle))
-    from datasets.drawings.pictures import Source
+    from datasets.spectrograms.pictures import Source
 
     path = str(tmp_path / "long.wav")
     parts = [Source(path, float(n), float(n + 1)) for n in range(3)]

@@ -8,8 +8,8 @@ import numpy as np
 import soundfile
 from PIL import Image
 
-from datasets.drawings import Source
-from learners.prediction import Predictor
+from datasets.spectrograms import Source
+from learners.inference import Predictor
 from learners.report import Shot, write_sheet
 from tests.app import sites
 from tests.learners.report.test_report import Page

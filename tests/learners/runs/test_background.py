@@ -12,15 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import DataSettings, SignalSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
+from learners.inference.exporting import Portable, check
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.prediction.exporting import Portable, check
-from learners.prediction.predictor import Predictor
 from learners.runs.reading import load_items
 from learners.runs.resume import begin
-from learners.settings import DataSettings, SignalSettings
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow

@@ -14,14 +14,14 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import Settings
 from learners.finetune import main
-from learners.prediction.embedding import embed
+from learners.inference.embedding import embed
 from learners.runs import choice
 from learners.runs.choice import Candidate, choose, settle_backbone
-from learners.settings import Settings
 from learners.training import Loaded, prepare_items
-from tests.learners.networks.saved import change, save
+from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]

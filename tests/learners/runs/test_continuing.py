@@ -12,14 +12,14 @@ import torch
 import yaml
 from PIL import Image
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import Settings, SignalSettings
 from learners.finetune import main
+from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
-from learners.prediction import Predictor
 from learners.runs import stages
 from learners.runs.continuing import as_before, continued, tree_of
 from learners.runs.reading import load_items
-from learners.settings import Settings, SignalSettings
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 
@@ -228,8 +228,8 @@ def test_from_what_is_no_model(tmp_path: Path) -> None:
 
 
 def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
-    from learners.networks import Ensemble, build, carry
-    from learners.networks.backbones import NetworkSpec
+    from learners.backbones import Ensemble, build, carry
+    from learners.backbones.building import NetworkSpec
 
     for head in ("stages", "cosine"):
         spec = NetworkSpec("test_resnet", 3, 32, head=head)

@@ -25,22 +25,22 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from app.backend import resembling
-from datasets.drawings import Source
-from datasets.errors import SecondhandError
-from learners.confidence import UNLIKE
-from learners.console import command_line
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms import Source
+from learners.cli.console import command_line
+from learners.cli.flags import make_parser, parse
+from learners.cli.settings import Settings
 from learners.evaluate import main as evaluate_main
 from learners.evaluation import ACCURACY_THRESHOLD
 from learners.evaluation.figures import CHOSE
 from learners.finetune import main
-from learners.flags import make_parser, parse
+from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.predict import main as predict
-from learners.prediction.predictor import Predictor
 from learners.runs import finetuning, stages
 from learners.runs.folder import go_on, run_folder
 from learners.runs.reading import read
-from learners.settings import Settings
+from learners.uncertainty import UNLIKE
 from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures

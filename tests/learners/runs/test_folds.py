@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import folds
 from learners.runs.folds import summarise
-from learners.settings import Settings
 from tests.forks import Program
 from tests.pictures import write_pictures
 

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners import distributed
+from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.runs import growing, stages
-from learners.settings import Settings
 from learners.training import members
 from tests.learners.stops import QUICK
 from tests.pictures import write_pictures

@@ -13,12 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
+from learners.inference.exporting import Portable, check
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
-from learners.prediction.exporting import Portable, check
 from learners.runs.folds import _figures
 from learners.suggest import main as suggest_main
 

@@ -19,7 +19,7 @@ from fastai.callback.fp16 import MixedPrecision
 from PIL import Image
 from safetensors.torch import save_file
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import stages

@@ -15,19 +15,19 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import vision_transformer
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.images.opening import Preprocessing
+from datasets.items.splits import assign_splits
+from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.pictures.images import Preprocessing
-from datasets.tables.splits import assign_splits
-from datasets.tables.table import load_table
+from learners.backbones.building import NetworkSpec, build, native_size, parameter_groups
+from learners.cli.settings import TrainSettings
 from learners.finetune import main
+from learners.inference.gradcam import heatmap
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.networks.backbones import NetworkSpec, build, native_size, parameter_groups
-from learners.prediction.gradcam import heatmap
-from learners.prediction.predictor import Predictor
 from learners.scratch import vit
 from learners.scratch.convnets import DigitsCNN
-from learners.settings import TrainSettings
 from learners.training.callbacks import History
 from learners.training.learner import fine_tune, make_learner
 from tests.learners.scratch.agree import close, randomise

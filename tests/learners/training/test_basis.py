@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from datasets.tables.table import ItemTable, with_columns
-from learners.settings import DataSettings
+from datasets.items.table import ItemTable, with_columns
+from learners.cli.settings import DataSettings
 from learners.training.basis import basis_of
 from learners.training.replay import folds_of, split
 

@@ -10,12 +10,12 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner, ValueMetric
 from fastxtend.callback.channelslast import ChannelsLast
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from datasets.items.splits import assign_splits
+from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.tables.splits import assign_splits
-from datasets.tables.table import load_table
-from learners.networks.backbones import NetworkSpec, build
-from learners.settings import TrainSettings
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import TrainSettings
 from learners.training import callbacks
 from learners.training.learner import fine_tune, make_learner
 from tests.pictures import write_pictures

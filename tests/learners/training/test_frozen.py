@@ -13,11 +13,11 @@ from fastai.callback.core import Callback
 from fastxtend.callback.channelslast import ChannelsLast
 from torch.nn import functional
 
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import TrainSettings
 from learners.finetune import main
+from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
-from learners.networks.backbones import NetworkSpec, build
-from learners.prediction.predictor import Predictor
-from learners.settings import TrainSettings
 from learners.training import callbacks, frozen
 from learners.training.learner import fine_tune
 from learners.training.seeding import Seeds

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import Settings
 from learners.evaluation import curve_of
-from learners.settings import Settings
 from learners.training import growth
 from learners.training.growth import Seen, answers_by_part
 from learners.training.probe import Fitted, fit_probe

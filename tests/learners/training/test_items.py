@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import soundfile
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import DataSettings, SignalSettings
 from learners.runs.reading import load_items
-from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fastai.torch_core import set_seed
 
-from learners.networks.backbones import parameter_groups
-from learners.settings import TrainSettings
+from learners.backbones.building import parameter_groups
+from learners.cli.settings import TrainSettings
 from learners.training.learner import _loss, find_lr, fine_tune, optimizer
 from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401

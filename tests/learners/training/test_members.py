@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from datasets.errors import SecondhandError
+from datasets.core.errors import SecondhandError
 from learners.finetune import main
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.prediction.predictor import Predictor
 from learners.training import learner, members
 from tests.pictures import write_pictures
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from learners.backbones import batch_norms
+from learners.backbones.building import NetworkSpec, build
 from learners.machine import CoreEach, threads_kept
-from learners.networks import batch_norms
-from learners.networks.backbones import NetworkSpec, build
 from learners.training.callbacks import FixedNorms
 from learners.training.parts import Parts, in_parts, parts_of
 from tests.learners.training.test_callbacks import CNN, VIT, _Spy, _state, folder, learner  # noqa: F401

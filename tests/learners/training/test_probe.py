@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from datasets.tables import units_of
+from datasets.items import units_of
+from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
-from learners.networks import NetworkSpec, build, parameter_groups
 from learners.training import callbacks, growth, learner, probe
 from learners.training.many import fit_many
 from learners.training.probe import fit_probe, last_layer

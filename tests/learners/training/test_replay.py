@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.errors import SecondhandError
-from datasets.tables import SPLITS
+from datasets.core.errors import SecondhandError
+from datasets.items import SPLITS
+from learners.active import labelled_in
+from learners.cli.flags import make_parser, parse
+from learners.cli.settings import DataSettings, SignalSettings
 from learners.files import FileState
-from learners.flags import make_parser, parse
-from learners.pool import labelled_in
 from learners.runs.reading import load_items
 from learners.runs.resume import settings_of, write_config
-from learners.settings import DataSettings, SignalSettings
 from learners.training.items import Loaded
 from learners.training.replay import CHANGED, check_splits, folds_of, split
 from tests.pictures import write_pictures

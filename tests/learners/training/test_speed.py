@@ -10,13 +10,13 @@ import torch
 import yaml
 from torch import nn
 
-from datasets import processes
-from datasets.errors import SecondhandError
+from datasets.core import processes
+from datasets.core.errors import SecondhandError
+from learners.backbones.building import NetworkSpec, build
+from learners.cli.flags import given, make_parser, parse
 from learners.finetune import main
-from learners.flags import given, make_parser, parse
+from learners.inference.engine import pick_device
 from learners.machine import SpeedSettings
-from learners.networks.backbones import NetworkSpec, build
-from learners.prediction.engine import pick_device
 from learners.training.speed import check_precision, resolve_precision, settle
 from tests.pictures import write_pictures
 

@@ -1,0 +1,300 @@
+"""Open an audio file safely: WAV, FLAC, OGG, Opus, MP3 and AIFF through soundfile, M4A through av.
+
+A header is a claim. Every figure in it is held against the limits below and against the size of
+the file before anything is allocated, and samples are decoded block by block, so that a file that
+promises 80 GB costs no more than what it truly holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.audio.m4a import Mp4Sound, is_mp4
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+
+log = logging.getLogger(__name__)
+
+MAX_SAMPLES = 2**28  # in one reading: 1 GiB of float32, 1.7 h at 44.1 kHz
+BLOCK = 2**20  # samples decoded at a time, over all channels
+_LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # their length is an estimate
+NO_SIGNAL = -60.0  # dBFS; quieter is no signal
+FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", "M4A"}
+RATES = (1_000, 768_000)  # Hz
+MAX_CHANNELS = 64
+MIN_SAMPLES = 16  # fewer hold no sound
+# No encoder of these formats puts more samples into a byte: PCM and ADPCM at least 2 bits a sample,
+# FLAC at least 8 bytes a frame of at most 65 535 samples, Opus at least one byte in 120 ms.
+_FRAMES_PER_BYTE = dict.fromkeys(("WAV", "WAVEX", "RF64", "W64", "AIFF"), 8)
+_COMPRESSED_FRAMES_PER_BYTE = 8192
+
+_VIDEO = (  # (offset, bytes, name)
+    (0, b"\x1aE\xdf\xa3", "a Matroska or WebM container"),
+    (8, b"AVI ", "an AVI video"),
+    (0, b"FLV\x01", "a Flash video"),
+    (0, b"\0\0\1\xba", "an MPEG video"),
+    (0, b"\0\0\1\xb3", "an MPEG video"),
+    (28, b"\x80theora", "an Ogg video"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media container"),
+)
+
+
+class AudioInfo(NamedTuple):
+    """What the header of a file says, checked: rate in Hz, channels, frames, duration in s."""
+
+    rate: int
+    channels: int
+    frames: int
+    duration: float
+
+
+def probe(path: str | os.PathLike[str]) -> AudioInfo:
+    """The rate, channels and length of an audio file, from its header alone.
+
+    BadFile where it is not audio, has a header beyond belief, or no samples.
+    """
+    with _open(path) as file:
+        return AudioInfo(file.samplerate, file.channels, file.frames, file.frames / file.samplerate)
+
+
+def read_audio(
+    path: str | os.PathLike[str],
+    *,
+    start: float = 0.0,
+    end: float | None = None,
+    longest: float | None = None,
+    rate: int | None = None,
+) -> tuple[NDArray[np.float32], int]:
+    """Samples between `start` and `end` seconds, as one channel.
+
+    Channels are averaged; where they cancel (the mean holds less than 1 % of the power that
+    unrelated channels would leave) the loudest channel is taken instead, and the log says so.
+
+    Parameters
+    ----------
+    path : WAV, FLAC, OGG, Opus, MP3, AIFF or M4A (AAC or Apple Lossless).
+    start, end : the span in seconds; an `end` of None, or beyond the file, is the file's end.
+    longest : of a longer span only so many seconds, from its middle.
+    rate : resample to this rate in Hz (soxr, high quality); None keeps the file's own.
+
+    Returns
+    -------
+    float32 [samples] in [-1, 1], and the rate in Hz.
+
+    Raises
+    ------
+    OutsideFile : it ends before `start`.
+    BadFile : unreadable, truncated, empty, not finite, or a header beyond belief.
+    SecondhandError : a span that is no span, or one too long to hold at once.
+    """
+    if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
+        raise SecondhandError(
+            f"{path}: span {start} s to {end} s: start must be >= 0 and end after it"
+        )
+    if rate is not None and not RATES[0] <= rate <= RATES[1]:
+        raise SecondhandError(f"rate={rate} Hz: must lie between {RATES[0]} and {RATES[1]}")
+    with _open(path) as file:
+        own = int(file.samplerate)
+        first = round(start * own)
+        last = file.frames if end is None else min(file.frames, round(end * own))
+        if first >= file.frames:
+            raise OutsideFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
+        count = max(last - first, 1)
+        if longest is not None and count > round(longest * own):
+            first += (count - round(longest * own)) // 2
+            count = max(round(longest * own), 1)
+        if max(count, count * (rate or own) // own) > MAX_SAMPLES:
+            raise SecondhandError(
+                f"{path}: {count / own:g} s at once is too much; read it in windows (start, end)"
+            )
+        signal = _mono(file, path, first, count)
+    if rate is not None and rate != own:
+        import soxr
+
+        signal = np.clip(soxr.resample(signal, own, rate), -1.0, 1.0)  # it overshoots at steps
+    return signal, rate or own
+
+
+def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
+    """Cut a recording into windows that overlap: [(start, end), ...].
+
+    Parameters
+    ----------
+    duration, window : seconds, above 0. All windows are `window` long, the last is moved back to end
+        with the recording. One that is longer by a tenth at most is left whole.
+    overlap : the part of a window that the next one shares, from 0 to below 1.
+    """
+    if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
+        raise SecondhandError(
+            f"duration={duration}, window={window}, overlap={overlap}: "
+            "needs duration > 0, window > 0, 0 <= overlap < 1"
+        )
+    if duration <= window * 1.1:
+        return [(0.0, duration)]
+    step = window * (1 - overlap)
+    count = math.ceil((duration - window) / step - 1e-9)
+    starts = [i * step for i in range(count)] + [duration - window]
+    return [(start, start + window) for start in starts]
+
+
+def loudness(signal: NDArray[np.floating], rate: int) -> float:
+    """Level of the loudest tenth of a second, in dB below full scale (RMS, without its offset).
+
+    A short call in a quiet recording is a signal; a constant offset of the microphone is none. Of
+    samples in [-1, 1]: dBFS, at most 0; -inf for digital silence. A full-scale sine has -3.
+    """
+    size = min(max(rate // 10, 1), len(signal))
+    if size == 0:
+        return -math.inf
+    blocks = np.asarray(signal[: len(signal) // size * size]).reshape(-1, size)
+    power = np.einsum("ij,ij->i", blocks, blocks) / size - blocks.mean(axis=1) ** 2
+    loudest = float(power.max())
+    return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
+
+
+@contextmanager
+def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A soundfile.SoundFile, or the like, whose header has been checked; errors become BadFile."""
+    import soundfile
+
+    size, head = _checked_size(path)
+    try:
+        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fsencode(path)) as file:
+            _check_header(file, path, size)
+            yield file
+    except soundfile.LibsndfileError as error:
+        detail = str(error.error_string).rstrip(".").lower()
+        raise BadFile(
+            path, f"cannot be decoded ({detail}): damaged, truncated or not audio"
+        ) from None
+
+
+def _checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
+    """The file's size in bytes and its first 64, after the checks that need no decoder."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFile(path, "not a regular file")
+        with open(path, "rb") as stream:
+            head = stream.read(64)
+    except OSError as error:
+        raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+    if not head:
+        raise BadFile(path, "empty file")
+    for offset, magic, name in _VIDEO:
+        if head[offset : offset + len(magic)] == magic:
+            raise BadFile(path, f"{name}, not an audio file: extract its sound as WAV or FLAC")
+    return status.st_size, head
+
+
+def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
+    """Refuse a header that no honest file has."""
+    if file.format not in FORMATS:
+        raise BadFile(path, f"{file.format} is not supported: convert to WAV or FLAC")
+    if not RATES[0] <= file.samplerate <= RATES[1]:
+        raise BadFile(
+            path, f"header claims {file.samplerate} Hz; believed are {RATES[0]} to {RATES[1]}"
+        )
+    if not 1 <= file.channels <= MAX_CHANNELS:
+        raise BadFile(
+            path, f"header claims {file.channels} channels; at most {MAX_CHANNELS} are read"
+        )
+    per_byte = _FRAMES_PER_BYTE.get(file.format, _COMPRESSED_FRAMES_PER_BYTE)
+    if file.frames > size * per_byte:
+        raise BadFile(path, f"header claims {file.frames} samples in a file of {size} bytes")
+    claimed = _claimed_bytes(path)
+    if claimed is not None and claimed > size:
+        raise BadFile(
+            path, f"truncated: header claims {claimed} bytes of samples, the file has {size}"
+        )
+    if file.frames < MIN_SAMPLES:
+        raise BadFile(path, f"holds {max(file.frames, 0)} samples: too short to hold a sound")
+
+
+def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
+    """Length of the sample chunk as a RIFF, RF64 or AIFF header states it; None if unstated.
+
+    libsndfile corrects a wrong length in silence, and would pass a truncated recording as a
+    shorter one.
+    """
+    with open(path, "rb") as stream:
+        container, _, form = struct.unpack("4s4s4s", stream.read(12).ljust(12, b"\0"))
+        if container in (b"RIFF", b"RF64") and form == b"WAVE":
+            layout, wanted = "<4sI", b"data"
+        elif container == b"FORM" and form in (b"AIFF", b"AIFC"):
+            layout, wanted = ">4sI", b"SSND"
+        else:
+            return None
+        for _ in range(256):  # chunks; a real file has a handful
+            header = stream.read(8)
+            if len(header) < 8:
+                return None
+            name, length = struct.unpack(layout, header)
+            if name == b"ds64":  # RF64 keeps 64-bit lengths here: RIFF, then data
+                return int.from_bytes(stream.read(16)[8:], "little")
+            if name == wanted:
+                # Recorders that write to a pipe cannot go back and leave the largest number.
+                return None if length == 0xFFFFFFFF else int(length)
+            stream.seek(length + length % 2, os.SEEK_CUR)
+    return None
+
+
+def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
+    """`count` frames from `first` on, averaged over the channels, or the loudest of them."""
+    channels = int(file.channels)
+    power = np.zeros(channels)
+    parts = []
+    for block in _blocks(file, path, first, count):
+        if channels == 1:
+            parts.append(block[:, 0])
+        else:
+            power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+            parts.append(block.mean(axis=1))
+    signal = np.concatenate(parts) if len(parts) != 1 else parts[0]
+    if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
+        loudest = int(power.argmax())
+        log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
+        return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
+    return signal
+
+
+def _blocks(
+    file: Any, path: str | os.PathLike[str], first: int, count: int
+) -> Iterator[NDArray[np.float32]]:
+    """Decoded blocks float32 [frames, channels], finite and within full scale."""
+    if first or file.tell():
+        file.seek(first)
+    pcm16 = file.subtype == "PCM_16"  # the commonest by far; scaling it here is twice as fast
+    integer = file.subtype.startswith("PCM_")
+    done = 0
+    while done < count:
+        ask = min(count - done, max(BLOCK // file.channels, 1))
+        block = file.read(ask, dtype="int16" if pcm16 else "float32", always_2d=True)
+        if pcm16:
+            block = block.astype(np.float32)
+            block *= np.float32(1 / 32768)
+        elif not integer:
+            peak = float(np.abs(block).max(initial=0.0))
+            if not math.isfinite(peak):
+                raise BadFile(path, "holds NaN or infinite samples")
+            if peak > 4:  # 12 dB over: not an overshoot but another scale
+                raise BadFile(path, f"samples reach {peak:g}; full scale is 1: rescale the file")
+            if peak > 1:
+                block = np.clip(block, -1.0, 1.0)
+        yield block
+        done += len(block)
+        if len(block) < ask:
+            if done < (0.95 * count if file.format in _LOSSY else count) or not done:
+                raise BadFile(
+                    path, f"truncated: {count} samples are due from {first} on, {done} are there"
+                )
+            return

@@ -1,0 +1,204 @@
+"""Recordings of phones: AAC or Apple Lossless in an MP4 container, as `.m4a` has it, by FFmpeg.
+
+FFmpeg gets an open file and no name, may open no other, and may decode these two codecs alone. It
+takes memory on a container's word, so the numbers it would believe are looked at before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.errors import BadFile
+
+MAX_TABLES = 32 << 20  # bytes of all but the samples; those of an hour have 0.6 MB
+MAX_PACKETS = 1 << 22  # a day at 44.1 kHz; 300 MB
+_MAX_BOXES = 4096
+#: Tables that are unpacked, fragments and their index, and packets of one sample each (chunks of
+#: 2**31 of them cost nothing to claim).
+_NEVER = re.compile(
+    rb"cmov|moof|trex|sidx|stts.{4}\x00{3}\x01.{4}(?:\x00{3}\x01|[\x80-\xff])", re.DOTALL
+)
+_CODECS = ("aac", "alac")
+_OPTIONS = {
+    "codec_whitelist": ",".join(_CODECS),
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2",
+    "protocol_whitelist": "",
+    "enable_drefs": "0",  # samples in another file
+    "use_absolute_path": "0",
+    "ignore_chapters": "1",
+    "max_streams": "8",
+}
+#: Four packets of AAC: windows overlap, and bands may be told from the last ones.
+_BEFORE = 8192  # samples
+
+
+def is_mp4(head: bytes) -> bool:
+    """Whether a file that begins like this is an MP4 or MOV container."""
+    return head[4:8] == b"ftyp"
+
+
+class Mp4Sound:
+    """A recording open for reading, with what is used of `soundfile.SoundFile`'s attributes.
+
+    Raises
+    ------
+    BadFile : not such a recording, or one that must not be trusted; also by `read`.
+    """
+
+    format = "M4A"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._container: Any = None
+        self._file = open(path, "rb")  # noqa: SIM115 it is closed by __exit__
+        try:
+            check_tables(path, self._file)
+            self.samplerate = self.channels = 0
+            self.seek(0)
+            first = next(self._frames, None)  # AAC may have twice the rate that its header says
+            if first is None or self._stream.duration is None:
+                raise BadFile(path, "damaged or truncated: holds no sound")
+            self.samplerate, self.channels = int(first.sample_rate), first.layout.nb_channels
+            self.frames = round(self._stream.duration * self._stream.time_base * self.samplerate)
+            self.subtype = self._stream.codec_context.name.upper()
+            self.seek(0)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._file.close()
+
+    def tell(self) -> int:
+        """The next sample."""
+        return self._at
+
+    def seek(self, sample: int) -> None:
+        """Go on from this sample."""
+        self._at, self._begun = sample, False
+        self._rest: NDArray[np.float32] = np.empty((0, self.channels), np.float32)
+        self._frames = self._decoded(sample - _BEFORE)
+
+    def read(self, count: int, **_: object) -> NDArray[np.float32]:
+        """The next samples, float32 [count, channels]; fewer at the end."""
+        parts, left = [self._rest[:0]], min(count, self.frames - self._at)
+        while left > 0:
+            if not len(self._rest):
+                frame = next(self._frames, None)
+                if frame is None:
+                    break
+                self._rest = self._values(frame)
+                if not self._begun:
+                    began = (frame.pts or 0) - (self._stream.start_time or 0)
+                    skip = self._at - round(began * frame.time_base * self.samplerate)
+                    self._begun = skip < len(self._rest)
+                    self._rest = self._rest[max(skip, 0) :]
+            parts.append(self._rest[:left])
+            self._rest = self._rest[left:]
+            left -= len(parts[-1])
+        signal = np.concatenate(parts)
+        self._at += len(signal)
+        return signal
+
+    def _decoded(self, sample: int) -> Iterator[Any]:
+        """Frames from the one on that holds this sample; below 0 is what the encoder put before.
+
+        By a new decoder: what AAC fills noisy bands with depends on all that it has decoded.
+        """
+        import av
+
+        try:
+            if self._container is not None:
+                self._container.close()
+            self._file.seek(0)
+            self._container = av.open(self._file, "r", format="mov", options=_OPTIONS)
+            self._stream = self._sound()
+            if self.samplerate:
+                at = int(sample / self.samplerate / self._stream.time_base)
+                at += self._stream.start_time or 0
+                self._container.seek(at, stream=self._stream)
+            yield from self._container.decode(self._stream)
+        except (av.FFmpegError, ValueError, MemoryError) as error:
+            if isinstance(error, BadFile):
+                raise
+            reason = getattr(error, "strerror", None) or error
+            raise BadFile(
+                self._path, f"cannot be decoded ({reason}): damaged or truncated"
+            ) from None
+
+    def _sound(self) -> Any:
+        """The one stream that is read."""
+        from av.stream import Disposition
+
+        streams = self._container.streams
+        if any(not video.disposition & Disposition.attached_pic for video in streams.video):
+            raise BadFile(
+                self._path, "a video, not an audio file: extract its sound as WAV or FLAC"
+            )
+        if not streams.audio:
+            raise BadFile(self._path, "an MP4 container that holds no sound")
+        context = streams.audio[0].codec_context
+        name = context.name if context else "an unknown codec"
+        if name not in _CODECS:
+            raise BadFile(
+                self._path, f"{name} in an MP4 container is not read: convert to WAV or FLAC"
+            )
+        context.thread_count = 1
+        return streams.audio[0]
+
+    def _values(self, frame: Any) -> NDArray[np.float32]:
+        """Samples of a frame, float32 [samples, channels]."""
+        if (frame.sample_rate, frame.layout.nb_channels) != (self.samplerate, self.channels):
+            raise BadFile(self._path, "its rate or channels change: damaged")
+        values = frame.to_ndarray()
+        if not frame.format.is_planar:
+            values = values.reshape(-1, self.channels).T
+        if values.dtype.kind == "i":
+            values = values * np.float32(2.0 ** (1 - 8 * values.itemsize))
+        return values.T.astype(np.float32)
+
+
+def check_tables(path: str | os.PathLike[str], file: BinaryIO) -> None:
+    """Refuse what FFmpeg would take memory or hours for, without bytes in the file to match.
+
+    FFmpeg finds a table in any box, so all but the samples (`mdat`) is searched, whatever its place.
+    """
+    size, at, tables = os.fstat(file.fileno()).st_size, 0, bytearray()
+    for _ in range(_MAX_BOXES):
+        if at + 8 > size:
+            break
+        file.seek(at)
+        head = file.read(16).ljust(16, b"\0")
+        length, name = struct.unpack(">I4s", head[:8])
+        length = {0: size - at, 1: int.from_bytes(head[8:])}.get(length, length)
+        kept = 0 if name == b"mdat" else length
+        if length < 8 or at + length > size or len(tables) + kept > MAX_TABLES:
+            raise BadFile(path, "damaged or truncated: a box of its container has a wrong length")
+        file.seek(at)
+        tables += file.read(kept)
+        at += length
+    else:
+        raise BadFile(path, "damaged or truncated: a container of too many boxes")
+    if _NEVER.search(tables):
+        raise BadFile(path, "in fragments, or with packed tables: convert to WAV or FLAC")
+
+    def claimed(names: bytes, skip: int) -> int:
+        ends = (found.end() + skip for found in re.finditer(names, tables))
+        return sum(int.from_bytes(tables[end : end + 4]) for end in ends)
+
+    # Each edit copies the packets that it spans.
+    packets = claimed(rb"stsz|stz2", 8) * max(claimed(rb"elst", 4), 1)
+    if max(packets, claimed(rb"stts|ctts|stss|stps|stco|co64", 4)) > MAX_PACKETS:
+        raise BadFile(path, f"damaged or truncated: its tables claim {packets} packets")

@@ -1,0 +1,299 @@
+"""Sound as a picture: the recipe for mel spectrograms."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from datasets.audio import decode, kaldi, mel
+from datasets.audio.decode import RATES
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.renderer import PCEN_VERSION
+from datasets.spectrograms import (
+    COLOUR_MAPS,
+    AnyPath,
+    Recipe,
+    Seconds,
+    check_types,
+    check_values,
+    colour_table,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+log = logging.getLogger(__name__)
+
+LEVELS = ("clip", "fixed", "pcen")
+QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
+CLIP_RANGE = 60.0  # dB below the clip's own peak
+LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioRecipe(Recipe):
+    """Sound as a mel spectrogram: time to the right, low frequencies at the bottom.
+
+    A clip shorter than the window is set in its middle, with silence on both sides; of a longer
+    one the middle is drawn (`spans` cuts it, to see all of it).
+
+    Parameters
+    ----------
+    rate : Hz to which every file is resampled.
+    window : seconds in one picture.
+    n_fft, hop : samples of a frame and between frames. 0: in proportion to the rate, 2048 and 512
+        at 44 100 Hz (n_fft rounded up to a length with a fast transform).
+    n_mels : mel bands.
+    fmin, fmax : Hz. fmax 0: 16 kHz, or half the rate if that is less.
+    level : what is white and what is black. "clip": the clip's own peak (at least -50 dBFS) and
+        `range_db` below it. "fixed": full scale and `range_db` below it. "pcen": per-channel energy
+        normalisation, 4 and 0. Full scale is the mel power of a sine of amplitude 1 in the band
+        that shows it best.
+    range_db : dB from black to white.
+    colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis),
+        or "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
+    size : height and width of the picture in pixels.
+    scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.audio.kaldi`, where n_fft is
+        the length of a frame; not of level "pcen" nor in the colour "windows".
+    renderer : of level "pcen" alone. 1: the average begins with 1, as models of before were trained,
+        and the first 0.3 s are too bright. 2: it begins with the first 0.1 s.
+    """
+
+    kind: ClassVar[str] = "sound"
+
+    rate: int = 44_100
+    window: float = 5.0
+    n_fft: int = 0
+    hop: int = 0
+    n_mels: int = 128
+    fmin: float = 20.0
+    fmax: float = 0.0
+    level: str = "clip"
+    range_db: float = 80.0
+    colour: str = "grey"
+    size: tuple[int, int] = (224, 224)
+    scale: str = "slaney"
+    renderer: int = PCEN_VERSION
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
+        if RATES[0] <= self.rate <= RATES[1]:
+            settle(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
+            settle(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
+            settle(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
+        check_values(
+            self,
+            {
+                "rate": RATES[0] <= self.rate <= RATES[1],
+                "window": 0.01 <= self.window <= 600,
+                "n_fft": 16 <= self.n_fft <= 65_536 and self.n_fft % 2 == 0,
+                "hop": 1 <= self.hop <= self.n_fft,
+                "n_mels": 8 <= self.n_mels <= 1024,
+                "fmin": 0 <= self.fmin < self.rate / 2,
+                "fmax": self.fmin < self.fmax <= self.rate / 2,
+                "level": self.level in LEVELS,
+                "range_db": 10 <= self.range_db <= 200,
+                "colour": self.colour in ("grey", "windows", *COLOUR_MAPS),
+                "scale": self.scale == "slaney"
+                or (
+                    self.scale == "kaldi"
+                    and self.level != "pcen"
+                    and self.colour != "windows"
+                    and self.rate * self.window >= self.n_fft
+                ),
+                "renderer": 1 <= self.renderer <= PCEN_VERSION,
+                "size": len(self.size) == 2 and all(16 <= side <= 2048 for side in self.size),
+            },
+        )
+        # A recipe comes from a file that others wrote: no more work than a minute's worth.
+        if self.rate * self.window / self.hop * self.n_fft > 2e9:
+            raise SecondhandError(
+                f"window={self.window} s with hop={self.hop} and n_fft={self.n_fft} at {self.rate} "
+                "Hz is too much for one picture: shorten the window or lengthen the hop"
+            )
+        if self.scale == "slaney":  # Kaldi's narrow filters miss bins, and networks know it
+            for n_fft in self._frame_lengths():
+                mel.warn_of_empty_bands(self._bands(n_fft))
+
+    @classmethod
+    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
+        """A recipe for these files: their most common rate, and a window that holds most of them.
+
+        By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
+        The window holds the longest file, or the 95th percentile of the durations where the longest
+        is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
+        files that cannot be opened are passed over.
+
+        SecondhandError, with the first reason, where none can.
+        """
+        given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
+        if given.get("rate") and given.get("window"):
+            return cls(**given)
+        listed = list(paths)
+        found, reason = [], "none were given"
+        for path in listed[:: math.ceil(len(listed) / 2000) or 1]:
+            try:
+                found.append(decode.probe(path))
+            except BadFile as error:
+                reason = str(error) if not found else reason
+        if not found:
+            raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
+        rates = Counter(info.rate for info in found)
+        rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
+        window = window_of([info.duration for info in found])
+        return cls(**{"rate": rate, "window": window, **given})
+
+    def spans(
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
+    ) -> list[tuple[Seconds, Seconds]]:
+        """A long recording's windows, as `datasets.audio.decode.windows` cuts them.
+
+        BadFile where the file cannot be opened, or ends before `start`.
+        """
+        first = start or 0.0
+        if end is not None and 0 < end - first <= self.window:
+            return [(start, end)]  # no file is opened for the length
+        last = min(decode.probe(path).duration, math.inf if end is None else end)
+        if last <= first:
+            raise OutsideFile(path, f"starts at {first:g} s but lasts {last:g} s")
+        parts = decode.windows(last - first, self.window, overlap)
+        if len(parts) > 100:  # a header may promise hours that are not there
+            decode.read_audio(path, start=first + parts[-1][0], end=last)
+        cut = [(first + begin, first + until) for begin, until in parts]
+        return [*cut] if len(cut) > 1 else [(start, end)]
+
+    def to_dict(self) -> dict[str, Any]:
+        values = super().to_dict()
+        if self.scale == "slaney":  # as models of before have it
+            del values["scale"]
+        return {**values, "renderer": self.renderer} if self.level == "pcen" else values
+
+    @property
+    def samples(self) -> int:
+        """Samples in one picture."""
+        return max(round(self.rate * self.window), 1)
+
+    def read(
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
+    ) -> NDArray[np.float32]:
+        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds.
+
+        OutsideFile where it does not hold ``at``, or ``start``; BadFile as `read_audio` says.
+        """
+        if at is not None:
+            lasts = decode.probe(path).duration
+            if not 0 <= at <= lasts:
+                raise OutsideFile(path, f"{at:g} s is outside, it lasts from 0 to {lasts:g} s")
+            start = max(at - self.window / 2, 0.0)
+            end = start + self.window
+        signal, _ = decode.read_audio(
+            path, start=start or 0.0, end=end, longest=self.window, rate=self.rate
+        )
+        return self.fit(signal)
+
+    def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The middle of a longer signal, or a shorter one in the middle of silence."""
+        signal = np.asarray(signal, dtype=np.float32)
+        missing = self.samples - len(signal)
+        if missing > 0:
+            return np.pad(signal, (missing // 2, missing - missing // 2))
+        first = -missing // 2
+        return signal[first : first + self.samples]
+
+    def no_signal(self, signal: NDArray[np.floating]) -> bool:
+        """Whether nothing in the signal reaches -60 dBFS."""
+        return decode.loudness(signal, self.rate) < decode.NO_SIGNAL
+
+    def mel_db(self, signal: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
+
+        Of [samples] at the recipe's rate, of any length: float64 [n_mels, 1 + samples // hop], at
+        least -100 dB. Of scale "kaldi" as `datasets.audio.kaldi.power` has it.
+        """
+        return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
+
+    @property
+    def full_scale(self) -> float:
+        """The mel power in dB of a full-scale sine, which level "fixed" draws white."""
+        return self._full_scale(self._bands(self.n_fft))
+
+    @property
+    def floor(self) -> float:
+        """The least mel power in dB."""
+        return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else kaldi.FLOOR)
+
+    def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
+        """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
+        bands = self._bands(n_fft or self.n_fft)
+        if self.level == "pcen":
+            # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
+            scaled = np.asarray(signal, np.float64) * 2**31
+            magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
+            value: NDArray[np.floating] = mel.pcen(
+                magnitude, rate=self.rate, hop=self.hop, from_one=self.renderer == 1
+            )
+            value /= LOUDEST_PCEN
+        else:
+            # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
+            power = self._power(signal, bands, np.float32)
+            db = mel.decibels(power.astype(np.float32)) - np.float32(self._full_scale(bands))
+            top = max(float(db.max()), QUIETEST_PEAK) if self.level == "clip" else 0.0
+            value = (db - top) / self.range_db + 1
+        return np.clip(value, 0.0, 1.0, out=value)
+
+    def image(self, signal: NDArray[np.floating]) -> Image.Image:
+        """The picture as Pillow stores it best: with a palette, or RGB for "windows"."""
+        from PIL import Image
+
+        signal = self.fit(signal)
+        planes = [self._plane(signal, n_fft) for n_fft in self._frame_lengths()]
+        if len(planes) > 1:
+            return Image.fromarray(np.stack(planes, axis=-1))
+        picture = Image.fromarray(planes[0])
+        picture.putpalette(colour_table(self.colour).tobytes())
+        return picture
+
+    def _frame_lengths(self) -> tuple[int, ...]:
+        if self.colour == "windows":
+            return self.n_fft // 4 * 2, self.n_fft, self.n_fft * 2
+        return (self.n_fft,)
+
+    def _power(
+        self, signal: NDArray[np.floating], bands: mel.MelBands, dtype: DTypeLike
+    ) -> NDArray[np.float64]:
+        if self.scale == "kaldi":
+            return kaldi.power(signal, bands, self.hop)
+        return mel.mel_spectrogram(signal, bands, self.hop, dtype=dtype)
+
+    def _full_scale(self, bands: mel.MelBands) -> float:
+        # Kaldi's filters are 1 at their centres.
+        return mel.full_scale(bands) if self.scale == "slaney" else 20 * math.log10(self.n_fft / 4)
+
+    def _bands(self, n_fft: int) -> mel.MelBands:
+        return mel.MelBands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
+
+    def _plane(self, signal: NDArray[np.float32], n_fft: int) -> NDArray[np.uint8]:
+        """One channel, uint8 [height, width]; scaled by Pillow's antialiased triangle filter."""
+        from PIL import Image
+
+        value = self.levels(signal, n_fft=n_fft)[::-1] * 255
+        height, width = self.size
+        drawn = Image.fromarray(value.astype(np.float32)).resize(
+            (width, height), Image.Resampling.BILINEAR
+        )
+        return np.rint(np.asarray(drawn)).astype(np.uint8)
+
+
+def window_of(durations: Sequence[float]) -> float:
+    """The window in seconds that suits items of these durations in seconds: see `infer`."""
+    most, longest = np.percentile(durations, [95, 100]).tolist()
+    longest = longest if longest <= 1.5 * most else most
+    return max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)

@@ -1,0 +1,1 @@
+"""What everything else stands on, file by file: each is imported by its own name."""

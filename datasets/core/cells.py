@@ -1,0 +1,183 @@
+"""Table files of any program -> their cells as text, and the way back.
+
+A spreadsheet computes a cell that begins with ``=``, ``+``, ``-`` or ``@``, whoever named the file or the
+class that stands in it. All CSV files of this project are written here with an apostrophe before such a
+text, and read here without it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.scanning import whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+_MAX_COLUMNS = 1000
+#: Of the tables that are read.
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+#: Seconds, a few periods of a high note: what has less cannot be told from a slip of the hand.
+SHORTEST_SPAN = 1e-3
+#: What a spreadsheet may compute (OWASP, "CSV injection"; the last four are the signs in full width), and
+#: as many apostrophes before it as there are: each guard adds one.
+_COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def guard(cell: T) -> T | str:
+    """A cell as it is written: a text that a spreadsheet would compute with an apostrophe before it.
+
+    Examples
+    --------
+    >>> [guard(cell) for cell in ("=SUM(A1)", "-1.5", -1.5, "'=x", "cat")]
+    ["'=SUM(A1)", '-1.5', -1.5, "''=x", 'cat']
+    """
+    if isinstance(cell, str) and _COMPUTED.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def unguard(cell: T) -> T | str:
+    """What `guard` was given."""
+    if isinstance(cell, str) and cell.startswith("'") and _COMPUTED.match(cell):
+        return cell[1:]
+    return cell
+
+
+def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    """Rows as CSV, each cell behind `guard`; one after the other as they come."""
+    csv.writer(stream, lineterminator="\n").writerows(map(guard, row) for row in rows)
+
+
+def csv_text(frame: pd.DataFrame, **how: Any) -> str:
+    """A table as CSV without its index, each name and cell behind `guard`; ``how`` as for ``to_csv``."""
+    return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **how))
+
+
+def read_frame(source: Any, **how: Any) -> pd.DataFrame:
+    """What `csv_text` wrote, cells as text; ``how`` as for ``pandas.read_csv``, whose errors it raises."""
+    import pandas as pd
+
+    frame = pd.read_csv(source, **{"dtype": str, "keep_default_na": False, **how})
+    return frame.map(unguard).rename(columns=unguard)
+
+
+def read_dicts(lines: Iterable[str], **how: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The columns of CSV, and its rows by column, as ``csv.DictReader`` has them, without guards.
+
+    ``how`` as for it. Raises csv.Error.
+    """
+    reader = csv.DictReader(lines, **how)
+    columns = [str(unguard(name)) for name in reader.fieldnames or ()]
+    rows = ({unguard(key): unguard(cell) for key, cell in row.items()} for row in reader)
+    return columns, rows
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """All cells as text, empty ones as "".
+
+    Raises
+    ------
+    BadFile : not a table, or one whose rows are longer than its first line: pandas would take
+        their first cells for an index, and shift the others.
+    """
+    import pandas as pd  # here, for an answer about strain needs `text_of` alone
+
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            return _read_text(path, "," if suffix == ".csv" else "\t")
+        if suffix in (".parquet", ".pq"):
+            # Whole numbers with a gap come as floats: label 3 would read 3.0.
+            frame = pd.read_parquet(path).convert_dtypes()
+            return frame.astype(object).where(frame.notna(), "").astype(str)
+    except BadFile:
+        raise
+    except Exception as error:  # the parsers' own errors have no common root
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    raise SecondhandError(
+        f"{path}: no folder, and no table by its name, which ends in {', '.join(ENDINGS)}"
+    )
+
+
+def too_short(start: float, end: float) -> str:
+    """What is wrong with a span in seconds that is shorter than `SHORTEST_SPAN`; "" for others."""
+    if round(end - start, 9) >= SHORTEST_SPAN:  # 1.001 - 1.0 is a little less
+        return ""
+    return (
+        f"{start:.6f} to {end:.6f} s: a span of {1e6 * (end - start):.0f} µs is too short, "
+        f"{1e3 * SHORTEST_SPAN:g} ms are needed"
+    )
+
+
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    import pandas as pd
+
+    with open(path, "rb") as stream:
+        count = stream.readline(1 << 20).count(separator.encode()) + 1
+    if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
+        raise BadFile(path, f"{count} columns are more than {_MAX_COLUMNS}: not an item table")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return read_frame(path, sep=separator, index_col=False)
+        except pd.errors.ParserWarning:
+            raise BadFile(path, "rows have more cells than its first line has names") from None
+
+
+def file_named(base: Path, cell: str) -> str:
+    """The file that a cell of a table in the folder ``base`` names.
+
+    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
+    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
+    directory: from there ``learners.predict`` names what it answers.
+    """
+    plain = cell.strip()
+    for name in (cell, plain, plain.replace("\\", "/")):
+        home = os.path.expanduser(name) if name.startswith("~/") else name
+        for path in (base / name, Path(home)):
+            if os.path.exists(path):
+                return whole(path)
+    return whole(base / plain)
+
+
+_LARGEST = 1 << 26  # bytes of a text that is read whole
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+def text_of(path: Path, *, first: int | None = None) -> str:
+    """A text as programs of all systems write it: UTF-8, UTF-16 (Windows), else Windows-1252, which
+    holds Latin-1.
+
+    ``first`` : only so many bytes of it, of which the last may be half a letter.
+
+    Raises
+    ------
+    BadFile : it cannot be read, or has more than 64 MiB.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1 if first is None else first)
+    except OSError as error:
+        raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
+    if len(data) > _LARGEST:
+        raise BadFile(path, f"more than {_LARGEST >> 20} MiB: no table of labels")
+    named = [name for mark, name in _MARKS.items() if data.startswith(mark)]
+    # Without a mark: every second byte of English in UTF-16 is none.
+    zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []
+    for encoding in (*named, *zeros, "utf-8"):
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return data.decode("cp1252", "replace")

@@ -1,0 +1,28 @@
+"""How this program came to be here, and so what its commands and its extras are called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+#: Installed from a wheel, where the three packages lie in ``secondhand``; else from a checkout.
+WHEEL = (Path(__file__).parents[2] / "__init__.py").is_file()
+_COMMAND = (
+    r"(?:(?:learners|datasets)\."
+    r"(finetune|predict|evaluate|export|suggest|search|share|render|catalog|cache)|(app))\b"
+)
+
+
+def as_called(text: str) -> str:
+    """A text whose commands are called as in a checkout, ``python -m learners.predict``, with their
+    names in a wheel, ``secondhand predict``."""
+    if not WHEEL:
+        return text
+    text = re.sub(rf"(?<![\w/])python -m {_COMMAND}", r"secondhand \1\2", text)
+    text = re.sub(rf"-m {_COMMAND}", r"-m secondhand \1\2", text)
+    return re.sub(rf"(?<![\w/.]){_COMMAND}", lambda m: m[0] if m[2] else f"secondhand {m[1]}", text)
+
+
+def extra(name: str) -> str:
+    """How to install what only some need: an extra of pyproject.toml."""
+    return f"pip install 'secondhand[{name}]'" if WHEEL else f"pip install -e '.[{name}]'"

@@ -1,0 +1,75 @@
+"""When a photo was taken and by which camera, as its EXIF says; and which were taken on one visit.
+
+Photos of one visit show the same things in the same light. The time is that of the exposure: the
+file's own, and the one of its last change, say nothing once it is copied or edited.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from PIL import ExifTags
+
+from datasets.images.opening import opened
+
+#: Minutes without a photo that end a visit. A burst lasts seconds, and who walks on to the next thing
+#: is there within minutes; camera traps, whose animals stay, count after 30 or 60 minutes anew.
+GAP_MINUTES = 10
+
+
+class Taken(NamedTuple):
+    """By which camera (maker, model and serial number, as far as they are told), and the second, by
+    the camera's own clock, counted from the year 1."""
+
+    camera: str
+    second: float
+
+
+def taken(path: str) -> Taken | None:
+    """When a photo was taken, from its header; None where that does not say, or cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damaged EXIF
+            with opened(path, path) as picture:
+                # Of some formats all would be decoded in search of it.
+                if "exif" not in picture.info:
+                    return None
+                whole = picture.getexif()
+                inner = whole.get_ifd(ExifTags.IFD.Exif)
+        told = str(inner.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
+        moment = datetime.strptime(told, "%Y:%m:%d %H:%M:%S")
+        names = (
+            whole.get(ExifTags.Base.Make),
+            whole.get(ExifTags.Base.Model),
+            inner.get(ExifTags.Base.BodySerialNumber),
+        )
+        camera = " ".join(str(name).strip(" \0") for name in names if name)
+        return Taken(camera, (moment - datetime.min).total_seconds())
+    except Exception:  # a reader fed with damaged bytes raises anything
+        return None
+
+
+def visits(paths: Sequence[str]) -> NDArray[np.int64]:
+    """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
+
+    A visit is what one camera took with never `GAP_MINUTES` or more between two photos.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(taken, paths))
+    known = [row for row, told in enumerate(found) if told is not None]
+    table = pd.DataFrame([told for told in found if told is not None], columns=Taken._fields)
+    table = table.assign(row=known).sort_values(["camera", "second"], kind="stable")
+    pause = table["second"].diff().ge(60 * GAP_MINUTES)
+    begins = pause | table["camera"].ne(table["camera"].shift())
+    visit = begins.cumsum()
+    several = visit.map(visit.value_counts()).gt(1)
+    numbers = np.full(len(found), -1, dtype=np.int64)
+    numbers[table["row"][several].to_numpy(int)] = pd.factorize(visit[several])[0]
+    return numbers

@@ -1,0 +1,213 @@
+"""Open a picture safely, and bring it to the size and range that a backbone was trained with.
+
+Training, prediction and the page all go through :func:`open_picture` and
+:meth:`Preprocessing.fit`, so that a network never sees a picture drawn in two ways.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from datasets.core.errors import BadFile, SecondhandError, shown
+from datasets.images.standalone import fit, rgb, short_side
+
+#: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
+#: Brands of photos in HEVC, as phones take them. "mif1" and "msf1" stand for AVIF as well.
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
+#: Larger pictures are refused by their header, before a byte of them is decoded.
+MAX_PIXELS = 120_000_000
+MAX_SIDE = 65_500
+#: HEIC and AVIF files are read whole before their header is: no photo is as large.
+MAX_BYTES = 256 << 20
+_RESAMPLING = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+_REASONS: dict[type[Exception], str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "this is a folder",
+    PermissionError: "may not be read: check its permissions",
+    MemoryError: "does not fit into memory",
+}
+#: What published weights ask for lies well within; beyond it a network's sums overflow.
+_RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a picture becomes a backbone's input. The backbone decides, nobody else.
+
+    Parameters
+    ----------
+    size : side of the square input, pixels, 8 to 4096.
+    mean, std : per channel (R, G, B), in the range [0, 1] of the picture divided by 255.
+    interpolation : "nearest", "bilinear", "bicubic" or "lanczos".
+    crop : part of the short side that the centred square keeps, 0.01 to 1.
+    squish : bring the whole picture to the square instead of cropping it (spectrograms, whose
+        edges are data).
+    width : of an input that is no square but ``size`` x ``width``, 8 to 4096; then all is squished.
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    interpolation: str = "bilinear"
+    crop: float = 0.875
+    squish: bool = False
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not (type(self.size) is int and 8 <= self.size <= 4096):
+            problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
+        if self.width is not None and not (type(self.width) is int and 8 <= self.width <= 4096):
+            problems.append(f"width {shown(self.width)} is not a whole number from 8 to 4096")
+        if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
+            problems.append(
+                f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
+            )
+        if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
+            problems.append(f"crop {shown(self.crop)} is not in [0.01, 1]")
+        for name, (low, high) in _RANGES.items():
+            values = getattr(self, name)
+            if not (isinstance(values, tuple) and len(values) == 3) or not all(
+                type(value) in (int, float) and low <= value <= high for value in values
+            ):
+                problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
+        squish: object = self.squish
+        if type(squish) is not bool:
+            problems.append(f"squish {shown(squish)} is neither true nor false")
+        if problems:
+            raise SecondhandError("preprocessing: " + "; ".join(problems))
+
+    @property
+    def resampling(self) -> Image.Resampling:
+        return _RESAMPLING[self.interpolation]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        return self.size, self.width or self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; a square has no width."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def fit(self, picture: Image.Image) -> Image.Image:
+        """Resize to ``size`` x ``size``: the centred square, or the whole picture squished.
+
+        The square is cut and scaled in one resampling step.
+        """
+        if self.width is not None:
+            return picture.resize((self.width, self.size), self.resampling)
+        return fit(picture, self.size, self.interpolation, self.crop, self.squish)
+
+    @property
+    def needs(self) -> int:
+        """Short side, in pixels, below which a decoder may not scale a picture down."""
+        return short_side(self.size, self.crop)
+
+
+def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -> Image.Image:
+    """Decode a picture to RGB, upright.
+
+    EXIF orientation is honoured, and HEIC's and AVIF's own. Transparency is laid on white. Grey and palette pictures become
+    RGB. 16-bit ones are divided by 257, as if they had been saved with 8; 32-bit and float ones
+    (no agreed range) are stretched from their minimum to their maximum.
+
+    Parameters
+    ----------
+    source : a path, or the bytes of a file.
+    at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its short side keeps
+        this many pixels. 0 decodes all of it.
+
+    Raises
+    ------
+    BadFile : not a picture, a format that is not read, truncated, or larger than
+        ``MAX_PIXELS`` (refused before decoding).
+    """
+    name = "picture" if isinstance(source, bytes) else os.fspath(source)
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large pictures; the limit below is ours and is an error.
+            warnings.simplefilter("ignore")
+            with opened(source, name) as picture:
+                _check_size(picture, name)
+                if picture.format != "JPEG":  # whose size for the decoder is chosen before
+                    picture.load()
+                    # HEIC has one in its header, and one in each of its tiles.
+                    _check_size(picture, name)
+                return rgb(picture, at_least)
+    except BadFile:
+        raise
+    # A decoder fed with damaged bytes raises anything: OSError, SyntaxError, struct.error, …
+    except Exception as error:
+        raise BadFile(name, _reason(error, source)) from None
+
+
+def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
+    for kind, reason in _REASONS.items():
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, UnidentifiedImageError):
+        known = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
+        return known if _head(source, 1) else "empty file"
+    if isinstance(error, Image.DecompressionBombError):
+        # Pillow's own limit is met while it reads the header, before ours can be.
+        count = re.search(r"\d+", str(error))
+        return _too_large(f"{int(count[0]):,} pixels" if count else "its size")
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"damaged or truncated picture ({first[:120]})"
+
+
+def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
+    """The picture as uint8 [3, height, width]: what a batch is stacked from."""
+    return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def opened(source: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
+    """The picture, its header read."""
+    head = _head(source, 64)
+    if head[4:8] == b"ftyp":
+        size = len(source) if isinstance(source, bytes) else os.path.getsize(source)
+        if size > MAX_BYTES:
+            raise BadFile(name, f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    brands = head[8 : int.from_bytes(head[:4], "big")]
+    if head[4:8] == b"ftyp" and brands[:4] in _HEIF and b"avif" not in brands:
+        # Pillow's class for them, not made known to Pillow: what it opens elsewhere is not ours to
+        # choose. libheif turns them upright, and their EXIF is told so.
+        from pillow_heif import HeifImageFile
+
+        return HeifImageFile(file)
+    return Image.open(file, formats=FORMATS)
+
+
+def _check_size(picture: Image.Image, name: str) -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        raise BadFile(name, _too_large(f"{width} x {height} pixels"))
+
+
+def _too_large(size: str) -> str:
+    return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
+
+
+def _head(source: str | os.PathLike[str] | bytes, count: int) -> bytes:
+    if isinstance(source, bytes):
+        return source[:count]
+    with open(source, "rb") as file:
+        return file.read(count)

@@ -1,0 +1,240 @@
+"""Pictures that look alike: thumbnails, how alike is too alike, and clusters that no split cuts.
+
+Bursts, copies in another size or encoding, crops: such files on two sides of a split make a network
+look better than it is. They are told by their layout, pixel by pixel, and by no network: features
+tell what is shown, so that all apples lie close; and a split may not depend on the backbone that is
+tried, on its precision or on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms import Source
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: Side of the thumbnails that are compared, by how much they may be shifted, and the least
+#: correlation of near-duplicates.
+THUMBNAIL, SHIFT, ALIKE = 32, 5, 0.7
+#: Standard deviations from the usual pair of one label to a near-duplicate.
+FAR = 5
+#: Files that each file is compared with, and how many of all show what is usual.
+NEIGHBOURS, SAMPLE = 16, 200
+#: Similarities, and pairs, that are in memory at once.
+_SIMILARITIES, _PAIRS = 2**24, 4096
+
+
+class Clusters(NamedTuple):
+    """Near-duplicates of a table.
+
+    ``number`` : int64 [rows], the cluster of each row, from 0; -1 for what is in none.
+    ``sizes`` : files in each cluster, two at least.
+    ``loosed`` : files of clusters that hold more than half of a class, which are not kept together.
+    """
+
+    number: NDArray[np.int64]
+    sizes: list[int]
+    loosed: list[int]
+
+    def __str__(self) -> str:
+        if not self.sizes:
+            return "none found"
+        count, largest = len(self.sizes), max(self.sizes)
+        clusters = "1 cluster" if count == 1 else f"{count} clusters"
+        return f"{sum(self.sizes)} files in {clusters}, the largest of {largest}"
+
+
+def find_clusters(
+    thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
+) -> Clusters:
+    """Clusters of files that have near-duplicate pictures, directly or by way of others.
+
+    Candidates are each picture's `NEIGHBOURS` nearest by the magnitudes of its thumbnail's lowest
+    frequencies, which no shift changes; of these pairs near-duplicates are those that correlate by
+    what `alike_enough` learns from `SAMPLE` files, some of each label. A cluster that holds more
+    than half of a class is loosed: a class could not be split with it. Deterministic; of n files
+    the thumbnails take 4 kB each, the comparison n² multiplications by 66, a block at a time.
+
+    Parameters
+    ----------
+    thumbnails : float32 [rows, side, side], as `thumbnails_of` makes them.
+    files : [rows], the file of each row, from 0; pictures of one file are not compared.
+    labels : [rows].
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    there = np.flatnonzero(thumbnails.any(axis=(1, 2)))
+    n_files = int(files.max(initial=-1)) + 1
+    first, second = _candidates(thumbnails[there], files[there])
+    first, second = there[first], there[second]
+    enough = _learnt(thumbnails[there], files[there], labels[there])
+    alike = _pairwise(thumbnails, first, second) >= enough
+    edges = (np.ones(alike.sum()), (files[first[alike]], files[second[alike]]))
+    _, of_file = connected_components(coo_matrix(edges, (n_files, n_files)), directed=False)
+    size = pd.Series(files).groupby(of_file[files]).nunique()
+    loose = _most_of_a_class(of_file[files], files, labels) & set(size.index[size > 1])
+    kept = [c for c in size.index[size > 1] if c not in loose]
+    renumbered = np.full(len(size), -1)
+    renumbered[kept] = np.arange(len(kept))
+    return Clusters(
+        renumbered[of_file[files]],
+        [int(size[c]) for c in kept],
+        [int(size[c]) for c in sorted(loose)],
+    )
+
+
+def tied(
+    visits: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
+) -> NDArray[np.int64]:
+    """Visits with all near-duplicates of their files, those that share one joined.
+
+    What would hold more than half of a class is loosed: a class could not be split with it.
+
+    Parameters
+    ----------
+    visits, clusters : [files], the number of each file's own; -1 for none.
+    labels : [files].
+
+    Returns
+    -------
+    The number of each file's visit, from 0; -1 for none, or a loosed one.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    n, first = len(labels), int(visits.max(initial=-1)) + 1
+    keys = np.concatenate([visits, np.where(clusters < 0, -1, clusters + first)])
+    there, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
+    edges = (np.ones(there.sum()), (np.tile(np.arange(n), 2)[there], n + keys[there]))
+    _, found = connected_components(coo_matrix(edges, (size, size)), directed=False)
+    joined = found[:n]
+    loose = list(_most_of_a_class(joined, np.arange(n), labels))
+    kept = np.isin(joined, joined[visits >= 0]) & ~np.isin(joined, loose)
+    numbers = np.full(n, -1, dtype=np.int64)
+    numbers[kept] = pd.factorize(joined[kept])[0]
+    return numbers
+
+
+def _most_of_a_class(
+    clusters: NDArray[np.integer], files: NDArray[np.integer], labels: NDArray[np.str_]
+) -> set[int]:
+    """The clusters of rows that hold more than half of the files of a label."""
+    table = pd.DataFrame({"file": files, "cluster": clusters, "label": labels})
+    table = table.drop_duplicates(["file", "label"])
+    part = table.groupby(["cluster", "label"])["file"].transform("size")
+    whole = table.groupby("label")["file"].transform("size")
+    return set(table.loc[2 * part > whole, "cluster"])
+
+
+def thumbnails_of(
+    sources: Sequence[Source], draw: Callable[[Source], Image.Image]
+) -> NDArray[np.float32]:
+    """Grey values [n, side, side], each of mean 0 and length 1; zeros where nothing is to be seen.
+
+    ``draw`` gives an item's picture; it raises SecondhandError where there is none.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda source: _thumbnail(draw, source), sources))
+    return np.array(found, np.float32).reshape(-1, THUMBNAIL, THUMBNAIL)
+
+
+def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The largest correlation [n, m] of thumbnails over shifts of up to `SHIFT`, wrapped around."""
+    theirs = np.fft.rfft2(b)
+    rows = [_best(ours.conj() * theirs) for ours in np.fft.rfft2(a)]
+    return np.array(rows).reshape(len(a), len(b))
+
+
+def alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
+    """The least correlation of near-duplicates, from pairs of different and of equal labels."""
+    enough = [ALIKE]
+    if len(apart):
+        enough.append((1 + float(np.quantile(apart, 0.999))) / 2)
+    if len(kin):
+        # On Fisher's scale, where a correlation's spread does not depend on itself; by the median,
+        # which duplicates among these pairs do not move.
+        z = np.arctanh(np.clip(kin, -0.9999, 0.9999))
+        spread = 1.4826 * np.median(np.abs(z - np.median(z)))
+        enough.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
+    return max(enough)
+
+
+def _thumbnail(draw: Callable[[Source], Image.Image], source: Source) -> NDArray[np.float64]:
+    from PIL import Image
+
+    size = (THUMBNAIL, THUMBNAIL)
+    try:
+        small = draw(source).convert("L").resize(size, Image.Resampling.BOX)
+    except SecondhandError:
+        return np.zeros(size)
+    values = np.asarray(small, np.float64)
+    values = values - values.mean()
+    length = np.linalg.norm(values)
+    return values / length if length > 1e-6 else np.zeros(size)
+
+
+def _candidates(
+    thumbnails: NDArray[np.float32], files: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of rows of different files, each once: every row and its nearest."""
+    n = len(thumbnails)
+    lowest = np.empty((n, 66), np.float32)
+    for rows in _blocks(n, _PAIRS):
+        magnitude = np.abs(np.fft.rfft2(thumbnails[rows]))
+        lowest[rows] = magnitude[:, [*range(6), *range(-5, 0)], :6].reshape(-1, 66)
+    lowest /= np.maximum(np.linalg.norm(lowest, axis=1, keepdims=True), 1e-9)
+    k = min(NEIGHBOURS, n - 1)
+    found = [np.empty((0, 2), np.int64)]
+    for rows in _blocks(n, max(1, _SIMILARITIES // max(1, n))) if k > 0 else ():
+        similar = lowest[rows] @ lowest.T
+        similar[files[rows, None] == files] = -1
+        near = np.argpartition(-similar, k - 1, axis=1)[:, :k]
+        pairs = np.stack([np.repeat(np.arange(n)[rows], k), near.ravel()], axis=1)
+        found.append(np.sort(pairs[files[pairs[:, 0]] != files[pairs[:, 1]]], axis=1))
+    first, second = np.unique(np.concatenate(found), axis=0).T
+    return first, second
+
+
+def _learnt(
+    thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
+) -> float:
+    shuffled = np.random.default_rng(0).permutation(len(labels))
+    each = max(4, SAMPLE // max(1, len(np.unique(labels))))
+    table = pd.DataFrame({"row": shuffled, "label": labels[shuffled]})
+    some = table.groupby("label").head(each).sort_values("label", kind="stable").head(SAMPLE)
+    rows = some["row"].to_numpy()
+    pairs = np.triu(files[rows, None] != files[rows], 1)
+    kin = labels[rows, None] == labels[rows]
+    found = correlation(thumbnails[rows], thumbnails[rows])
+    return alike_enough(found[pairs & ~kin], found[pairs & kin])
+
+
+def _pairwise(
+    thumbnails: NDArray[np.float32], first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    out = np.empty(len(first))
+    for pairs in _blocks(len(first), _PAIRS):
+        ours, theirs = (np.fft.rfft2(thumbnails[rows[pairs]]) for rows in (first, second))
+        out[pairs] = _best(ours.conj() * theirs)
+    return out
+
+
+def _best(spectra: NDArray[np.complexfloating]) -> NDArray[np.float64]:
+    """The largest correlation of each cross spectrum [n, side, side // 2 + 1]."""
+    shifted = np.fft.irfft2(spectra, s=(THUMBNAIL, THUMBNAIL))
+    near = np.roll(shifted, (SHIFT, SHIFT), axis=(1, 2))[:, : 2 * SHIFT + 1, : 2 * SHIFT + 1]
+    return near.max(axis=(1, 2))
+
+
+def _blocks(n: int, size: int) -> list[slice]:
+    return [slice(first, first + size) for first in range(0, n, size)]

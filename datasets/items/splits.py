@@ -1,0 +1,342 @@
+"""Train, valid and calibration: three parts that share no group, no file and no moment of one.
+
+*train* fits the weights, *valid* chooses the checkpoint, *calibration* sets the temperature and the
+threshold. The last two come out of what is held out, so that training keeps all of a published
+training split. A *test* part that the data names, or the fold that a cross-validation tests, is only
+ever reported on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.items.checks import names_of, parts_of
+from datasets.items.folds import assign_folds, fold_names
+from datasets.items.units import overlaps, units
+
+SPLITS = ("train", "valid", "calibration", "test")
+
+
+def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
+    """The group of each file by a regular expression on its name.
+
+    ``pattern`` is searched for in the file's name. Its group named ``group`` counts, else its first
+    group, else all that it matched. SecondhandError where it is wrong, or does not match some names.
+
+    Examples
+    --------
+    >>> names = pd.Series(["7_jackson_0.wav", "7_theo_0.wav"])
+    >>> groups_from_names(names, "_([a-z]+)_").tolist()
+    ['jackson', 'theo']
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise SecondhandError(
+            f"--group-by {pattern!r} is not a regular expression: {error}"
+        ) from None
+    key = "group" if "group" in compiled.groupindex else min(compiled.groups, 1)
+    names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
+    found = [compiled.search(name) for name in names]
+    # An empty group would make the file one of its own, and the split would leak unseen.
+    missed = [n for n, match in zip(names, found, strict=True) if match is None or not match[key]]
+    if missed:
+        raise SecondhandError(
+            f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
+            f"first is {missed[0]!r}: widen the expression, or give the groups in a CSV column"
+        )
+    return pd.Series([match[key] for match in found if match], index=paths.index, dtype=str)
+
+
+def assign_splits(
+    frame: pd.DataFrame,
+    *,
+    valid: float = 0.15,
+    calibration: float = 0.15,
+    seed: int = 0,
+    fold: str | None = None,
+    cv: int | str | None = None,
+    beside: pd.DataFrame | None = None,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Fill the column ``split``.
+
+    What is held out is chosen, in this order: by ``fold`` (that value of the column ``fold``), by
+    the data's own split, or at random, stratified by label and never through a group; where rows
+    of a file have no group, the file is one (`datasets.items.units.units`). It is then shared between
+    valid and calibration, by group where there are enough of them, else by file. The data's own test part stays
+    what it is, beside a fold, too.
+
+    In cross-validation (``cv``) the fold is the test part, whole. Valid and calibration come out of
+    the other folds at random, and what shares a group with the fold, or overlaps with it in time,
+    is left out of all of them.
+
+    Parameters
+    ----------
+    frame : item table with path, label, group, split and, for ``fold``, fold; start, end and gps
+        where it has them.
+    valid, calibration : parts of all items, each in (0, 1), together at most 0.8.
+    seed : of the shuffle; equal seeds give equal splits.
+    cv : how the folds are made, as `assign_folds` has it.
+    beside : items that have their splits already, and fill the parts as well.
+
+    Returns
+    -------
+    The table with ``split`` filled, and the items left out because their group, or a moment of
+    their file, is on the other side.
+
+    Raises
+    ------
+    SecondhandError : a part is out of range, a fold is not there, there are too few groups, or a
+        cross-validation of data that bring a split of their own.
+    """
+    if not (0 < valid < 1 and 0 < calibration < 1 and valid + calibration <= 0.8):
+        raise SecondhandError(
+            f"valid {valid} and calibration {calibration} must each be above 0 and together at most "
+            "0.8 of the data"
+        )
+    frame = frame.copy()
+    rng = np.random.default_rng(seed)
+    left: list[Rejected] = []
+    drawn = cv is not None or not (fold or frame["split"].isin(["valid", "calibration"]).any())
+    if cv is not None:
+        frame, left = _tested(frame, cv, fold, seed)
+    elif fold is not None:
+        test = frame["split"].eq("test")
+        frame["split"] = np.where(_in_fold(frame, fold), "valid", "train")
+        frame.loc[test, "split"] = "test"
+        if not frame["split"].eq("valid").any():
+            raise SecondhandError(
+                f"--fold {fold}: all its items are in the data's own test part: name another fold"
+            )
+    else:
+        # Rows without a word on their split, beside rows with one, are training data.
+        frame["split"] = frame["split"].replace("", "train")
+    frame, moved = _leave_out(
+        frame, frame["split"].ne("train"), "in training", "so it may not be in " + frame["split"]
+    )
+    if drawn:
+        pool = frame.index[frame["split"].eq("train")]
+        share = valid + calibration
+        held = _hold_out(frame.loc[pool], share, rng)
+        # A file is not both valid and calibration: a second one is held out, where there are more.
+        while _in_one_file(frame.loc[pool[held]]) and (share := share + 0.1) <= 0.8:
+            held = _hold_out(frame.loc[pool], share, rng)
+        frame.loc[pool[held], "split"] = "valid"
+    if not frame["split"].eq("calibration").any():
+        pool = frame.index[frame["split"].eq("valid")]
+        taken = _hold_out(
+            frame.loc[pool], calibration / (valid + calibration), rng, groups_may_touch=True
+        )
+        frame.loc[pool[taken], "split"] = "calibration"
+    if why := lacking(frame if beside is None else pd.concat([beside, frame])):
+        raise SecondhandError(
+            f"{why} ({len(frame)} items in all): add files, or change the fractions, the groups or "
+            "the split column"
+        )
+    return frame, left + moved
+
+
+def remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
+    """What a user should know of how `assign_splits` takes this table, in sentences."""
+    said = []
+    given = frame["split"].value_counts()
+    if fold is not None and (given.index != "").any():
+        others = [f"{count} {name}" for name, count in given.items() if name not in ("", "test")]
+        line = f"--fold {fold} beside the data's own split:"
+        if "test" in given:
+            line += f" its {given['test']} test items stay test;"
+        line += " for all others the fold decides"
+        said.append(line + (f" (they were marked {', '.join(others)})" if others else ""))
+    ungrouped = frame["path"].isin(set(frame.loc[frame["group"].eq(""), "path"]))
+    several = frame.loc[ungrouped & frame["path"].duplicated(keep=False), "path"]
+    if len(several):
+        said.append(
+            f"{len(several)} items are rows of {several.nunique()} files and have no group: each "
+            "file is a group, so that none is drawn to two sides"
+        )
+    return said
+
+
+def lacking(frame: pd.DataFrame, parts: Collection[str] = SPLITS[:3]) -> str:
+    """What a training with these splits would lack, in words; "" for nothing.
+
+    That is an item in each of the ``parts``, and one to learn from for each label.
+    """
+    for split in SPLITS:
+        if split in parts and not frame["split"].eq(split).any():
+            return f"no item is left for {split}"
+    here, seen = (
+        {name for label in rows["label"].unique() for name in names_of(label)}
+        for rows in (frame, frame.loc[frame["split"].eq("train")])
+    )
+    unseen = sorted(here - seen)
+    more = f" (nor {len(unseen) - 1} more)" if len(unseen) > 1 else ""
+    return f"no training item has the label {unseen[0]!r}{more}" if unseen else ""
+
+
+def _tested(
+    frame: pd.DataFrame, cv: int | str, fold: str | None, seed: int
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The fold as test and all else as training, but for what is bound to the fold."""
+    if frame["split"].ne("").any():
+        named = ", ".join(sorted(set(frame["split"]) - {""}))
+        raise SecondhandError(
+            f"--cv {cv}: the data bring a split of their own ({named}), which folds would undo: "
+            "take it out, or leave --cv out"
+        )
+    frame["fold"] = assign_folds(frame, cv, seed=seed)
+    if fold is None:
+        raise SecondhandError(f"--cv {cv}: one run tests one fold; name it by --fold")
+    tested = _in_fold(frame, fold)
+    frame["split"] = np.where(tested, "test", "train")
+    so = pd.Series("so it may not be learned from", index=frame.index)
+    return _leave_out(frame, ~tested, "in the fold that is tested", so)
+
+
+def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
+    folds = frame.get("fold", pd.Series("", index=frame.index)).astype(str)
+    if not folds.eq(str(fold)).any():
+        there = fold_names(folds[folds.ne("")])
+        hint = f"the folds are {', '.join(there)}" if there else "the table has no column 'fold'"
+        raise SecondhandError(f"--fold {fold}: no item is in it; {hint}")
+    return folds.eq(str(fold))
+
+
+def _leave_out(
+    frame: pd.DataFrame, asked: pd.Series, where: str, so: pd.Series
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Without those ``asked`` rows that share a group, or a moment, with one of the others.
+
+    ``where`` the others are, and ``so`` what follows from it, go into the reasons.
+    """
+    groups = frame["group"]
+    shared = asked & groups.ne("") & groups.isin(set(groups[~asked]))
+    leak = shared | overlaps(frame, asked, ~asked)
+    reasons = [
+        f"its group {group!r} is also {where}, {then}"
+        if same
+        else f"it overlaps in time with an item of its file that is {where}, {then}"
+        for group, same, then in zip(groups[leak], shared[leak], so[leak], strict=True)
+    ]
+    return frame.loc[~leak], list(map(Rejected, frame["path"][leak], reasons))
+
+
+def _hold_out(
+    frame: pd.DataFrame,
+    fraction: float,
+    rng: np.random.Generator,
+    *,
+    groups_may_touch: bool = False,
+) -> npt.NDArray[np.bool_]:
+    """True for the rows held out: ``fraction`` of each label, whole units at a time.
+
+    Where ``groups_may_touch``, and there are too few units, a group is split, never a file. Else no label
+    is held out whole.
+    """
+    bound = units(frame).to_numpy()
+    if groups_may_touch:
+        choices = (bound, pd.factorize(frame["path"])[0])
+        enough = max(2, round(1 / fraction))
+        most = max(choices, key=lambda b: len(set(b)))
+        bound = next((b for b in choices if len(set(b)) >= enough), most)
+        if _in_one_file(frame):
+            raise SecondhandError(
+                f"all that is held out, {len(frame)} items, lies in {frame['path'].iloc[0]}, and a file is "
+                "either valid or calibration: hold out at least two files (a larger --valid and "
+                "--calibration, more files in the fold, or --cv fold, which tests one fold and draws the "
+                "two from the others)"
+            )
+    elif len(frame) > 1 and len(set(bound)) == 1:
+        group = frame["group"].iloc[0] or frame["path"].iloc[0]
+        raise SecondhandError(
+            f"all {len(frame)} items belong to the one group {group!r}: nothing can be held out "
+            "without splitting it; add files, or check --group-by and the column group"
+        )
+    # Of several labels an item counts for each; one without any is of a kind of its own.
+    each = frame["label"].map(parts_of).reset_index(drop=True).explode()
+    rows = each.index.to_numpy()
+    labels = pd.factorize(each, sort=True)[0]
+    counts = np.bincount(labels)
+    # At least one is held out and at least one stays, where there are two.
+    most = np.maximum(counts - 1, int(groups_may_touch))
+    wanted = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
+    chosen = _choose(bound[rows], labels, counts, wanted, rng, all_may_go=groups_may_touch)
+    return chosen[bound]
+
+
+def _in_one_file(frame: pd.DataFrame) -> bool:
+    """Several rows that are of one file and one unit: nothing of them can be divided."""
+    return len(frame) > 1 and frame["path"].nunique() == 1 == units(frame).nunique()
+
+
+def _apportion(
+    shares: npt.NDArray[np.floating],
+    least: npt.NDArray[np.intp],
+    most: npt.NDArray[np.intp],
+    rng: np.random.Generator,
+) -> npt.NDArray[np.intp]:
+    """Whole numbers near the ``shares``, their sum that of the shares: largest remainders.
+
+    Shares that the limits raise may make the sum larger. Equal remainders are drawn by lot.
+    """
+    whole = np.clip(np.floor(shares + 1e-9).astype(np.intp), least, most)
+    missing = max(0, round(float(shares.sum())) - int(whole.sum()))
+    remainders = np.where(whole < most, np.round(shares - whole, 9), -np.inf)
+    first = np.lexsort((rng.random(len(shares)), -remainders))[:missing]
+    whole[first[remainders[first] > 0]] += 1
+    return whole
+
+
+def _choose(
+    bound: npt.NDArray[np.intp],
+    labels: npt.NDArray[np.intp],
+    counts: npt.NDArray[np.intp],
+    wanted: npt.NDArray[np.intp],
+    rng: np.random.Generator,
+    *,
+    all_may_go: bool,
+) -> npt.NDArray[np.bool_]:
+    """Which units to hold out for ``wanted`` [labels] rows of each label: bool, by their numbers.
+
+    Units come by lot, and are held or let go as long as that brings the numbers nearer: the first
+    time to the sizes alone, and only such as fit; then above all to some of each label on either
+    side.
+    """
+    rows, size = Counter(zip(bound.tolist(), labels.tolist(), strict=True)), len(labels)
+    contents: dict[int, list[tuple[int, int]]] = {}
+    for (unit, label), count in rows.items():
+        contents.setdefault(unit, []).append((label, count))
+    goal, total = wanted.tolist(), counts.tolist()
+    held, chosen = [0] * len(goal), [False] * len(bound)
+    missed = 2 * size  # more than all sizes can be off
+    emptied = missed if all_may_go else missed * size  # what is never learned is worst
+
+    def cost(label: int, count: int, cover: bool) -> int:
+        one_sided = emptied * (count == total[label]) + cover * missed * (count == 0)
+        return abs(count - goal[label]) + one_sided
+
+    order, cover, off = rng.permutation(list(contents)).tolist(), False, -sum(goal)
+    for _ in range(10):
+        changed = False
+        for unit in order:
+            sign = -1 if chosen[unit] else 1
+            step = sign * sum(count for _, count in contents[unit])
+            gain = abs(off) - abs(off + step) - (0 if cover else step)
+            for label, count in contents[unit]:
+                now = held[label]
+                gain += cost(label, now, cover) - cost(label, now + sign * count, cover)
+            if gain > 0:
+                chosen[unit], off, changed = sign > 0, off + step, True
+                for label, count in contents[unit]:
+                    held[label] += sign * count
+        if cover and not changed:
+            break
+        cover = True
+    return np.array(chosen, dtype=bool)

@@ -1,0 +1,452 @@
+"""Folder, CSV, Parquet, ``demo:NAME`` or a public set -> one table of items, all rejects listed.
+
+The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
+known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
+``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
+normalised (`clean_label`); paths are whole, their names the same to the byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, too_short
+from datasets.core.errors import Rejected, SecondhandError, shown
+from datasets.core.kinds import SUFFIXES, kind_of
+from datasets.core.scanning import LEADS_BACK, files_below, leads_back, visible, whole
+from datasets.items.checks import (
+    ANSWERS,
+    NOT_KNOWN,
+    TIME_COLUMNS,
+    UNKNOWN,
+    check_classes,
+    clean_label,
+    learnable,
+    names_of,
+    usable,
+    without_copies,
+)
+from datasets.items.corrections import COLUMNS, by_hand, corrected
+from datasets.items.many import MANY, canonical, check_said, check_source, from_columns
+
+log = logging.getLogger(__name__)
+
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
+_SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "valid": "valid", "val": "valid", "validation": "valid",
+    "calibration": "calibration",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+@dataclass
+class ItemTable:
+    """The items of a run.
+
+    Attributes
+    ----------
+    frame : the items to learn from, one row each.
+    unknowns : the rows labelled ``unknown``.
+    background : files to learn as none of the classes, labelled ``unknown`` too, with a split.
+    rejected : what was left out, and why.
+    kind : "picture", "sound" or "strain".
+    source : what the user named; of several sources their names with " + " between them.
+    many : an item may have several labels, or none: `datasets.items.many` says how they are written.
+    corrections : labels that a later source, or a later row, has replaced, and by what.
+    note : a word on where the data came from, "" for the user's own; simulated data say so here.
+    near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
+        one camera took within minutes; "" where none were looked for.
+    groups : how many the data name, or ``--group-by``.
+    basis : what the figures of a model trained on these splits rest on, in words; "" before.
+    """
+
+    frame: pd.DataFrame
+    unknowns: pd.DataFrame
+    kind: str
+    source: str
+    rejected: list[Rejected] = field(default_factory=list)
+    note: str = ""
+    near_duplicates: str = ""
+    visits: str = ""
+    groups: int = 0
+    basis: str = ""
+    corrections: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*COLUMNS]))
+    background: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame({"path": [], "split": []})
+    )
+    many: bool = False
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, sorted: their order is the order of a network's outputs."""
+        labels = self.frame["label"].unique()
+        return sorted(
+            {name for label in labels for name in names_of(label)} if self.many else labels
+        )
+
+
+def load_table(
+    data: str | os.PathLike[str] | Sequence[str],
+    *,
+    kind: str = "auto",
+    noise: str | None = None,
+    check: Callable[[str], None] | None = None,
+    learned: bool = True,
+    label_column: str | None = None,
+    strain: str | None = None,
+    together: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
+    before: pd.DataFrame | None = None,
+) -> ItemTable:
+    """Read the item table that ``--data`` names.
+
+    Parameters
+    ----------
+    data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
+        ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
+        file with the columns path and label, and where it has them group, split, fold, of signals
+        start and end, of strain gps (paths are relative to the file); what `datasets.annotations`
+        reads; ``demo:NAME``; or a name of `datasets.catalog`, which is fetched where no folder or
+        file is called so. Or several of these: of two labels of
+        one content the later source's counts (`datasets.items.corrections.corrected`).
+    kind : "picture", "sound", "strain", or "auto": what most of the files are.
+    noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
+        or a pattern.
+    check : called with each path, raises BadFile for one that cannot be used. The default decodes
+        pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
+    learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
+        they are: one class, or one file of a class, is enough.
+    label_column : of the tables, where it is called otherwise than usual.
+    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
+    together : of triggers, as `datasets.triggers.items_of_triggers` has it.
+    labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
+        names of the columns that there are instead, one a class. None is one label an item.
+    before : rows of an earlier run, as `read_rows` has them: a source before the others.
+
+    Raises
+    ------
+    SecondhandError : nothing usable is there, columns are missing, fewer than two classes of enough
+        files, labels that differ only in case or spaces, or times that are none.
+    """
+    from datasets.triggers import has_triggers, items_of_triggers
+
+    sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
+    source = " + ".join(sources)
+    if noise is not None and "demo:glitches" not in sources:
+        raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
+    of_triggers = [strain and has_triggers(Path(one)) for one in sources]
+    if strain and not any(of_triggers):
+        raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
+    many = labels is not None
+    columns = (
+        () if labels in (None, MANY) else labels.split(",") if isinstance(labels, str) else labels
+    )
+    if many and strain:
+        raise SecondhandError(
+            "--labels: a trigger of --strain has one label; leave one of them out"
+        )
+    rows = [] if before is None else [before]
+    named = [*(["the earlier run"] * len(rows)), *sources]
+    rejected, notes = [], []
+    for one, triggers in zip(sources, of_triggers, strict=True):
+        if triggers and strain:
+            frame, bad = items_of_triggers(Path(one), strain, label_column, together)
+            frame, note = _with_parts(frame, Path(one)), ""
+        else:
+            if many:
+                check_source(one)
+            frame, bad, note = _read_source(
+                one,
+                noise if one == "demo:glitches" else None,
+                label_column,
+                columns if many else None,
+            )
+        if many:
+            frame = frame.assign(label=frame["label"].map(canonical))
+            check_said(frame, one, learned=learned)
+        if learned:
+            frame, own = by_hand(frame, one)
+            bad += own
+        rows.append(frame)
+        rejected += bad
+        notes.append(note)
+    if kind == "auto":
+        kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
+    elif kind not in SUFFIXES:
+        raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
+    for number, one in enumerate(named):
+        timed, bad = with_times(rows[number], kind, one)
+        rows[number] = with_columns(timed).assign(source=number)
+        rejected += bad
+    frame = pd.concat(rows, ignore_index=True)
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check)
+    rejected += bad
+    empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
+    if learned and len(named) > 1 and empty:
+        first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
+        raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
+    corrections = frame.iloc[:0]
+    if learned:
+        frame, corrections, copies = corrected(frame)
+        rejected += copies
+    frame, copies = without_copies(frame)
+    rejected += copies
+    frame = frame.drop(columns="source", errors="ignore")
+    strangers = frame["label"].eq(UNKNOWN)
+    known = frame.loc[~strangers]
+    if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
+        check_classes(known, source, learned=learned, many=many)
+        if learned:
+            known, few = learnable(known, source, rejected, many=many)
+            rejected += few
+    return ItemTable(
+        frame=known.reset_index(drop=True),
+        unknowns=frame.loc[strangers].reset_index(drop=True),
+        kind=kind,
+        source=source,
+        many=many,
+        rejected=rejected,
+        note="; ".join(filter(None, notes)),
+        corrections=corrections,
+        background=frame.iloc[:0],
+    )
+
+
+def items_of_run(file: Path) -> pd.DataFrame:
+    """The rows of a run's ``items.csv``, as `load_table` reads them, also of files that are gone."""
+    return with_columns(read_rows(file)[0])
+
+
+def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
+    """Lines that count what was left out by reason and name the first ``limit`` files."""
+    lines = [f"{len(rejected)} file(s) left out:"] if rejected else []
+    lines += [f"  {item.path}: {item.reason}" for item in rejected[:limit]]
+    if len(rejected) > limit:
+        lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
+    return lines
+
+
+def _read_source(
+    source: str, noise: str | None, label_column: str | None, columns: Sequence[str] | None = None
+) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """The rows of a demo, folder, file or public set; a folder wins over a set of its name."""
+    from datasets import catalog
+    from datasets.annotations import is_annotated, read_annotations
+
+    if source.startswith("demo:"):
+        from datasets.sources import write_demo
+
+        frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
+        return frame, [], note
+    public, path = catalog.is_name(source), Path(source)
+    if path.exists():
+        note = (
+            f"the folder {source} that is here, not the public set of that name" if public else ""
+        )
+        if is_annotated(path):
+            return read_annotations(path, label_column)
+        if path.is_dir():
+            return *_scan_folder(path), note
+        return *read_rows(path, label_column=label_column, columns=columns), note
+    if public:
+        frame, note = catalog.load(source)
+        return frame, [], note
+    raise SecondhandError(
+        f"--data {source}: there is no such folder or file, and it is none of the public sets "
+        f"{catalog.names()}"
+    )
+
+
+def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The class folders in it, or in the folders of its splits."""
+    rows: list[dict[str, str]] = []
+    rejected: list[Rejected] = []
+    splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
+    if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
+        others = [str(folder) for folder, split in splits.items() if not split]
+        rejected += [Rejected(o, "a folder beside train and valid: not read") for o in others]
+        splits = {folder: split for folder, split in splits.items() if split}
+    else:
+        splits = {root: ""}
+    for folder, split in splits.items():
+        for entry in _entries(folder):
+            if leads_back(entry):
+                rejected.append(Rejected(str(entry), LEADS_BACK))
+            elif not entry.is_dir():
+                rejected.append(Rejected(str(entry), "not in a class folder"))
+                _warn_of_table(entry)
+            elif not entry.name.strip():
+                rejected.append(Rejected(str(entry), "a folder whose name is no label"))
+            else:
+                files, bad = files_below(entry)
+                rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+                rejected += bad
+    if not rows:
+        raise SecondhandError(
+            f"--data {root}: no class folder with files in it; put the files of each class into a "
+            "folder of its own, or name a CSV with the columns path,label"
+        )
+    return pd.DataFrame(rows), rejected
+
+
+def _warn_of_table(file: Path) -> None:
+    """Say how a table beside class folders is used, if it tells which files belong together."""
+    if file.suffix.lower() not in ENDINGS:
+        return
+    try:
+        cells = read_cells(file)
+        there = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
+    except SecondhandError:
+        return
+    said = sorted(there & {"group", "split", "fold"})
+    if said and {"path", "label"} <= there:
+        log.warning(
+            "%s is not read, for --data names its folder: what it says of %s is not known, and files are split at "
+            "random. To split by it: --data %s%s",
+            file, " and ".join(said), file, " --cv fold" if "fold" in said else "",
+        )  # fmt: skip
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(filter(visible, folder.iterdir()))
+
+
+def read_rows(
+    path: Path,
+    *,
+    label: str = "",
+    label_column: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a table file, paths relative to it made whole; those without a path or label.
+
+    All cells are text, times too. The index is the row's number in the file, less 2.
+
+    ``label`` : of every row, whatever the file says or does not say.
+    ``label_column`` : what the labels' column is called, where it is there; else label.
+    ``columns`` : an item may have several labels, or none; and those of a column a class.
+    """
+    cells = read_cells(path)
+    if columns:
+        cells, label_column = from_columns(path, cells, columns), None
+    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at", "branch")
+    found = {name: _column(path, cells, name) for name in names}
+    if label_column:
+        found["label"] = _column(path, cells, label_column) or found["label"]
+    frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
+    if label:
+        frame["label"] = label
+    missing = [name for name in ("path", "label") if name not in frame]
+    missing = [(label_column or name) if name == "label" else name for name in missing]
+    if missing:
+        raise SecondhandError(
+            f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
+            "[,group][,split][,fold][,start][,end][,gps]; a table of triggers needs --strain"
+        )
+    for name in frame.columns.drop("path"):
+        frame[name] = frame[name].str.normalize("NFC").str.strip()
+    no_path = frame["path"].str.strip().eq("")
+    rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
+    what = "no label" if columns is None else "no label is known"
+    rejected += [
+        Rejected(str(frame.at[row, "path"]), f"{what} (row {row + 2} of {path.name})")
+        for row in frame.index[no_label]
+    ]
+    frame = frame.loc[~no_path & ~no_label]
+    if frame.empty:
+        raise SecondhandError(f"{path}: no row has both a path and a label")
+    files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
+    frame = frame.assign(path=frame["path"].map(files))
+    return _with_parts(frame, path), rejected
+
+
+def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """With the split of each row as it is called here; SecondhandError for what is no split."""
+    if "split" in frame:
+        # A run's own tables call the strangers' parts so.
+        frame["split"] = frame["split"].str.lower().replace([UNKNOWN, "background"], "")
+        wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
+        if wrong:
+            raise SecondhandError(
+                f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
+            )
+        frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
+    return frame
+
+
+def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
+    """The column of this name; else the one that is called so but for case and spaces."""
+    alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
+    found = [column for column in alike if column == name] or alike
+    if len(found) > 1:
+        raise SecondhandError(
+            f"{path}: which column is {name!r}, {' or '.join(map(shown, found))}? Rename the other"
+        )
+    return found[0] if found else None
+
+
+def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """All columns of an item table, in their order, with whole paths, and labels as they are meant."""
+    empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
+    frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
+    frame["path"] = frame["path"].map({path: whole(path) for path in frame["path"].unique()})
+    frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
+    return frame[[*empty]].reset_index(drop=True)
+
+
+def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The rows of a table as read, with the times that files of this kind have as numbers; and those
+    whose spans are too short.
+
+    Raises
+    ------
+    SecondhandError : a time is no number, or a start is not before its end; the row is named.
+    """
+    own = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
+    other = [name for name in TIME_COLUMNS if name in frame and name not in own]
+    if said := [name for name in other if not frame[name].isin(["", np.nan]).all()]:
+        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
+    frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
+    if {"start", "end"} <= {*own}:
+        for row in frame.index[frame["start"] >= frame["end"]][:1]:
+            start, end = frame.loc[row, ["start", "end"]]
+            raise SecondhandError(
+                f"{source}: start {start:g} is not before end {end:g} in row {row + 2}"
+            )
+        short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
+        rejected = [
+            Rejected(str(path), f"{too_short(start, end)} (row {row + 2} of {Path(source).name})")
+            for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
+        ]
+        return frame.drop(index=short), rejected
+    return frame, []
+
+
+def _seconds(cells: pd.Series, source: str) -> pd.Series:
+    """Numbers, NaN for empty cells."""
+    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
+        raise SecondhandError(
+            f"{source}: {cells.name} {shown(cells.at[row])} in row {row + 2} is not a number of "
+            "seconds"
+        )
+    return numbers
+
+
+def _most_common_kind(paths: Iterable[str], source: str) -> str:
+    counts = Counter(filter(None, map(kind_of, paths)))
+    if not counts:
+        known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
+    return counts.most_common(1)[0][0]

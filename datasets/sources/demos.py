@@ -1,0 +1,150 @@
+"""``demo:NAME``: small labelled sets that need no network, written to the cache once."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from datasets.core.errors import SecondhandError
+from datasets.core.files import folder_beside
+from datasets.core.kinds import kind_of
+from datasets.core.scanning import files_below
+from datasets.spectrograms import cache_root
+
+DEMOS = ("digits", "sounds", "scenes", "glitches")
+
+#: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
+STRANGER = "Whistle_sim"
+#: Files of each class. Of 64 glitches a class a fifth is enough to calibrate on: 100 items.
+_PER_CLASS = {"sounds": 24, "glitches": 64}
+#: The shortest context that a strain recipe takes: half the work of its usual 32 s.
+_SECONDS = 16.0
+
+Rows = list[dict[str, Any]]
+
+
+def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, str]:
+    """The item table of a demo, its files written on first use, and a note on what it is.
+
+    Parameters
+    ----------
+    name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, one or
+        none to three at once, or simulated strain.
+    noise : a strain file, a folder of them or a pattern: what glitches are put into, instead of
+        simulated noise.
+
+    Returns
+    -------
+    The table (`path`, `label`; for glitches also `group`, the GPS segment, and `gps`, the trigger),
+    and the note. It says SIMULATED of what was not measured.
+
+    Raises
+    ------
+    SecondhandError : there is no such demo, or no strain where ``noise`` points.
+    """
+    if name not in DEMOS:
+        raise SecondhandError(f"demo:{name} is none of {', '.join(f'demo:{n}' for n in DEMOS)}")
+    version, write, note = _WRITERS[name]
+    folder = cache_root() / "demos" / f"{name}-{version}"
+    if noise is not None:
+        own = _strain_files(noise)
+        mark = hashlib.sha256(repr([(p, os.stat(p)[6:9]) for p in own]).encode()).hexdigest()[:12]
+        note = f"SIMULATED glitches and chirps in the strain of {noise}; {STRANGER} is kept back as unknown"
+        return _once(folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=own)), note
+    return _once(folder, write), note
+
+
+def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
+    """The table of a demo folder. Whole, or not there."""
+    if not (folder / "items.csv").is_file():
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
+        with folder_beside(folder, replace=False) as beside:
+            frame = pd.DataFrame(write(beside)).drop(columns="simulated", errors="ignore")
+            frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
+            frame["label"] = frame["label"].replace(STRANGER, "unknown")
+            frame.to_csv(beside / "items.csv", index=False)
+    text = {"path": str, "label": str, "group": str}
+    frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)
+    frame["path"] = [str(folder / path) for path in frame["path"]]
+    return frame
+
+
+def _digits(folder: Path) -> Rows:
+    """scikit-learn's 1797 handwritten digits (8 x 8, 16 greys) at eight times their size."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    rows: Rows = []
+    for index, (image, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
+        path = folder / f"{index:04d}.png"
+        grey = np.rint(255 - image * (255 / 16)).astype(np.uint8)
+        Image.fromarray(grey).resize((64, 64), Image.Resampling.BICUBIC).save(path)
+        rows.append({"path": path, "label": str(digit) if digit < 8 else "unknown"})
+    return rows
+
+
+def _sounds(folder: Path) -> Rows:
+    from datasets.sources import sounds
+
+    return sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
+
+
+def _scenes(folder: Path) -> Rows:
+    from datasets.sources import scenes
+
+    return scenes.write_demo(folder)
+
+
+def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
+    from datasets.sources import glitches
+
+    count = _PER_CLASS["glitches"]
+    return glitches.write_demo(folder, per_class=count, duration=_SECONDS, noise=noise)
+
+
+def _strain_files(noise: str) -> list[str]:
+    """The strain files that a path or a pattern names, sorted."""
+    found = (
+        files_below(noise)[0]
+        if Path(noise).is_dir()
+        else sorted(glob.glob(noise, recursive=True)) or [noise]
+    )
+    listed = [path for path in found if kind_of(path) == "strain" and os.path.isfile(path)]
+    if not listed:
+        raise SecondhandError(
+            f"--noise {noise}: no strain file there; name a file, a folder or a pattern in quotes"
+        )
+    return listed
+
+
+#: The version is raised whenever other files would be written: those of before are then left alone.
+_WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
+    "digits": (
+        1,
+        _digits,
+        "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown",
+    ),
+    "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
+    "scenes": (
+        1,
+        _scenes,
+        "SIMULATED recordings with none to three sounds at once, computed from textbook models: none "
+        "was recorded",
+    ),
+    "glitches": (
+        2,
+        _glitches,
+        "SIMULATED strain, glitches and chirps in coloured noise: none was measured; "
+        f"{STRANGER} is kept back as unknown",
+    ),
+}

@@ -1,0 +1,303 @@
+"""The public sets: where their files lie, what they must hash to, and what they look like inside.
+
+Each reader takes the folder that a set was unpacked into and returns its own lists as a table with
+``path``, ``label`` and what else the publisher says of ``group``, ``split``, ``fold`` and ``gps``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.errors import BadFile
+from datasets.sources.download import RemoteFile
+from datasets.sources.unpack import unpack
+from datasets.strain import linked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Of a glitch, the views that become the red, green and blue channel (arXiv 2303.13917).
+VIEWS = ("0.5.png", "2.0.png", "4.0.png")
+PIXELS = (140, 170)  # height and width of each view
+SPLITS = {"train": "train", "validation": "valid", "test": "test"}
+
+#: Imagenette's folders are WordNet numbers.
+WORDNET = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
+
+def read_esc50(folder: Path) -> pd.DataFrame:
+    """``meta/esc50.csv``: five folds; a group is the recording that a clip was cut from."""
+    names = {"filename": "path", "category": "label", "src_file": "group", "fold": "fold"}
+    root, rows = _list(folder, "meta/esc50.csv", names)
+    rows["path"] = [str(root / "audio" / name) for name in rows["path"]]
+    return rows
+
+
+def read_urbansound8k(folder: Path) -> pd.DataFrame:
+    """``metadata/UrbanSound8K.csv``: ten folds; a group is the recording (``fsID``).
+
+    Its ``start`` and ``end`` are seconds of the recording that a clip was cut from, so they are not
+    times in the file.
+    """
+    names = {"slice_file_name": "path", "class": "label", "fsID": "group", "fold": "fold"}
+    root, rows = _list(folder, "metadata/UrbanSound8K.csv", names)
+    places = zip(rows["fold"], rows["path"], strict=True)
+    rows["path"] = [str(root / "audio" / f"fold{fold}" / name) for fold, name in places]
+    return rows
+
+
+def read_pets(folder: Path) -> pd.DataFrame:
+    """``annotations/trainval.txt`` and ``test.txt``, whose first word a line is the picture."""
+    import pandas as pd
+
+    rows = []
+    for name, split in (("trainval", "train"), ("test", "test")):
+        list_file = folder / "annotations" / f"{name}.txt"
+        try:
+            lines = list_file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadFile(
+                list_file, f"cannot be read ({error}): delete the folder of the set"
+            ) from None
+        for line in lines:
+            if words := line.split():
+                # Abyssinian_100: the breed, then the number.
+                breed = words[0].rpartition("_")[0].replace("_", " ")
+                path = str(folder / "images" / f"{words[0]}.jpg")
+                rows.append({"path": path, "label": breed, "split": split})
+    return pd.DataFrame(rows)
+
+
+def read_imagenette(folder: Path) -> pd.DataFrame:
+    """``train`` and ``val``, each with a folder for each of ten WordNet numbers."""
+    import pandas as pd
+
+    root = _only(folder, "*/train").parent
+    rows = [
+        {"path": str(path), "label": WORDNET.get(label.name, label.name), "split": split}
+        for name, split in (("train", "train"), ("val", "valid"))
+        for label in sorted((root / name).iterdir())
+        for path in sorted(label.glob("*.JPEG"))
+        if not path.name.startswith("._")
+    ]
+    return pd.DataFrame(rows)
+
+
+def read_gravityspy(folder: Path) -> pd.DataFrame:
+    """What `draw_gravityspy` wrote: ``items.csv`` and the pictures it names."""
+    import pandas as pd
+
+    rows = _csv(folder / "items.csv", "path", "label", "split", "gps")
+    rows["path"] = [str(folder / name) for name in rows["path"]]
+    rows["gps"] = pd.to_numeric(rows["gps"], errors="coerce")
+    return rows
+
+
+def draw_gravityspy(files: list[Path], folder: Path) -> None:
+    """One picture a glitch out of Gravity Spy's HDF5: the views of 0.5, 2 and 4 s as its channels.
+
+    In the file, ``LABEL/SPLIT/ID/0.5.png`` and so on are grey values [1, 140, 170], floats of 0 to
+    1; the list of the glitches (``gravityspy_id,label,sample_type``, in later versions also
+    ``event_time``) is a file of its own.
+    """
+    import h5py
+    import pandas as pd
+    from PIL import Image
+
+    table = next(file for file in files if file.suffix == ".csv")
+    store = next(file for file in files if file.suffix == ".h5")
+    listed = _csv(table, "gravityspy_id", "label", "sample_type")
+    listed = listed.drop_duplicates("gravityspy_id")
+    rows = []
+    with h5py.File(store, "r") as source:
+        for index, glitch in listed.iterrows():
+            label, split, name = glitch["label"], glitch["sample_type"], glitch["gravityspy_id"]
+            if split not in SPLITS:
+                raise BadFile(table, f"sample_type {split!r} is none of {', '.join(SPLITS)}")
+            if any(not word.replace("_", "").replace("-", "").isalnum() for word in (label, name)):
+                raise BadFile(table, f"the label {label!r} or the id {name!r} is no plain word")
+            views = [_view(store, source, f"{label}/{split}/{name}/{view}") for view in VIEWS]
+            path = Path("pictures", label, f"{name}.png")
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.stack(views, axis=-1)).save(folder / path, compress_level=3)
+            gps = listed.at[index, "event_time"] if "event_time" in listed else ""
+            row = {"path": path.as_posix(), "label": label, "split": SPLITS[split], "gps": gps}
+            rows.append(row)
+    pd.DataFrame(rows).to_csv(folder / "items.csv", index=False)
+
+
+def _view(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
+    """One view, uint8 [height, width]; by hard links alone, with its data inside the file."""
+    node = linked(path, source, name, layout="the layout of Gravity Spy's training set")
+    if node.shape not in ((1, *PIXELS), PIXELS) or node.dtype.kind not in "fu":
+        raise BadFile(path, f"{name} is {node.dtype} {node.shape}, not {(1, *PIXELS)} grey values")
+    value = np.asarray(node[()]).reshape(PIXELS)
+    if value.dtype == np.uint8:
+        return value
+    if not (np.isfinite(value).all() and value.min() >= 0 and value.max() <= 1):
+        raise BadFile(path, f"{name} has grey values outside 0 to 1")
+    return np.rint(value * 255).astype(np.uint8)
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    """The one thing under ``folder`` that matches; archives wrap all in a folder of their name."""
+    found = sorted(folder.glob(pattern)) or sorted(folder.glob(pattern.removeprefix("*/")))
+    if len(found) != 1:
+        raise BadFile(
+            folder, f"{len(found)} of {pattern} in it: delete the folder, and it is made again"
+        )
+    return found[0]
+
+
+def _list(folder: Path, name: str, names: dict[str, str]) -> tuple[Path, pd.DataFrame]:
+    """The folder that a set's list of items is in, and its columns by our names."""
+    file = _only(folder, f"*/{name}")
+    return file.parents[1], _csv(file, *names)[[*names]].rename(columns=names)
+
+
+def _csv(path: Path, *columns: str) -> pd.DataFrame:
+    """All as text; BadFile where a column is not there."""
+    import pandas as pd
+
+    try:
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:  # the parser's errors are ValueErrors
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+    missing = [name for name in columns if name not in rows]
+    if missing:
+        raise BadFile(
+            path, f"no column {', '.join(missing)}; it has {', '.join(map(str, rows.columns))}"
+        )
+    return rows
+
+
+def _unpack_all(files: list[Path], folder: Path) -> None:
+    for file in files:
+        unpack(file, folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSet:
+    """A public data set.
+
+    Attributes
+    ----------
+    note : what it is; its licence; whom to cite.
+    gigabytes : to download.
+    files : what is fetched.
+    read : the folder it was unpacked into -> its item rows.
+    unpack : the files -> that folder.
+    """
+
+    note: str
+    gigabytes: float
+    files: tuple[RemoteFile, ...]
+    read: Callable[[Path], pd.DataFrame]
+    unpack: Callable[[list[Path], Path], None] = _unpack_all
+
+
+def _file(url: str, *md5: str, name: str = "", size: int | None = None) -> RemoteFile:
+    hashes = tuple(f"md5:{known}" for known in md5)
+    return RemoteFile(url=url, name=name or url.rpartition("/")[2], hashes=hashes, size=size)
+
+
+def _imagenette(pixels: int, gigabytes: float, md5: str) -> PublicSet:
+    return PublicSet(
+        note=f"13 000 photos of ten easy ImageNet classes at {pixels} px, official train and val; "
+        "Apache-2.0, the photos under ImageNet's terms (research, not commerce); "
+        "J. Howard, github.com/fastai/imagenette",
+        gigabytes=gigabytes,
+        files=(_file(f"https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-{pixels}.tgz", md5),),
+        read=read_imagenette,
+    )
+
+
+def _gravityspy(
+    what: str, gigabytes: float, record: int, version: str, sizes: tuple[int | None, int | None]
+) -> PublicSet:
+    names = (f"trainingset_{version}_metadata.csv", f"trainingset{version}.h5")
+    base = f"https://zenodo.org/records/{record}/files"
+    return PublicSet(
+        note=f"{what}; licence as stated at doi.org/10.5281/zenodo.{record}; "
+        "Zevin et al. 2017, arXiv 1611.04596",
+        gigabytes=gigabytes,
+        files=tuple(
+            _file(f"{base}/{name}", size=size) for name, size in zip(names, sizes, strict=True)
+        ),
+        read=read_gravityspy,
+        unpack=draw_gravityspy,
+    )
+
+
+_PETS = "https://www.robots.ox.ac.uk/~vgg/data/pets/data"
+_ESC50 = "33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
+
+#: Hashes: pets and imagenette as in torchvision.datasets; urbansound8k as in soundata; esc50 as
+#: recorded by others of this very commit (GitHub has packed it in two ways). Zenodo's own hashes of
+#: gravityspy, and hashes of GWOSC's files, were not to be had: of the first the size is checked.
+SETS: dict[str, PublicSet] = {
+    "esc50": PublicSet(
+        note="2000 clips of 50 everyday sounds in five official folds (--fold 1 to 5); "
+        "CC BY-NC 3.0; K. J. Piczak, ESC, ACM Multimedia 2015",
+        gigabytes=0.6,
+        files=(
+            _file(
+                f"https://github.com/karolpiczak/ESC-50/archive/{_ESC50}.zip",
+                "071b44018315e034b2c6e8064543d19c",
+                "629e8e9ebc1592bcceb06da6bec40275",
+                name="ESC-50.zip",
+            ),
+        ),
+        read=read_esc50,
+    ),
+    "urbansound8k": PublicSet(
+        note="8732 clips of ten urban sounds in ten official folds (--fold 1 to 10); "
+        "CC BY-NC 4.0; Salamon, Jacoby, Bello, ACM Multimedia 2014",
+        gigabytes=6.0,
+        files=(
+            _file(
+                "https://zenodo.org/records/1203745/files/UrbanSound8K.tar.gz",
+                "9aa69802bbf37fb986f71ec1483a196e",
+            ),
+        ),
+        read=read_urbansound8k,
+    ),
+    "pets": PublicSet(
+        note="7349 photos of 37 breeds of cats and dogs, the official trainval and test lists; "
+        "CC BY-SA 4.0; Parkhi et al., Cats and Dogs, CVPR 2012",
+        gigabytes=0.8,
+        files=(
+            _file(f"{_PETS}/images.tar.gz", "5c4f3ee8e5d25df40f4fd59a7f44e54c"),
+            _file(f"{_PETS}/annotations.tar.gz", "95a8c909bbe2e81eed6a22bccdf3f68f"),
+        ),
+        read=read_pets,
+    ),
+    "imagenette": _imagenette(320, 0.34, "3df6f0d01a2c9592104656642f5e78a3"),
+    "imagenette-160": _imagenette(160, 0.1, "e793b78cc4c9e9a4ccc0c1155377a412"),
+    "gravityspy": _gravityspy(
+        "8500 glitches of 22 classes, views of 0.5, 2 and 4 s as channels (training set v1.0, "
+        "the one of arXiv 2303.13917), official train, validation and test",
+        3.3, 1476156, "v1d0", (248_944, 3_287_645_752),
+    ),
+    "gravityspy-v1d1": _gravityspy(
+        "7966 glitches of 22 classes, the training set updated (v1.1), drawn and split in the same way",
+        3.1, 1476551, "v1d1", (None, None),
+    ),
+}  # fmt: skip

@@ -1,0 +1,204 @@
+"""demo:sounds: SIMULATED sounds, a few textbook models in a little noise.
+
+The classes are named `..._sim` because none of this was recorded. Each model is a stated formula
+with stated ranges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.errors import SecondhandError
+from datasets.sources.seeded import check_class, write_seeded
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+
+
+def _plucked_string(rng: Rng, t: Floats, rate: float) -> Floats:
+    """y[n] = x[n] + g (y[n-N] + y[n-N-1]) / 2, x a burst of N random samples (Karplus and Strong
+    1983, Computer Music Journal 7(2)). Pitch rate / (N + 1/2), 80-700 Hz; g 0.990-0.999."""
+    from scipy.signal import lfilter
+
+    delay = round(rate / rng.uniform(80, 700))
+    gain = rng.uniform(0.990, 0.999)
+    burst = np.zeros_like(t)
+    start = int(rng.uniform(0, 0.3) * rate)
+    burst[start : start + delay] = rng.uniform(-1, 1, delay)
+    feedback = np.zeros(delay + 2)
+    feedback[0], feedback[delay:] = 1, -gain / 2
+    out: Floats = lfilter([1.0], feedback, burst)
+    return out
+
+
+def _struck_bar(rng: Rng, t: Floats, rate: float) -> Floats:
+    """Damped partials of a bar free at both ends, f_n = f_1 (3.0112², 5², 7², 9²) / 3.0112²
+    (Fletcher and Rossing 1998, The Physics of Musical Instruments, chapter 2). f_1 250-1200 Hz, its
+    decay time 0.2-0.8 s, a partial's in inverse proportion to its frequency."""
+    ratios = np.array([3.0112, 5, 7, 9]) ** 2 / 3.0112**2
+    first, decay = rng.uniform(250, 1200), rng.uniform(0.2, 0.8)
+    since = t - rng.uniform(0, 0.3)
+    out = np.zeros_like(t)
+    for ratio in ratios[first * ratios < rate / 2]:
+        level = rng.uniform(0.3, 1) / np.sqrt(ratio)
+        out += (
+            level
+            * np.exp(-since * ratio / decay * (since > 0))
+            * np.sin(2 * np.pi * first * ratio * since)
+        )
+    return out * (since > 0)
+
+
+def _siren(rng: Rng, t: Floats, rate: float) -> Floats:
+    """Four harmonics, 1/n, of f(t) = f_0 + d sin(2πrt + φ): f_0 700-1200 Hz, d 200-500 Hz,
+    r 0.3-3 Hz, from the slow wail to the fast yelp."""
+    centre, depth, speed = rng.uniform(700, 1200), rng.uniform(200, 500), rng.uniform(0.3, 3)
+    turn = 2 * np.pi * speed * t + rng.uniform(0, 2 * np.pi)
+    phase = 2 * np.pi * centre * t - depth / speed * np.cos(turn)
+    return sum((np.sin(n * phase) / n for n in range(1, 5)), np.zeros_like(phase))
+
+
+def _rain(rng: Rng, t: Floats, rate: float) -> Floats:
+    """Drops at random times, 100-600 a second, each the ring of a bubble of radius R, 0.4-2 mm, at
+    3.26 m/s / R (Minnaert 1933, Phil. Mag. 16 235), decaying over some 8 cycles; loudness is
+    exponentially distributed."""
+    out = np.zeros_like(t)
+    drops = rng.poisson(rng.uniform(100, 600) * len(t) / rate)
+    length = round(0.02 * rate)
+    ring = np.arange(length) / rate
+    frequencies = np.minimum(3.26 / rng.uniform(0.4e-3, 2e-3, drops), 0.45 * rate)
+    levels = rng.exponential(1.0, drops)
+    for start, f, level in zip(
+        rng.integers(0, max(1, len(t) - length), drops), frequencies, levels, strict=True
+    ):
+        out[start : start + length] += level * np.exp(-ring * f / 8) * np.sin(2 * np.pi * f * ring)
+    return out
+
+
+def _engine(rng: Rng, t: Floats, rate: float) -> Floats:
+    """A four-stroke engine of 3 to 8 cylinders at 700-3000 turns a minute: one cylinder fires every
+    120 / (rpm · cylinders) seconds, each a little stronger or weaker than the next, and each firing
+    rings the exhaust at 60-180 Hz with a decay of 8-20 ms."""
+    from scipy.signal import fftconvolve
+
+    cylinders, turns = int(rng.integers(3, 9)), rng.uniform(700, 3000)
+    period = 120 / (turns * cylinders)
+    strengths = rng.uniform(0.7, 1.0, cylinders)
+    pulses = np.zeros_like(t)
+    for i in range(int(t[-1] / period)):
+        at = (i + rng.normal(0, 0.01)) * period
+        pulses[min(len(t) - 1, max(0, round(at * rate)))] += strengths[i % cylinders]
+    ring = np.arange(round(0.1 * rate)) / rate
+    exhaust = np.exp(-ring / rng.uniform(0.008, 0.02)) * np.sin(
+        2 * np.pi * rng.uniform(60, 180) * ring
+    )
+    out: Floats = fftconvolve(pulses, exhaust)[: len(t)]
+    return out
+
+
+def _bird(rng: Rng, t: Floats, rate: float) -> Floats:
+    """A syllable, repeated 3 to 8 times: a tone that glides from one pitch to another, both 2-7 kHz
+    and at least 1 kHz apart, as f_0 (f_1/f_0)^(t/T), T 0.05-0.2 s, under a Hann window."""
+    low = rng.uniform(2000, 5000)
+    ends = [low, rng.uniform(low + 1000, 7000)]
+    first, last = ends if rng.random() < 0.5 else ends[::-1]
+    length = rng.uniform(0.05, 0.2)
+    u = np.arange(round(length * rate)) / rate / length
+    slope = np.log(last / first)
+    syllable = np.sin(2 * np.pi * first * length / slope * (np.exp(slope * u) - 1))
+    syllable *= np.sin(np.pi * u) ** 2
+    out = np.zeros_like(t)
+    gap, start = length + rng.uniform(0.03, 0.15), rng.uniform(0, 0.3)
+    for i in range(int(rng.integers(3, 9))):
+        at = round((start + i * gap) * rate)
+        part = out[at : at + len(u)]
+        part += syllable[: len(part)]
+    return out
+
+
+_CLASSES: dict[str, Callable[[Rng, Floats, float], Floats]] = {
+    "Plucked_String_sim": _plucked_string,
+    "Struck_Bar_sim": _struck_bar,
+    "Siren_sim": _siren,
+    "Rain_sim": _rain,
+    "Engine_sim": _engine,
+    "Bird_sim": _bird,
+}
+CLASSES = tuple(_CLASSES)
+
+
+def sound(label: str, rng: Rng, t: Floats, rate: float) -> Floats:
+    """One of the sounds at the times ``t [samples]`` in seconds, of any loudness."""
+    return _CLASSES[label](rng, t, rate)
+
+
+def simulate(
+    label: str, *, rng: Rng | int = 0, rate: int = 22050, duration: float = 2.0
+) -> NDArray[np.float32]:
+    """One simulated sound in pink noise, 10-30 dB below it.
+
+    Parameters
+    ----------
+    label : one of `CLASSES`.
+    rng : a generator or a seed; the same one gives the same samples.
+    rate, duration : samples a second, at least 16 000, and seconds.
+
+    Returns
+    -------
+    float32 [samples], its peak between 0.1 and 0.9.
+
+    Raises
+    ------
+    SecondhandError : an unknown class, or a rate that the sounds do not fit into.
+    """
+    check_class(label, CLASSES)
+    if rate < 16000 or duration < 0.5:
+        raise SecondhandError(f"{duration:g} s at {rate} Hz: at least 0.5 s at 16000 Hz are needed")
+    rng = np.random.default_rng(rng)
+    t = np.arange(round(rate * duration)) / rate
+    sound = _CLASSES[label](rng, t, float(rate))
+    noise = pink_noise(rng, len(t))
+    noise *= np.sqrt(np.mean(sound**2)) * 10 ** (-rng.uniform(10, 30) / 20)
+    mixed = sound + noise
+    return (mixed * (rng.uniform(0.1, 0.9) / np.abs(mixed).max())).astype(np.float32)
+
+
+def pink_noise(rng: Rng, samples: int) -> Floats:
+    """Gaussian noise whose power falls as 1/f, of unit variance."""
+    spectrum = np.fft.rfft(rng.standard_normal(samples))
+    spectrum[1:] /= np.sqrt(np.arange(1, len(spectrum)))
+    spectrum[0] = 0
+    noise: Floats = np.fft.irfft(spectrum, samples)
+    return noise / noise.std()
+
+
+def write_demo(
+    folder: str | os.PathLike[str],
+    *,
+    per_class: int = 25,
+    seed: int = 0,
+    classes: Sequence[str] = CLASSES,
+    rate: int = 22050,
+    duration: float = 2.0,
+) -> list[dict[str, Any]]:
+    """Write simulated sounds, `folder/CLASS/CLASS-seed-number.wav`, 16 bit.
+
+    `rate` and `duration` are samples a second and seconds of each file; for the others, and what is
+    returned, see `write_seeded`. `group` is empty: each file is on its own.
+    """
+    import soundfile
+
+    def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
+        values = simulate(CLASSES[index], rng=rng, rate=rate, duration=duration)
+        soundfile.write(path, values, rate, subtype="PCM_16", format="WAV")
+        return {"group": ""}
+
+    return write_seeded(
+        folder, ".wav", write, known=CLASSES, classes=classes, per_class=per_class, seed=seed
+    )

@@ -1,0 +1,23 @@
+"""Files and a recipe -> drawn pictures in a content-addressed store, drawn in parallel or on a cluster."""
+
+from typing import TYPE_CHECKING
+
+from datasets.core.lazy import on_demand
+
+if TYPE_CHECKING:
+    from datasets.core.store import digest_of
+    from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
+    from datasets.spectrograms.features import KeptFeatures
+    from datasets.spectrograms.pictures import PictureCache, Source, cache_root, source_of
+    from datasets.spectrograms.recipe import (
+        COLOUR_MAPS,
+        AnyPath,
+        Recipe,
+        Seconds,
+        check_types,
+        check_values,
+        colour_table,
+    )
+    from datasets.spectrograms.windows import Item, cut, draw_rows, items
+
+__getattr__ = on_demand(__name__)

@@ -1,0 +1,238 @@
+"""Pictures kept as pixels, so that only the first epoch pays for decoding them.
+
+Each lies in a file of its own, uint8 RGB behind a line that gives its size, and is mapped into
+memory when it is wanted. The file's name is a hash of the source (path and stamp) and of
+what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. One
+whose length is not what its first line says is decoded and written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import PIL
+from PIL import Image
+
+from datasets.core.errors import BadFile
+from datasets.core.processes import in_parallel
+from datasets.core.store import MAX_BYTES, CacheError, Store, stamp_of
+from datasets.images import Preprocessing, open_picture
+
+log = logging.getLogger(__name__)
+
+MAGIC = b"secondhand pixels 1"
+HEAD = 64  # bytes before the pixels
+#: Largest ratio of the sides of a random crop, fastai's.
+RATIO = 4 / 3
+CHUNK = 16  # pictures handed to a process at a time
+
+
+class DecodedPictures:
+    """A bounded store of decoded pictures, in the folder ``decoded`` of the cache.
+
+    The least recently used go when a run begins and needs their room. During a run nothing goes:
+    pictures beyond the limit are decoded each time. Runs at the same time count each for itself.
+
+    Parameters
+    ----------
+    root : the cache's folder, `datasets.spectrograms.pictures.cache_root()`.
+    max_bytes : of pixels kept. Never more than half of what the disk has free.
+    expected : bytes that the run will want to add.
+
+    Raises
+    ------
+    SecondhandError : ``max_bytes`` is not above 0.
+    """
+
+    def __init__(self, root: Path, *, max_bytes: int, expected: int = 0) -> None:
+        import torch
+
+        self._kept = kept_in(root, max_bytes)
+        self.root = self._kept.root
+        self._kept.sweep()
+        total = sum(self._kept.sizes())
+        self.max_bytes = min(max_bytes, total + _free(self.root) // 2)
+        if total + expected > self.max_bytes:
+            total = self._kept.make_room(self.max_bytes - expected)
+        #: Whether all that the run will want to add has room.
+        self.fits = total + expected <= self.max_bytes
+        # Shared with the loaders' workers. A count lost to two at once is one picture's.
+        self._bytes = torch.tensor([total]).share_memory_()
+
+    def get(self, path: str, how: str, make: Callable[[], Image.Image]) -> Image.Image:
+        """The RGB picture that ``make`` makes of a file, from the store where it is there.
+
+        Parameters
+        ----------
+        how : all that tells this ``make`` from another one of the same file.
+
+        Raises
+        ------
+        BadFile : by ``make``.
+        """
+        try:
+            stamp = stamp_of(path)
+        except BadFile:
+            return make()  # which says what is wrong with it
+        source = f"{os.path.abspath(path)}\n{' '.join(map(str, stamp))}"
+        return self._get(source, how, make, keep=stamp.settled)
+
+    def of_drawing(self, drawing: Path, how: str, make: Callable[[], Image.Image]) -> Image.Image:
+        """As `get`, for a file of the picture cache, whose name stands for its content."""
+        return self._get(drawing.name, how, make, keep=True)
+
+    def _get(
+        self, source: str, how: str, make: Callable[[], Image.Image], *, keep: bool
+    ) -> Image.Image:
+        key = hashlib.sha256(f"{source}\n{how}\nPillow {PIL.__version__}".encode()).hexdigest()
+        found = self._read(self._kept.path_of(key))
+        if found is not None:
+            return found
+        picture = make()
+        if keep and self._bytes[0] + 3 * picture.width * picture.height <= self.max_bytes:
+            self._write(key, picture)
+        return picture
+
+    def recount(self) -> None:
+        """Take up what processes other than the loaders' have written."""
+        self._bytes[0] = sum(self._kept.sizes())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A tensor in shared memory travels by a file descriptor; the number will do.
+        return {**self.__dict__, "_bytes": [int(self._bytes[0])]}
+
+    def _read(self, file: Path) -> Image.Image | None:
+        try:
+            with (
+                open(file, "rb") as opened,
+                mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            ):
+                width, height = _size(content[:HEAD])
+                if len(content) != HEAD + 3 * width * height:
+                    return None
+                self._kept.touch(file)
+                with memoryview(content) as pixels, pixels[HEAD:] as only:
+                    return Image.frombytes("RGB", (width, height), only)
+        except (OSError, ValueError):  # not there, or cut short
+            return None
+
+    def _write(self, key: str, picture: Image.Image) -> None:
+        data = _head(picture.width, picture.height) + picture.tobytes()
+        try:
+            self._kept.add(key, data)
+        except CacheError as error:  # a full disk, too: training can do without
+            log.warning("decoded pictures are not kept any more: %s", error)
+            self._bytes[0] = self.max_bytes
+            return
+        self._bytes[0] += len(data)
+
+
+class Prepared:
+    """How pictures are opened for training and for validation, through a store or without one.
+
+    In training a random crop follows. The picture is kept at a size at which the narrowest such
+    crop still has the pixels of the network's input, so that nothing is drawn larger than it was;
+    larger pictures are scaled down to that, once. For validation the final picture is kept: exactly
+    :meth:`Preprocessing.fit` of the file, as prediction has it.
+
+    Parameters
+    ----------
+    min_scale : smallest part of the area that a crop keeps.
+    """
+
+    def __init__(
+        self, preprocessing: Preprocessing, min_scale: float, store: DecodedPictures | None
+    ) -> None:
+        self.preprocessing, self.store = preprocessing, store
+        narrowest = math.sqrt(min_scale / RATIO)
+        self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
+        look = preprocessing
+        size = look.size if look.width is None else "{} x {}".format(*look.shape)
+        self.fitted = f"fit {size} {look.crop} {look.interpolation} {look.squish} {look.needs}"
+        self.larger = f"short side {self.side} {look.interpolation} {look.needs}"
+
+    def bytes_for(self, train: int, valid: int) -> int:
+        """What so many pictures take, if they are large and have the shape of photographs."""
+        fitted = math.prod(self.preprocessing.shape)
+        return 3 * (round(train * self.side**2 * 1.4) + valid * fitted)
+
+    def open_for_training(self, path: str) -> Image.Image:
+        return self._through(path, self.larger, self._scaled_down)
+
+    def open_for_validation(self, path: str) -> Image.Image:
+        return self._through(path, self.fitted, self._fit)
+
+    def _through(self, path: str, how: str, make: Callable[[str], Image.Image]) -> Image.Image:
+        return make(path) if self.store is None else self.store.get(path, how, lambda: make(path))
+
+    def _fit(self, path: str) -> Image.Image:
+        return self.preprocessing.fit(open_picture(path, at_least=self.preprocessing.needs))
+
+    def _scaled_down(self, path: str) -> Image.Image:
+        picture = open_picture(path, at_least=self.preprocessing.needs)
+        short = min(picture.size)
+        if short <= 1.1 * self.side:  # not worth a second resampling
+            return picture
+        size = [round(length * self.side / short) for length in picture.size]
+        return picture.resize((size[0], size[1]), self.preprocessing.resampling)
+
+
+def keep(prepared: Prepared, train: Sequence[str], valid: Sequence[str]) -> None:
+    """Decode pictures on all cores before a training, which then needs no processes that load.
+
+    Those are forked anew for every epoch, and whatever page of its memory the training writes to
+    while one lives, all activations among them, is copied first: 15 s of system time in an epoch of
+    3 s, on a virtual machine where that is slow. A file that cannot be read is the loader's to name.
+
+    Parameters
+    ----------
+    train, valid : paths, to be opened as `Prepared` opens them for either; without a store nothing
+        is done.
+    """
+    if prepared.store is None:
+        return
+    wanted = [(path, True) for path in train] + [(path, False) for path in valid]
+    chunks = [wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK)]
+    for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
+        pass
+    prepared.store.recount()
+
+
+def _open_all(prepared: Prepared, wanted: list[tuple[str, bool]]) -> list[None]:
+    for path, training in wanted:
+        with contextlib.suppress(BadFile):
+            (prepared.open_for_training if training else prepared.open_for_validation)(path)
+    return [None] * len(wanted)
+
+
+def kept_in(root: Path, max_bytes: int = MAX_BYTES) -> Store:
+    """The files of decoded pictures in a cache folder."""
+    return Store(root / "decoded", ".rgb", max_bytes)
+
+
+def _free(folder: Path) -> int:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _head(width: int, height: int) -> bytes:
+    return MAGIC + f" {width} {height} ".encode().ljust(HEAD - len(MAGIC) - 1) + b"\n"
+
+
+def _size(head: bytes) -> tuple[int, int]:
+    """Raises ValueError where this is no such line."""
+    if not head.startswith(MAGIC) or len(head) != HEAD:
+        raise ValueError("not pixels")
+    width, height = head[len(MAGIC) :].split()
+    return int(width), int(height)

@@ -1,0 +1,381 @@
+"""Rendered pictures in a store, named by what is in them.
+
+The name of a picture is a hash of the sound or strain file's bytes, the span and the recipe's
+fingerprint: a renamed or copied file is found again, a changed file or recipe never is. Pictures
+are PNG files that carry their recipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.processes import CRASHED, in_parallel
+from datasets.core.store import (
+    MAX_BYTES,
+    CacheError,
+    Hashes,
+    Stamp,
+    Store,
+    digest_of,
+    hash_shared,
+    stamp_of,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from datasets.cluster import Cluster
+    from datasets.spectrograms.recipe import AnyPath, Recipe, Seconds
+
+log = logging.getLogger(__name__)
+
+CHUNK = 16  # pictures that a worker draws before it reports
+POOL_FROM = 48  # fewer pictures are drawn before workers have started
+
+
+class Source(NamedTuple):
+    """One picture to draw: a file, the span in seconds, or the moment (GPS time for strain)."""
+
+    path: str
+    start: float | None = None
+    end: float | None = None
+    at: float | None = None
+
+    def span(self) -> str:
+        """The span as it enters the picture's name; NaN, a table's empty cell, is no limit."""
+        limits = (self.start, self.end, self.at)
+        return json.dumps([None if x is None or x != x else float(x) for x in limits])
+
+
+def source_of(row: Any) -> Source:
+    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
+    times = (row[name] for name in ("start", "end", "gps"))
+    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
+
+
+def key_of(digest: str, fingerprint: str, span: str) -> str:
+    """The picture's name: SHA-256 (hex) of source, recipe and span."""
+    return hashlib.sha256(f"{digest} {fingerprint} {span}".encode()).hexdigest()
+
+
+def encode(image: Image.Image, texts: dict[str, str]) -> bytes:
+    """PNG bytes with text chunks.
+
+    Huffman coding alone, at zlib's level 1: a quarter of the time of Pillow's default for a tenth
+    more bytes on spectrograms (benchmarks/bench_render.py measures it).
+    """
+    from PIL import PngImagePlugin
+
+    info = PngImagePlugin.PngInfo()
+    for name, text in texts.items():
+        info.add_text(name, text)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", pnginfo=info, compress_level=1, compress_type=2)
+    return buffer.getvalue()
+
+
+class Outcome(NamedTuple):
+    """What became of an item: a picture or a reason; and the source's hash, if it was read."""
+
+    picture: Path | None = None
+    added: int = 0  # bytes
+    reason: str = ""
+    stamp: Stamp | None = None
+    digest: str = ""
+
+
+def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, int]:
+    """The picture's path, drawn unless it is there, and the bytes this has added.
+
+    Raises
+    ------
+    BadFile : it cannot be drawn; the reason is stored under the picture's name.
+    """
+    span = item.span()
+    text = recipe.to_json()
+    key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
+    pictures, failures = Store(root, ".png"), Store(root, ".bad")
+    target = pictures.path_of(key)
+    if pictures.touch(target):
+        return target, 0
+    failed(failures, item.path, key)
+    start, end, at = json.loads(span)
+    try:
+        signal = recipe.read(item.path, start=start, end=end, at=at)
+        image = recipe.image(signal)
+    except BadFile as error:
+        failures.add(key, error.reason.encode())
+        raise
+    texts = {
+        "recipe": text,
+        "source": digest,
+        "span": span,
+        "no signal": str(int(recipe.no_signal(signal))),
+    }
+    data = encode(image, texts)
+    return pictures.add(key, data), len(data)
+
+
+def draw_all(root: Path, recipe: Recipe, work: list[tuple[Source, str | None]]) -> list[Outcome]:
+    """Draw items; no failure of one reaches the others."""
+    return [_draw_one(root, recipe, item, digest) for item, digest in work]
+
+
+def _draw_one(root: Path, recipe: Recipe, item: Source, digest: str | None) -> Outcome:
+    stamp = None
+    try:
+        if digest is None:
+            stamp, digest = stamp_of(item.path), digest_of(item.path)
+        picture, added = draw(root, item, recipe, digest)
+        return Outcome(picture, added, "", stamp, digest)
+    except BadFile as error:
+        return Outcome(reason=error.reason, stamp=stamp, digest=digest or "")
+    except CacheError:
+        raise
+    except SecondhandError as error:
+        return Outcome(reason=str(error))
+    except OSError as error:
+        if error.filename and Path(error.filename).is_relative_to(root):
+            raise CacheError(f"the cache {root} cannot be written: {error}") from error
+        return Outcome(reason=f"cannot be read: {error}")
+    except Exception as error:
+        log.exception("%s: unforeseen", item.path)
+        return Outcome(reason=f"unforeseen {type(error).__name__}: {error}")
+
+
+def failed(failures: Store, path: str, key: str) -> None:
+    """Raise the BadFile that was stored under this name, if one was."""
+    with contextlib.suppress(FileNotFoundError):
+        raise BadFile(path, failures.path_of(key).read_text(errors="replace"))
+
+
+def is_whole(picture: Path) -> bool:
+    """Whether it can be decoded, and its name is that of what it says it was drawn from."""
+    from PIL import Image
+
+    try:
+        with Image.open(picture) as image:
+            image.load()
+            recipe, source, span = (str(image.info[name]) for name in ("recipe", "source", "span"))
+    except (OSError, KeyError, ValueError, SyntaxError):
+        return False
+    return picture.stem == key_of(source, hashlib.sha256(recipe.encode()).hexdigest(), span)
+
+
+class PictureCache:
+    """Rendered pictures on disk.
+
+    Parameters
+    ----------
+    root : the folder; made when the first picture is stored. None: `cache_root()`.
+    max_bytes : beyond this the least recently used pictures go. None: 20 GiB. Pictures that this
+        object has handed out stay, even if they alone are more.
+    """
+
+    def __init__(self, root: AnyPath | None = None, *, max_bytes: int | None = None) -> None:
+        self.root = Path(root) if root is not None else cache_root()
+        self.max_bytes = MAX_BYTES if max_bytes is None else max_bytes
+        self._pictures = Store(self.root, ".png", self.max_bytes)
+        self._failures = Store(self.root, ".bad")
+        self._sources = Hashes(self.root / "sources.jsonl")
+        self._sources.refresh()
+        self._bytes: int | None = None  # in the store; counted when first needed
+        self._warned = False
+
+    def get(
+        self,
+        path: AnyPath,
+        recipe: Recipe,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
+    ) -> Path:
+        """The picture of a file, drawn now if it is not there.
+
+        Raises
+        ------
+        BadFile : it cannot be drawn; remembered until the file changes.
+        """
+        item = Source(os.fspath(path), start, end, at)
+        found, digest = self._find(item, recipe.fingerprint())
+        if found:
+            return found
+        stamp = stamp_of(item.path)
+        digest = digest or digest_of(item.path)
+        self._sources.add(item.path, stamp, digest)
+        picture, added = draw(self.root, item, recipe, digest)
+        self._grow(added)
+        return picture
+
+    def render_all(
+        self,
+        items: Iterable[Source | AnyPath],
+        recipe: Recipe,
+        *,
+        workers: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        cluster: Cluster | None = None,
+    ) -> tuple[list[Path | None], list[Rejected]]:
+        """Pictures of many files, drawn in parallel where they are not there yet.
+
+        Parameters
+        ----------
+        items : paths, or `Source`s with a span or a moment.
+        workers : processes; None for one a core.
+        progress : called with (done, all) as the pictures come.
+        cluster : whose workers draw, instead of processes here.
+
+        Returns
+        -------
+        paths : one an item, in their order; None where the item was left out.
+        rejected : the items left out, in their order, and why.
+        """
+        if workers is not None and workers < 1:
+            raise SecondhandError(f"workers={workers}: must be at least 1")
+        wanted = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
+        outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
+        fingerprint = recipe.fingerprint()
+        self._sources.refresh()
+        self._pictures.sweep()
+        for index, item in enumerate(wanted):
+            try:
+                found, digest = self._find(item, fingerprint)
+            except BadFile as error:
+                outcomes[index] = Outcome(reason=error.reason)
+                continue
+            if found:
+                outcomes[index] = Outcome(found)
+            else:
+                missing.append(index)
+                if digest:
+                    digests[item.path] = digest
+        for path, stamp, digest in hash_shared((wanted[i].path for i in missing), digests):
+            self._sources.add(path, stamp, digest)
+            digests[path] = digest
+        done = len(outcomes)
+        if progress:
+            progress(done, len(wanted))
+        chunks = [missing[first : first + CHUNK] for first in range(0, len(missing), CHUNK)]
+        work = [[(wanted[i], digests.get(wanted[i].path)) for i in chunk] for chunk in chunks]
+        crashed = Outcome(reason=CRASHED)
+        if cluster is None:
+            count = 1 if len(missing) < POOL_FROM else workers
+            drawn = in_parallel(partial(draw_all, self.root, recipe), work, count, crashed)
+        else:  # whose workers may be at work in other folders
+            root = Path(os.path.abspath(self.root))
+            work = [
+                [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
+                for chunk in work
+            ]
+            task = partial(draw_all, root, recipe)
+            drawn = cluster.spread(
+                task, work, crashed, path_of=lambda one: one[0].path, folder=root
+            )
+        for number, answers in drawn:
+            for index, outcome in zip(chunks[number], answers, strict=True):
+                outcomes[index] = outcome
+                if outcome.stamp:
+                    self._sources.add(wanted[index].path, outcome.stamp, outcome.digest)
+                self._grow(outcome.added)
+            done += len(answers)
+            if progress:
+                progress(done, len(wanted))
+        ordered = [outcomes[index] for index in range(len(wanted))]
+        rejected = [
+            Rejected(item.path, outcome.reason)
+            for item, outcome in zip(wanted, ordered, strict=True)
+            if outcome.picture is None
+        ]
+        return [outcome.picture for outcome in ordered], rejected
+
+    def clear(self) -> int:
+        """Remove every picture, failure and hash; the number of pictures removed."""
+        self._failures.clear()
+        self._sources.path.unlink(missing_ok=True)
+        self._sources = Hashes(self._sources.path)
+        self._bytes = None
+        return self._pictures.clear()
+
+    def verify(self) -> tuple[int, list[Path]]:
+        """Decode every picture and recompute its name; those that fail are removed.
+
+        Returns
+        -------
+        The number of pictures that are right, and the paths of those that were not.
+        """
+        right, wrong = 0, []
+        for path in self._pictures.files():
+            if is_whole(path):
+                right += 1
+            else:
+                wrong.append(path)
+                path.unlink(missing_ok=True)
+        self._pictures.sweep()
+        return right, wrong
+
+    def info(self) -> dict[str, str | int]:
+        """Where the store is and what is in it: pictures, bytes, limit, failures."""
+        sizes = self._pictures.sizes()
+        return {
+            "root": str(self.root),
+            "pictures": len(sizes),
+            "bytes": sum(sizes),
+            "limit": self.max_bytes,
+            "failures": sum(1 for _ in self._failures.files()),
+        }
+
+    def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
+        """The stored picture and the file's hash, as far as they are known without reading it."""
+        stamp = stamp_of(item.path)
+        digest = self._sources.get(item.path, stamp)
+        if digest is None:
+            return None, None
+        key = key_of(digest, fingerprint, item.span())
+        picture = self._pictures.path_of(key)
+        if self._pictures.touch(picture):
+            return picture, digest
+        failed(self._failures, item.path, key)
+        return None, digest
+
+    def _grow(self, added: int) -> None:
+        """Count what was stored, and let the least recently used go when it is too much."""
+        if not added:
+            return
+        if self._bytes is None:
+            self._bytes = sum(self._pictures.sizes())
+        else:
+            self._bytes += added
+        if self._bytes <= self.max_bytes:
+            return
+        self._bytes = self._pictures.make_room(int(0.9 * self.max_bytes))
+        if self._bytes > self.max_bytes and not self._warned:
+            self._warned = True
+            log.warning(
+                "the pictures in use take more than the cache's limit of %d bytes: raise it",
+                self.max_bytes,
+            )
+
+
+def cache_root() -> Path:
+    """Folder for what can be made again: $SECONDHAND_CACHE, else the user's cache folder."""
+    if given := os.environ.get("SECONDHAND_CACHE"):
+        return Path(given)
+    import pooch
+
+    return Path(pooch.os_cache("secondhand"))
+
+
+def no_signal(picture: str | os.PathLike[str]) -> bool:
+    """Whether a stored picture was drawn from a signal too quiet to be judged."""
+    with open(picture, "rb") as file:  # Pillow's parser takes four times as long
+        return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels

@@ -1,0 +1,123 @@
+"""Signals made ready for training: long recordings cut into windows, all pictures drawn."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from datasets.core.errors import BadFile, Rejected
+from datasets.core.processes import cores
+from datasets.spectrograms.pictures import PictureCache, Source, no_signal
+from datasets.spectrograms.recipe import Recipe
+
+Spans = list[tuple[float | None, float | None]]
+_LOT = 256  # rows that a thread takes at once: handing one over costs more than most rows do
+
+
+class Item(NamedTuple):
+    """One row of the item table, as light as a DataLoader's worker wants it."""
+
+    path: str
+    label: str
+    start: float = math.nan
+    end: float = math.nan
+    gps: float = math.nan
+
+
+def items(frame: pd.DataFrame) -> list[Item]:
+    """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
+    times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
+    columns = (frame["path"], frame["label"], *times)
+    return [Item(*row) for row in zip(*columns, strict=True)]
+
+
+def cut(
+    frame: pd.DataFrame, recipe: Recipe, *, overlap: float = 0.0
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One row a window: rows that fit into a picture stay as they are.
+
+    A window has its recording's label, group and split, so that no recording is on both sides.
+
+    Parameters
+    ----------
+    frame : item table.
+    overlap : the part of a window that the next one shares, 0 to below 1.
+
+    Returns
+    -------
+    The rows, those of one recording one after the other, with `item`, the number of the row that
+    each was cut from; and the files that cannot be opened.
+    """
+    listed: list[Spans | BadFile] = []
+    wanted = items(frame)
+    lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
+    with ThreadPoolExecutor(cores()) as pool:
+        for found in pool.map(lambda lot: [_spans_of(recipe, overlap, one) for one in lot], lots):
+            listed += found
+    rejected = [
+        Rejected(found.path, found.reason) for found in listed if isinstance(found, BadFile)
+    ]
+    spans = [[] if isinstance(found, BadFile) else found for found in listed]
+    counts = [len(found) for found in spans]
+    number = np.repeat(np.arange(len(frame)), counts)
+    rows = frame.iloc[number].reset_index(drop=True).assign(item=number)
+    limits = [span for found in spans for span in found]
+    rows["start"] = np.array([start for start, _ in limits], dtype=float)
+    rows["end"] = np.array([end for _, end in limits], dtype=float)
+    return rows, rejected
+
+
+def draw_rows(
+    frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Draw the pictures of all rows beforehand, in parallel; standard error counts them.
+
+    Parameters
+    ----------
+    frame : item table; its `start`, `end` and `gps` say what is drawn of each file.
+    workers : processes; None for one a core.
+
+    Returns
+    -------
+    The rows that have a picture, in their order, and the files left out; silence is left out too.
+    """
+    last = started = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        # Of pictures that are there already, or drawn at once, there is nothing to tell.
+        if now - started > 1 and (now - last > 1 or done == total):
+            last = now
+            end = "\n" if done == total else ""
+            print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
+
+    sources = [Source(i.path, i.start, i.end, i.gps) for i in items(frame)]
+    pictures, rejected = cache.render_all(sources, recipe, workers=workers, progress=progress)
+    drawn = [picture is not None for picture in pictures]
+    if recipe.kind == "sound":
+        silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
+        for n in silent:
+            drawn[n] = False
+        windows = Counter(source.path for source in sources)
+        for path, count in Counter(sources[n].path for n in silent).items():
+            part = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
+            rejected.append(Rejected(path, f"no signal{part}: all below -60 dBFS"))
+    return frame.loc[drawn].reset_index(drop=True), rejected
+
+
+def _spans_of(recipe: Recipe, overlap: float, item: Item) -> Spans | BadFile:
+    start, end, at = (None if t != t else t for t in item[2:])
+    if at is not None:
+        return [(start, end)]
+    try:
+        return recipe.spans(item.path, start=start, end=end, overlap=overlap)
+    except BadFile as error:
+        return error

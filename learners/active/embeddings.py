@@ -1,0 +1,429 @@
+"""The embeddings of a pool of files: a Parquet file that grows with the pool, searched exactly.
+
+A row is a file, or a window of a long recording. Its columns:
+
+``path, start, end, at``
+    the absolute path; seconds in a recording, null for all of it; of strain the GPS time, in seconds.
+``vector``
+    the model's features, scaled to length 1, as 16-bit floats (little-endian):
+    ``numpy.frombuffer(cell, "<f2")``. A list would be read seven times more slowly. Silence has none.
+``model``
+    `learners.model.hash_of_features` of the model that made it.
+``size, mtime, ctime, inode, digest``
+    the `learners.files.FileState` of the file when it was read: one that still is the same is not read
+    again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.files import file_beside
+from datasets.spectrograms import Source
+from learners.active.vectors import cosines_of, numbers, unit
+from learners.files import FileState, is_same, locked
+from learners.inference import Answer, Asked, Floats, Predictor, stacked
+from learners.model import hash_of_features
+from learners.uncertainty import Why
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows that are read, and searched, at once: 21 MB of them at 1280 features.
+ROWS = 8192
+#: What a kill may cost: this much work, or so many rows.
+PART_SECONDS, PART_ROWS = 30.0, 8192
+_SAME_MOMENT = 0.5  # s
+
+log = logging.getLogger(__name__)
+
+
+class Near(NamedTuple):
+    """What was found: a file or a part of it, and the cosine of its features and the example's."""
+
+    source: Source
+    similarity: float
+
+
+class Extended(NamedTuple):
+    """What came of files: how many were read, were there already, hold no signal; and the bad ones."""
+
+    new: int
+    kept: int
+    silent: int
+    rejected: list[Rejected]
+
+
+class Embeddings:
+    """A file of embeddings and the model that makes them.
+
+    Parameters
+    ----------
+    file : a Parquet file, which need not be there yet.
+    model : the model folder.
+    predictor : that model loaded, where it is.
+
+    Raises
+    ------
+    SecondhandError : no model folder.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        model: str | os.PathLike[str],
+        predictor: Predictor | None = None,
+    ) -> None:
+        self.file = Path(file)
+        self.model = hash_of_features(model)
+        self.predictor = predictor or Predictor(model)
+        self._parts = self.file.with_name(f".{self.file.name}.part")
+
+    def extend(
+        self, files: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
+    ) -> Extended:
+        """Add what of the files is not in it, or has changed since. Other files' rows stay; those of a
+        file that has become bad or silent go.
+
+        What is done is kept every half minute beside the file, and taken up by the next call, should
+        this one be killed; the file itself is replaced when all is done. Bad and silent files
+        are left out, and tried again by the next call.
+
+        Parameters
+        ----------
+        bs, workers : as in `Predictor.predict`.
+
+        Raises
+        ------
+        SecondhandError : the file is none of embeddings, another model's, or another process is at
+            work at it. OSError : no room on the disk, or it may not be written.
+        """
+        self._parts.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(self._parts, f"--embeddings {self.file}"):
+                return self._extend(files, bs, workers)
+        finally:
+            with suppress(OSError):  # parts are left in it
+                self._parts.rmdir()
+
+    def check(self) -> None:
+        """Raise SecondhandError where the file is not there, none of embeddings, or another model's."""
+        self._open(self.file)
+
+    def like(
+        self,
+        example: Asked,
+        *,
+        top: int = 20,
+        at: float | None = None,
+        among: Iterable[str | os.PathLike[str]] | None = None,
+    ) -> list[Near]:
+        """The nearest to an example by the cosine of their features, nearest first.
+
+        Of an example longer than the model's window the window that is nearest counts. What of the
+        example itself is in the file is left out. The search is exact: all rows are compared, in
+        blocks of `ROWS`.
+
+        Parameters
+        ----------
+        example : a file, or a source with a span or a moment in it.
+        at : the moment of the example, as in `Predictor.predict`.
+        among : only these files; all by default.
+
+        Raises
+        ------
+        BadFile : the example cannot be used. SecondhandError : there are no embeddings, or they are
+            another model's.
+        """
+        ((asked, answers),) = self.predictor.windows([example], at=at)
+        _, queries, why = _vectors(answers)
+        if why or not len(queries):
+            raise BadFile(asked.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
+        own = asked._replace(path=os.path.abspath(asked.path))
+        if own.at is None and len(answers) == 1 and self.predictor.kind == "strain":
+            own = own._replace(at=answers[0].prediction.at)  # its loudest moment
+        wanted = None if among is None else {os.path.abspath(path) for path in among}
+        return self.nearest(queries, top=top, among=wanted, but=own)
+
+    def nearest(
+        self,
+        queries: Floats,
+        *,
+        top: int = 20,
+        among: Collection[str] | None = None,
+        but: Source | None = None,
+    ) -> list[Near]:
+        """The rows nearest to any of the queries, float [m, width], by the cosine.
+
+        A million rows of 1280 features (2.6 GB) take some 2 s of one core and 0.2 GB of memory
+        (benchmarks/bench_search.py).
+
+        Parameters
+        ----------
+        among : absolute paths; all by default.
+        but : a file, or a span or a moment of one, whose rows are left out.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if top < 1:
+            raise SecondhandError(f"--top {top}: at least 1 file is listed")
+        own = None if among is None else pa.array(sorted(among), pa.string())
+        asked = np.ascontiguousarray(unit(queries).T)
+        best = np.empty(0, np.float32)
+        found: list[Source] = []
+        for rows in self._read(self._open(self.file), (*_PLACE, "vector")):
+            vectors = numbers(rows["vector"])
+            if vectors.shape[1] != len(asked):
+                raise BadFile(self.file, f"has vectors of {vectors.shape[1]}, not of {len(asked)}")
+            cosines = cosines_of(vectors, asked)
+            if own is not None:
+                cosines[~_mask(pc.is_in(rows["path"], own))] = -np.inf
+            if but is not None:
+                for row in np.flatnonzero(_mask(pc.equal(rows["path"], but.path))):
+                    if _overlap(_source(rows, int(row)), but):
+                        cosines[row] = -np.inf
+            least = best[-1] if len(best) == top else -np.inf
+            rows_above = np.flatnonzero(cosines > least)
+            order = rows_above[np.argsort(-cosines[rows_above], kind="stable")[:top]]
+            # Of equal ones those that come first in the file.
+            both = np.concatenate([best, cosines[order]])
+            kept = np.argsort(-both, kind="stable")[:top]
+            found += [_source(rows, int(row)) for row in order]
+            best, found = both[kept], [found[n] for n in kept]
+        return [Near(source, min(float(s), 1.0)) for source, s in zip(found, best, strict=True)]
+
+    def _extend(
+        self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
+    ) -> Extended:
+        known, rejected, silent = self._known(), list[Rejected](), 0
+        names = {os.path.abspath(name): name for name in nameable(files, rejected)}
+        wanted = [
+            name
+            for path, name in names.items()
+            if path not in known or not is_same(known[path], name)
+        ]
+        states: dict[str, FileState | None] = {}
+        without = {os.path.abspath(name) for name in wanted} & known.keys()
+
+        def asked() -> Iterator[str]:
+            for name in wanted:  # before it is read: what is written to meanwhile is read again
+                states[name] = FileState.of(name)
+                yield name
+
+        unnamed = len(rejected)
+        rows: list[tuple[Any, ...]] = []
+        began, done = time.monotonic(), 0
+
+        def put() -> None:
+            nonlocal began
+            if rows:
+                self._write_part(rows)
+                log.info("embeddings of %d of %d files", done, len(wanted))
+            rows.clear()
+            began = time.monotonic()
+
+        try:
+            for source, answers in self.predictor.windows(asked(), bs=bs, workers=workers):
+                done += 1
+                places, vectors, why = _vectors(answers)
+                state = states.pop(source.path)
+                if why or state is None:
+                    rejected.append(Rejected(source.path, why or "came while others were read"))
+                    continue
+                silent += not places
+                path = os.path.abspath(source.path)
+                if places:
+                    without.discard(path)
+                cells = vectors.astype("<f2")
+                rows += [
+                    (path, *place, cell.tobytes(), *state)
+                    for place, cell in zip(places, cells, strict=True)
+                ]
+                if len(rows) >= PART_ROWS or time.monotonic() - began > PART_SECONDS:
+                    put()
+        finally:  # also after Ctrl-C
+            put()
+        self._merge(without)
+        new = done - silent - (len(rejected) - unnamed)
+        return Extended(new, len(names) - len(wanted), silent, rejected)
+
+    def _pieces(self) -> list[Path]:
+        """The file and what has not been put into it yet: of a path in several the last counts."""
+        return [f for f in (self.file, *sorted(self._parts.glob("*.parquet"))) if f.exists()]
+
+    def _known(self) -> dict[str, FileState]:
+        found: dict[str, FileState] = {}
+        names = ("path", *FileState._fields)
+        for piece in self._pieces():
+            for rows in self._read(self._open(piece), names):
+                paths, *state = (rows[name].to_pylist() for name in names)
+                found |= zip(paths, map(FileState, *state), strict=True)
+        return found
+
+    def _write_part(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        import pyarrow as pa
+
+        names = (*_PLACE, "vector", *FileState._fields)
+        schema = _schema(len(rows[0][len(_PLACE)]))
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        columns["model"] = (self.model,) * len(rows)
+        table = pa.table({f.name: pa.array(columns[f.name], f.type) for f in schema}, schema)
+        number = max((int(f.stem) for f in self._parts.glob("*.parquet")), default=0) + 1
+        _write(self._parts / f"{number:06d}.parquet", [table], schema)
+
+    def _merge(self, without: Collection[str]) -> None:
+        """All pieces as one file in the place of the old one, but for the rows of some paths; then the
+        parts go."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        pieces = self._pieces()
+        if pieces in ([], [self.file]) and not without:
+            return
+        paths = [
+            {p for r in self._read(self._open(f), ("path",)) for p in r["path"].to_pylist()}
+            for f in pieces
+        ]
+        later = [set(without).union(*paths[n + 1 :]) & own for n, own in enumerate(paths)]
+
+        def tables() -> Iterator[pa.Table]:
+            for piece, gone in zip(pieces, later, strict=True):
+                drop = pa.array(sorted(gone), pa.string())
+                for rows in self._read(self._open(piece)):
+                    table = pa.Table.from_batches([rows])
+                    yield table.filter(pc.invert(pc.is_in(table["path"], drop))) if gone else table
+
+        _write(self.file, _of_size(tables()), self._open(pieces[-1]).schema_arrow)
+        for part in pieces[1 if pieces[0] == self.file else 0 :]:
+            part.unlink()
+
+    def _open(self, piece: Path) -> Any:
+        """A file of embeddings by this model; an error that says what else it is."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not piece.exists():
+            raise SecondhandError(
+                f"--embeddings {piece}: there is no such file; name files to embed"
+            )
+        try:
+            opened = pq.ParquetFile(piece, pre_buffer=False)  # else all of it is held
+            kind = opened.schema_arrow.field("vector").type
+            width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
+            if not opened.schema_arrow.equals(_schema(width)):
+                raise BadFile(piece, "not a file of embeddings: other columns; name another")
+            rows = opened.read(columns=["model"])["model"]
+        except (pa.ArrowException, KeyError, OSError) as error:
+            reason = f"cannot be read as embeddings ({str(error)[:100]}); name another"
+            raise BadFile(piece, reason) from None
+        for found in rows.unique().to_pylist():
+            if found != self.model:
+                raise SecondhandError(
+                    f"--embeddings {piece}: made by another model, {found}, not by this one, "
+                    f"{self.model}; name another file"
+                )
+        return opened
+
+    def _read(self, opened: Any, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        try:
+            yield from opened.iter_batches(ROWS, columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise BadFile(self.file, f"is damaged ({str(error)[:100]}); remove it") from None
+
+
+_PLACE = ("path", "start", "end", "at")
+
+
+def _schema(vector_bytes: int) -> pa.Schema:
+    import pyarrow as pa
+
+    whole, number = pa.int64(), pa.float64()
+    return pa.schema(
+        [
+            ("path", pa.string()), ("start", number), ("end", number), ("at", number),
+            ("vector", pa.binary(max(vector_bytes, 2))), ("model", pa.string()), ("size", whole),
+            ("mtime", whole), ("ctime", whole), ("inode", pa.uint64()), ("digest", pa.string()),
+        ]
+    )  # fmt: skip
+
+
+def _write(file: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Whole or not at all. What the disk says comes as Python's own error."""
+    import pyarrow.parquet as pq
+
+    plain = {"compression": "none", "write_statistics": False, "use_dictionary": ["path", "model"]}
+    with (
+        file_beside(file) as beside,
+        open(beside, "wb") as stream,
+        pq.ParquetWriter(stream, schema, **plain) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table, row_group_size=ROWS)
+
+
+def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of `ROWS`, the last one smaller."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        while sum(len(t) for t in held) >= ROWS:
+            both = pa.concat_tables(held)
+            yield both.slice(0, ROWS)
+            held = [both.slice(ROWS)]
+    yield pa.concat_tables(held)
+
+
+def _vectors(answers: Sequence[Answer]) -> tuple[list[tuple[float | None, ...]], Floats, str]:
+    """The (start, end, at) of windows that are not silent, and their features, rows of length 1; or
+    what is wrong with the file."""
+    for answer in answers:
+        if answer.prediction.reason.unanswered:
+            return [], np.empty((0, 0), np.float32), answer.prediction.reason.detail
+    heard = [answer for answer in answers if answer.features is not None]
+    _, features = stacked(heard)
+    places = [(p.start, p.end, p.at) for p in (answer.prediction for answer in heard)]
+    return [tuple(None if x != x else x for x in place) for place in places], unit(features), ""
+
+
+def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) -> Iterator[str]:
+    """The files but for those whose names no table can hold, which are added to the rejected."""
+    for file in files:
+        name = os.fspath(file)
+        readable = name.encode("utf-8", "replace").decode()
+        if name == readable:
+            yield name
+        else:
+            rejected.append(Rejected(readable, "its name is no UTF-8: rename it"))
+
+
+def _mask(found: Any) -> NDArray[np.bool_]:
+    return np.asarray(found.to_numpy(zero_copy_only=False))
+
+
+def _source(rows: Any, row: int) -> Source:
+    return Source(*(rows[name][row].as_py() for name in _PLACE))
+
+
+def _overlap(row: Source, own: Source) -> bool:
+    """Whether a row of the example's file shows what was asked about."""
+    if own.at is not None:
+        if row.at is not None:
+            return abs(row.at - own.at) < _SAME_MOMENT
+        return (row.start or 0) <= own.at <= (np.inf if row.end is None else row.end)
+    first, last = own.start or 0.0, np.inf if own.end is None else own.end
+    return (row.start or 0.0) < last and first < (np.inf if row.end is None else row.end)

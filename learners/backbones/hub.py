@@ -1,0 +1,284 @@
+"""Weights that others have published: what a folder in timm's layout says, and what can go wrong.
+
+``hf-hub:USER/NAME[@REVISION]`` is such a folder on the hub, ``local-dir:PATH`` one on this machine. Its
+``config.json`` names one of timm's architectures; nothing in it is run.
+
+A network that was trained on sound may say beside ``architecture`` how it was drawn:
+
+    "mel": {"rate": 32000, "n_fft": 1024, "hop": 320, "n_mels": 128, "fmin": 50, "fmax": 14000,
+            "log": "ln"}
+
+The first six are `datasets.audio.AudioRecipe`'s, as are ``level``, ``range_db`` and ``window``, which
+may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
+"dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
+to 1, rather than of pixels from 0 to 1. ``scale`` is "slaney", as librosa's filters are, or "kaldi".
+With ``axes`` "time-frequency" the input's height is time, and low frequencies are on the left; else it is
+as pictures are drawn here, time to the right and low frequencies at the bottom. Such an input need not
+be square. What is laid out as AudioMAE's networks are need say nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from datasets.audio import AudioRecipe
+from datasets.core.errors import SecondhandError, shown
+from datasets.core.upstream import hub_offline
+
+SOURCES = ("hf-hub:", "local-dir:")
+#: What has to be said of how sound was drawn, and what may be.
+MEL = ("rate", "n_fft", "hop", "n_mels", "fmin", "fmax")
+MEL_TOO = ("scale", "level", "range_db", "window", "log")
+#: Standard deviations below the mean, in a network's units, that are still told from black.
+DEPTH = 4.0
+#: What a transformer may be built with other than its architecture has it, and the values.
+OPTIONS: dict[str, tuple[object, ...]] = {
+    "global_pool": ("avg", "token", "max", "avgmax"),
+    "class_token": (True, False),
+    "axes": ("time-frequency",),  # of a spectrogram, downwards and to the right
+}
+#: Said by the settings here: the classes, the input's size; a single channel is made three.
+_OURS = {"num_classes", "img_size", "in_chans"}
+
+
+def options_of(name: str) -> tuple[str, dict[str, Any]]:
+    """``ARCH?global_pool=avg`` -> ARCH and what it is to be built with.
+
+    Raises
+    ------
+    SecondhandError : names the option that is none of `OPTIONS`, or has another value.
+    """
+    architecture, _, said = name.partition("?")
+    options = {key: {"True": True, "False": False}.get(v, v) for key, v in parse_qsl(said)}
+    for key, value in options.items():
+        if value not in OPTIONS.get(key, ()):
+            raise SecondhandError(
+                f"backbone {shown(name)}: {shown(key)} is not to be {shown(value)}; known: {OPTIONS}"
+            )
+    return architecture, options
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a ``config.json`` says.
+
+    Attributes
+    ----------
+    architecture : one of timm's.
+    options : of its transformer, see `OPTIONS`.
+    data : input_size, mean, std, interpolation and crop_pct, as timm has them.
+    fixed : the network is built for one size of input.
+    mel : how the sound that it was trained on was drawn, as arguments of `AudioRecipe`; empty of a
+        network of pictures.
+    """
+
+    architecture: str
+    options: dict[str, Any]
+    data: dict[str, Any]
+    fixed: bool
+    mel: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width, in pixels, of the pictures that it is given: as they are drawn."""
+        _, height, width = self.data["input_size"]
+        return (width, height) if "axes" in self.options else (height, width)
+
+    def named(self, options: dict[str, Any]) -> str:
+        """The name under which it is built without its weights."""
+        return self.architecture + (f"?{urlencode(options)}" if options else "")
+
+
+def published(name: str) -> Published:
+    """Read the ``config.json`` of ``hf-hub:USER/NAME`` or ``local-dir:PATH``.
+
+    Raises
+    ------
+    SecondhandError : it is not to be had, or asks for what is not built here.
+    """
+    source, _, where = name.partition(":")
+    if source == "local-dir" and not (Path(where) / "config.json").is_file():
+        raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
+    with weights_errors(name, None):
+        file = Path(where) / "config.json" if source == "local-dir" else _fetched(where)
+        try:
+            return _checked(name, json.loads(file.read_text(encoding="utf-8")))
+        except SecondhandError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise SecondhandError(
+                f"--backbone {name}: no config.json in timm's layout ({str(error)[:100]})"
+            ) from None
+
+
+def mel_of(name: str) -> dict[str, Any]:
+    """How the sound was drawn that a backbone's weights were trained on, as arguments of
+    `AudioRecipe`; empty where they say nothing of it."""
+    return published(name).mel if name.startswith(SOURCES) else {}
+
+
+def _fetched(where: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repository, _, revision = where.partition("@")
+    with no_waiting_for_a_hub_out_of_reach():
+        return Path(hf_hub_download(repository, "config.json", revision=revision or None))
+
+
+def _checked(name: str, content: dict[str, Any]) -> Published:
+    import timm
+    from timm.data.config import resolve_data_config
+
+    config = content.get("pretrained_cfg", content)
+    architecture, arguments = content["architecture"], content.get("model_args", {})
+    if not isinstance(architecture, str) or not timm.is_model(architecture):
+        raise SecondhandError(f"--backbone {name}: timm has no architecture {shown(architecture)}")
+    saved = {"global_pool": config.get("global_pool"), **arguments}
+    options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
+    strange = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
+    strange += [key for key, value in options.items() if value not in OPTIONS[key]]
+    if strange:
+        odd = json.dumps({key: saved[key] for key in strange})
+        raise SecondhandError(
+            f"--backbone {name}: it is a {architecture} with {odd[:160]}, which is not built here"
+        )
+    channels, *sides = (int(n) for n in config.get("input_size", (3, 224, 224)))
+    channels = int(arguments.get("in_chans", channels))
+    if channels not in (1, 3):
+        raise SecondhandError(
+            f"--backbone {name}: it was trained on {channels} channels; 1 or 3 are given here"
+        )
+    said = arguments.get("img_size")
+    if said is not None:
+        sides = [said, said] if isinstance(said, int) else [int(side) for side in said]
+    height, width = sides
+    fixed = said is not None or bool(config.get("fixed_input_size"))
+    data = {
+        **resolve_data_config({}, pretrained_cfg=config),
+        **{key: config[key] for key in ("mean", "std") if key in config},
+        "input_size": (channels, height, width),
+    }
+    mel = dict(content.get("mel", {})) or _as_audiomae(data)
+    if height != width and not mel:
+        raise SecondhandError(
+            f"--backbone {name}: it was trained on inputs of {height} x {width}, and does not say of "
+            "which sound; pictures are square here"
+        )
+    if mel:
+        if (axes := mel.pop("axes", "frequency-time")) != "frequency-time":
+            options["axes"] = axes
+        found = Published(architecture, options, data, fixed)
+        mel, levels = _drawn(name, mel, found)
+        data |= levels
+    return Published(architecture, options, data, fixed, mel)
+
+
+def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of a network that is laid out as AudioMAE (2207.06405) and its kin: 1024 frames of
+    128 of Kaldi's bands, of 16 kHz, by their mean and twice their deviation over AudioSet."""
+    mean, std = data["mean"], data["std"]
+    if data["input_size"] != (1, 1024, 128) or len(mean) != 1 or abs(mean[0] + 4.2677393) > 1e-3:
+        return {}
+    if abs(std[0] - 4.5689974) < 1e-3:
+        data["std"] = (2 * std[0],)
+    return {
+        "rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000,
+        "scale": "kaldi", "log": "ln", "axes": "time-frequency",
+    }  # fmt: skip
+
+
+def _drawn(
+    name: str, mel: dict[str, Any], found: Published
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of `AudioRecipe`, and the mean and deviation of the pictures that it draws."""
+    data, (height, width) = found.data, found.shape
+    odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
+    log, kaldi = mel.get("log"), mel.get("scale") == "kaldi"
+    odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
+    axes = found.options.get("axes")
+    odd += [f"axes {shown(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
+    odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
+    if odd:
+        raise SecondhandError(
+            f"--backbone {name}: its mel recipe has {', '.join(sorted(odd))}: not drawn here"
+        )
+    recipe = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
+    samples = (width - 1) * mel["hop"] + (mel["n_fft"] if kaldi else 0)
+    recipe = {"window": samples / mel["rate"], "size": (height, width), **recipe}
+    try:
+        if log is None:
+            AudioRecipe(**recipe)
+            return recipe, {}
+        in_db = 10 / math.log(10) if log == "ln" else 1.0
+        mean, std = (in_db * sum(data[key]) / len(data[key]) for key in ("mean", "std"))
+        fixed = AudioRecipe(**recipe, level="fixed")
+        white, black = fixed.full_scale, max(mean - DEPTH * std, fixed.floor)
+        recipe |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
+        drawn = AudioRecipe(**recipe)
+    except SecondhandError as error:
+        raise SecondhandError(f"--backbone {name}: its mel recipe: {error}") from None
+    return recipe, {
+        "mean": ((mean - white) / drawn.range_db + 1,),
+        "std": (std / drawn.range_db,),
+    }
+
+
+# --- what can go wrong with weights, said clearly and soon ----------------------------------------
+
+
+@contextmanager
+def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
+    """Offline mode for as long as the hub takes no connection.
+
+    Its client then answers at once, from its cache where it can.
+    """
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    host = address.hostname or ""
+    port = address.port or (80 if address.scheme == "http" else 443)
+    proxies = getproxies()
+    # Behind a proxy the name need not resolve here.
+    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
+    if direct and not constants.HF_HUB_OFFLINE:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except OSError:
+            with hub_offline():
+                yield
+            return
+    yield
+
+
+@contextmanager
+def weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
+    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
+    try:
+        yield
+    except (SecondhandError, TypeError, AssertionError):
+        raise
+    except Exception as error:
+        detail = str(error).strip().splitlines()
+        first = detail[0][:110] if detail else type(error).__name__
+        if weights is not None:
+            raise SecondhandError(
+                f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "
+                "that they were saved from; with a model folder of this program go on by --from"
+            ) from None
+        copy = "--weights FILE with a copy of them"
+        if backbone.startswith(SOURCES):
+            copy = "local-dir:FOLDER with a copy of its config.json and weights"
+        what = "loaded" if backbone.startswith("local-dir:") else "downloaded"
+        raise SecondhandError(
+            f"the weights of {backbone} could not be {what} ({type(error).__name__}: {first}); "
+            f"without a network use --backbone embedded, or {copy}"
+        ) from None

@@ -1,0 +1,80 @@
+"""What it takes to build a network again: known of a model folder before torch is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from datasets.core.errors import SecondhandError, shown
+from learners.cli.settings import MAX_MEMBERS
+
+HEADS = ("stages", "concat", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """What it takes to build a network again, weights apart.
+
+    Parameters
+    ----------
+    backbone : "embedded", a timm name, "hf-hub:USER/NAME", "local-dir:PATH",
+        "torchvision/NAME[:WEIGHTS]" or "scratch/NAME". A timm name may say how a transformer pools,
+        as in ``vit_tiny_patch16_224?global_pool=avg``.
+    n_classes : length of the logits.
+    size : side of the square input in pixels.
+    head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
+        `bodies.Stages` made), "concat" (fastai's: average and maximum pooled, two linear layers) or
+        "cosine" (`backbones.Cosine` of the pooled features); "auto" takes stages where there are
+        any, else linear.
+    hidden : width between concat's two linear layers.
+    dropout : before the last layer, in [0, 1); half as much before the first one.
+    members : networks that answer together, 1 to 16; more than one are a
+        `backbones.Ensemble`.
+    width : of an input that is no square but ``size`` x ``width``.
+    many : of several labels an item, each logit by itself: members and views are averaged so.
+    """
+
+    backbone: str
+    n_classes: int
+    size: int = 224
+    head: str = "auto"
+    hidden: int = 512
+    dropout: float = 0.2
+    members: int = 1
+    width: int | None = None
+    many: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if type(self.backbone) is not str or len(self.backbone) > 200:
+            problems.append(f"backbone {shown(self.backbone)} is not a name")
+        for name, low, high in (
+            ("n_classes", 2, 100_000),
+            ("size", 8, 2048),
+            ("hidden", 1, 65536),
+            ("members", 1, MAX_MEMBERS),
+            ("width", 8, 4096),
+        ):
+            value = getattr(self, name)
+            if name == "width" and value is None:
+                continue
+            if type(value) is not int or not low <= value <= high:
+                problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+        if self.many not in (True, False):
+            problems.append(f"many {shown(self.many)} is not true or false")
+        if type(self.head) is not str or self.head not in ("auto", *HEADS):
+            problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
+        if problems:
+            raise SecondhandError("network: " + "; ".join(problems))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        return self.size, self.width or self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; a square has no width, and one label an item is not told."""
+        found = asdict(self).items()
+        return {name: value for name, value in found if value is not None and value is not False}

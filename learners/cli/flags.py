@@ -1,0 +1,240 @@
+"""How settings are read: flags, YAML files and presets into `learners.cli.settings.Settings`.
+
+A value comes from, in rising order of weight: the dataclass's default, ``--preset``, ``--config
+file.yaml``, a flag. A wrong call is answered with a line: what was wrong, and what is near it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, get_type_hints
+
+import yaml
+
+from datasets.core.config_file import config_action
+from datasets.core.errors import SecondhandError
+from datasets.core.installed import as_called
+from learners.cli.console import be_quiet
+from learners.cli.options import flag
+from learners.cli.settings import Settings
+
+PRESETS = Path(__file__).parents[1] / "presets"
+#: Settings that the help of fine-tuning shows by itself.
+USUAL = (
+    "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
+    "probe", "tta", "seeds", "out", "resume",
+)  # fmt: skip
+#: Settings that are no more, but stand in the files of earlier runs: read, and without effect.
+RETIRED = ("speed",)
+
+
+def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
+    """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2.
+
+    Every command has ``--quiet``. ``usual`` are the settings that ``--help`` shows, ``--help-all`` then all; of none all are.
+    """
+    import jsonargparse
+
+    class All(argparse.Action):
+        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+            print(parser.format_help())
+            parser.exit()
+
+    class Quiet(argparse.Action):
+        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+        def __call__(self, *_: Any) -> None:
+            be_quiet()
+
+    class Parser(jsonargparse.ArgumentParser):
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            if not self.exit_on_error:  # as a file of settings is read
+                super().error(message, ex)
+            known = re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", self.format_help())
+            print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
+            sys.exit(2)
+
+        def format_help(self, *how: Any, **also: Any) -> str:
+            return as_called(str(super().format_help(*how, **also)))
+
+        def print_help(self, file: Any = None) -> None:
+            shown = (*usual, "help", "help_all")
+            hidden = {
+                action: action.help
+                for action in self._actions
+                if usual and action.option_strings and action.dest not in shown
+            }
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            super().print_help(file)
+            for action, text in hidden.items():
+                action.help = text
+
+    parser = Parser(prog=as_called(f"python -m {prog}"), description=description)
+    parser.add_argument("--quiet", action=Quiet, help="say only what is wrong, and show no bars")
+    if usual:
+        parser.add_argument("--help-all", action=All, help="show all flags, and exit")
+    return parser
+
+
+def in_a_line(message: str, known: Sequence[str]) -> str:
+    """What the parser has against a call, in the words of somebody who typed it.
+
+    Parameters
+    ----------
+    message : jsonargparse's or argparse's.
+    known : the flags that there are.
+    """
+    if words := re.match(r"unrecognized arguments: (.*)", message, re.S):
+        name = words[1].split()[0].partition("=")[0]
+        if name.casefold() in ("true", "false"):
+            return f"{name} belongs to no flag: a switch takes no value, as in --ema or --no-ema"
+        if not name.startswith("-"):
+            example = f", as in --data {name}" if "--data" in known else ""
+            return f"{name} belongs to no flag: name what it is{example}"
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, 1)
+        return f"there is no {name}" + (f"; did you mean {near[0]}?" if near else "")
+    if key := re.match(r'Parser key "(\w+)":', message):
+        value = re.findall(r"(?:Got|Given) value: (.*)", message)
+        kinds = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?$", message, re.M)
+        wanted = [word for kind in kinds if (word := _KINDS.get(kind, kind))]
+        for number, kind in enumerate(wanted):
+            if kind.startswith("typing.Literal["):
+                wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
+        if value and wanted:
+            return f"{flag(key[1])} {value[0]}: not {' or '.join(wanted)}"
+    return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
+
+
+_KINDS = {
+    "<class 'int'>": "a whole number",
+    "<class 'float'>": "a number",
+    "<class 'NoneType'>": "",
+}
+
+
+def make_parser(prog: str, description: str) -> Any:
+    """A jsonargparse parser with one group of flags for each section of `Settings`."""
+    parser = bare_parser(prog, description, USUAL)
+    parser.add_argument("--config", action=config_action(), help="YAML file of settings")
+    names = _preset_names()
+    # For the help alone: what it stands for is read as a file, and printed as its values.
+    parser.add_argument(
+        "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
+    )
+    for name in RETIRED:
+        parser.add_argument(flag(name), type=Any, help=argparse.SUPPRESS)
+    for section in get_type_hints(Settings).values():
+        add_flags(parser.add_argument_group(section.__doc__ or ""), section)
+    return parser
+
+
+def add_flags(group: Any, section: type) -> None:
+    """A flag for each `learners.cli.settings.option` of a dataclass; one without a default is required."""
+    import jsonargparse
+
+    hints = get_type_hints(section)
+    for item in dataclasses.fields(section):
+        if not item.metadata:
+            continue
+        keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default}
+        if item.default is dataclasses.MISSING:
+            keywords = {"help": item.metadata["help"], "required": True}
+        if hints[item.name] in (bool, bool | None):
+            keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
+        else:
+            keywords["type"] = item.metadata["read"] or hints[item.name]
+            if item.metadata["bare"] is not None:
+                keywords |= {"nargs": "?", "const": item.metadata["bare"]}
+        group.add_argument(flag(item.name), **keywords)
+
+
+def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
+    """The settings, with whole paths. Wrong flags and values end with exit status 2 and a message."""
+    check_once(argv, "--unknown")
+    namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
+    return Settings().but(**{n: getattr(namespace, n) for n in Settings().flat()}).whole()
+
+
+def check_once(argv: Sequence[str] | None, *flags: str) -> None:
+    """Raise SecondhandError for data named twice: both may be meant, and the last one would be taken.
+
+    Of other flags the last one counts, as in most commands: a script adds what it wants otherwise.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    for once in flags:
+        said = sum(word.partition("=")[0] == once for word in words)
+        if said > 1:
+            raise SecondhandError(
+                f"{once} is given {said} times: name one folder or table; a CSV with the columns "
+                "path,label holds files of many folders"
+            )
+
+
+def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
+    """The settings that were said, by flag, file or preset: without defaults."""
+    words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
+    namespace = parser.parse_args(words, defaults=False)
+    return {n: value for n, value in vars(namespace).items() if n not in ("config", *RETIRED)}
+
+
+def dump(settings: Settings) -> str:
+    """The settings as YAML that ``--config`` reads back."""
+    content = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in settings.flat().items()
+        if key != "resume"
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _in_order_of_weight(argv: list[str]) -> list[str]:
+    """The preset first, then files, then flags: jsonargparse lets the later one win. All that
+    ``--data`` names, also where it is given several times, is one list."""
+    presets: list[str] = []
+    files: list[str] = []
+    rest: list[str] = []
+    data: list[str] = []
+    words = list(reversed(argv))
+    while words:
+        word = words.pop()
+        name, equals, value = word.partition("=")
+        follows = equals or (words and not words[-1].startswith("--"))
+        if name not in ("--config", "--preset", "--data") or not follows:
+            rest.append(word)
+            continue
+        value = value if equals else words.pop()
+        if name == "--config":
+            files.append(f"--config={value}")
+        elif name == "--preset":
+            presets.append(f"--config={_preset(value)}")
+        else:
+            data.append(value)
+            while words and not words[-1].startswith("--"):
+                data.append(words.pop())
+    if data:
+        rest.append(f"--data={data[0] if len(data) == 1 else json.dumps(data)}")
+    return [*presets, *files, *rest]
+
+
+def _preset(name: str) -> Path:
+    file = PRESETS / f"{name}.yaml"
+    if Path(name).name != name or not file.is_file():
+        raise SecondhandError(f"--preset {name!r} is none of {_preset_names()}")
+    return file
+
+
+def _preset_names() -> str:
+    return ", ".join(sorted(file.stem for file in PRESETS.glob("*.yaml")))

@@ -1,0 +1,478 @@
+"""The settings behind the command lines: `Settings`, and its sections, each a group of flags.
+
+`learners.cli.flags` reads them once. Nothing heavy is imported, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from datasets.core.errors import SecondhandError
+from datasets.core.scanning import whole
+from learners.cli.options import Span, flag, option
+from learners.machine import SpeedSettings
+
+#: What tells known files from strangers; `learners.uncertainty` has them.
+ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
+#: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
+CANDIDATES = (
+    "embedded",
+    "resnet18.a1_in1k",
+    "resnet50.a1_in1k",
+    "convnext_tiny.in12k",
+    "vit_small_patch16_224.augreg_in21k",
+)
+#: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
+MAX_OVERLAP = 0.95
+#: And with at most so many networks.
+MAX_MEMBERS = 16
+
+
+@dataclass
+class DataSettings:
+    """data"""
+
+    data: str | list[str] = option(
+        "",
+        "folder of class folders, table with path,label, Raven's or Audacity's tables, Camtrap DP, "
+        "demo:digits, public set (python -m datasets.catalog); of several a file's last label counts",
+    )
+    label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
+    labels: str | None = option(
+        None, "several labels an item: many (a|b), or with commas the columns of 1, 0 and nothing"
+    )
+    strain: str | None = option(
+        None, "of a --data of triggers: folder or LAL cache of strain files"
+    )
+    classes_table: Path | None = option(
+        None,
+        "CSV file, label and parent, of a tree above the classes: what is no class may be a node",
+    )
+    from_: Path | None = option(
+        None,
+        "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
+    )
+    replay: float = option(
+        1.0,
+        "of --from: part of the items it learnt that are learnt again",
+        span=Span(low=0, high=1),
+    )
+    unknown: str | None = option(
+        None, "strangers, to measure what is refused: a folder, or a table with the column path"
+    )
+    background: str | None = option(
+        None,
+        "known strangers, noise, empty scenes, to learn as none of the classes: a folder or table "
+        "likewise",
+    )
+    kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
+    group_by: str | None = option(
+        None, "regular expression on the file name: what must not be split"
+    )
+    near_duplicates: Literal["keep-together", "ignore"] = option(
+        "keep-together",
+        "bursts, copies that no hash finds, photos of one visit: each cluster on one side of a split",
+    )
+    fold: str | None = option(
+        None, "value of the column 'fold' that is held out", read=str | int | None
+    )
+    cv: int | str | None = option(
+        None,
+        "cross-validation: the column fold, the column group, or a number of folds; with --fold one "
+        "of them",
+    )
+    valid: float = option(0.15, "part of the items that chooses the checkpoint")
+    calibration: float = option(0.15, "part of the items that sets temperature and threshold")
+
+    def __post_init__(self) -> None:
+        # YAML takes the name 1 for a number; folds are compared as the words of a table.
+        self.fold = None if self.fold is None else str(self.fold)
+        if isinstance(self.data, list) and len(self.data) == 1:
+            self.data = self.data[0]
+
+    @property
+    def many(self) -> bool:
+        """Whether an item may have several labels."""
+        return self.labels is not None or "demo:scenes" in self.sources
+
+    @property
+    def sources(self) -> list[str]:
+        """What ``--data`` names, one by one; nothing where it is not given."""
+        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
+
+
+@dataclass
+class SignalSettings:
+    """sound and strain"""
+
+    rate: int | None = option(None, "sound: Hz; the files' most common one if not given")
+    window: float | None = option(
+        None, "sound: seconds in a picture; what holds most files, 5 at most, if not given"
+    )
+    overlap: float = option(
+        0.25,
+        "sound: part of a long recording's window that the next shares",
+        span=Span(low=0, high=MAX_OVERLAP),
+    )
+    level: Literal["clip", "fixed", "pcen"] | None = option(
+        None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
+    )
+    n_fft: int | None = option(None, "sound: samples of a frame; 46 ms of them if not given")
+    hop: int | None = option(None, "sound: samples between frames; 12 ms of them if not given")
+    n_mels: int | None = option(None, "sound: mel bands")
+    range_db: float | None = option(None, "sound: dB from black to white")
+    views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
+    layout: Literal["channels", "row", "one"] | None = option(
+        None, "strain: three views as channels, views side by side, or one view"
+    )
+    detectors: Literal["separate", "together"] | None = option(
+        None, "strain: two or three at each time are the channels (together); separate if not given"
+    )
+    context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
+    fmin: float | None = option(None, "lowest frequency drawn, Hz")
+    fmax: float | None = option(None, "highest frequency drawn, Hz")
+    colour: str | None = option(None, "grey, windows (sound), or a colour map such as magma")
+    picture: list[int] | None = option(None, "height and width of the drawing, as [224, 224]")
+    noise: str | None = option(
+        None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
+    )
+    cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
+    cache_limit: float = option(
+        20.0, "GiB of drawings kept, the least recently used go first", span=Span(above=0)
+    )
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """The settings given for a recipe of this kind; the others are inferred.
+
+        Raises
+        ------
+        SecondhandError : names every setting given that this kind of file does not have.
+        """
+        both = ("fmin", "fmax", "colour", "picture")
+        own = {
+            "sound": ("rate", "window", "level", "n_fft", "hop", "n_mels", "range_db"),
+            "strain": ("views", "layout", "context", "detectors"),
+        }
+        names = [name for names in own.values() for name in names] + list(both)
+        given = {name: v for name in names if (v := getattr(self, name)) is not None}
+        fitting = (*own[kind], *both) if kind in own else ()
+        if wrong := [flag(name) for name in given if name not in fitting]:
+            raise SecondhandError(
+                f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
+            )
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+        if "picture" in values:
+            values["size"] = values.pop("picture")
+        return values
+
+
+@dataclass
+class NetworkSettings:
+    """network"""
+
+    backbone: str = option(
+        "embedded",
+        "embedded, a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS], "
+        "scratch/NAME; or auto, auto:NAME,NAME: the best of some by a linear probe",
+    )
+    budget: float | None = option(
+        None,
+        "of --backbone auto: minutes that the training may take, as estimated",
+        span=Span(above=0),
+    )
+    weights: Path | None = option(
+        None, "file with the backbone's weights (.safetensors, state dict)"
+    )
+    pretrained: bool = option(True, "start from published weights")
+    size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
+    head: Literal["auto", "stages", "linear", "concat", "cosine"] = option(
+        "auto",
+        "stages: one layer on what all stages of the body made, auto where it can be had; linear: on "
+        "the last stage alone; concat: fastai's two; cosine: direction alone, learned scale",
+    )
+    hidden: int = option(512, "width of the concat head")
+    dropout: float = option(0.2, "before the last layer")
+
+    @property
+    def candidates(self) -> list[str]:
+        """Of ``--backbone auto``, the backbones to choose from; of another none."""
+        auto, _, named = self.backbone.partition(":")
+        if auto != "auto":
+            return []
+        return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
+
+    @property
+    def fits(self) -> bool:
+        """The head is one linear layer on a body that knows something: it can be fitted."""
+        return self.head in ("auto", "stages", "linear") and (
+            self.pretrained or self.weights is not None
+        )
+
+
+@dataclass
+class TrainSettings:
+    """training"""
+
+    epochs: int = option(5, "epochs with all weights", span=Span(low=0))
+    freeze_epochs: int | Literal["fit"] = option(
+        "fit",
+        "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
+        "linear probe, which those that follow have to surpass",
+        span=Span(low=0, word="fit"),
+    )
+    frozen_views: int = option(
+        2,
+        "in those epochs the body computes each file once in so many augmented views; 0 computes "
+        "all anew in every epoch",
+        span=Span(low=0),
+    )
+    probe: bool = option(False, "a linear probe alone: train the head, then stop")
+    lr: float | Literal["auto"] | None = option(
+        None,
+        "largest learning rate of the head, or auto; 3e-4 behind a fitted head, 6e-3 else",
+        span=Span(above=0, below=100, word="auto"),
+    )
+    lr_mult: float | None = option(
+        None,
+        "the stem learns this much slower than the head; behind a fitted head, where none is given, "
+        "it and a third of the body do not learn; else 2 for sound, 100 for others",
+        span=Span(low=1),
+    )
+    bs: int = option(
+        16,
+        "batch size in items, of all processes together; more steps help with few files",
+        span=Span(low=1),
+    )
+    wd: float = option(0.01, "weight decay", span=Span(low=0))
+    pct_start: float = option(
+        0.3, "part of the cycle in which the rate rises", span=Span(above=0, below=1)
+    )
+    div: float = option(5.0, "the rate starts at lr / div")
+    div_final: float = option(1e5, "and ends at lr / div_final")
+    optimizer: Literal["adamw", "adam-foreach", "lion-foreach", "sgd"] = option("adamw", "which")
+    eps: float = option(1e-8, "of adamw and adam-foreach")
+    clip: float | None = option(None, "largest norm of the gradient", span=Span(above=0))
+    accumulate: int = option(1, "batches to one optimizer step", span=Span(low=1))
+    mixup: float = option(0.0, "alpha of mixup; 0 is off", span=Span(low=0))
+    label_smoothing: float = option(
+        0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
+    )
+    class_weights: bool = option(False, "rare classes count more (docs/unbalanced.md)")
+    ema: bool = option(False, "average the weights; validate, keep and export the average")
+    monitor: Literal["valid_loss", "accuracy"] = option(
+        "valid_loss", "the validation figure that decides which weights are kept"
+    )
+    keep: Literal["best", "last"] = option(
+        "best",
+        "the weights kept: those that validate best, of the head-only model, each epoch and blends of the "
+        "two; or the last epoch's",
+    )
+    seed: int = option(0, "of splits, weights, order and augmentation")
+    seeds: int = option(
+        1,
+        "networks trained, with this seed and those after it; they answer by their mean",
+        span=Span(low=1, high=MAX_MEMBERS),
+    )
+
+    def of(self, kind: str, *, fits: bool) -> TrainSettings:
+        """With what was left open set as it suits data of this kind; a probe has no epochs.
+
+        Behind a fitted head the first layers, which know photographs, stay as they are, for small
+        steps hardly change them. Else they are held back; of mel spectrograms they still have much to
+        learn, and in a few epochs cannot if they are held back as for pictures.
+
+        Parameters
+        ----------
+        fits : the head is one that can be fitted, `NetworkSettings.fits`.
+        """
+        alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
+        if alone == "fit" and not fits:
+            alone = 20 if self.probe else 1
+        usual = None if fits else 2.0 if kind == "sound" else 100.0
+        return replace(
+            self,
+            epochs=0 if self.probe else self.epochs,
+            freeze_epochs=alone,
+            lr=(3e-4 if fits else 6e-3) if self.lr is None else self.lr,
+            lr_mult=usual if self.lr_mult is None else self.lr_mult,
+        )
+
+
+@dataclass
+class AugmentSettings:
+    """augmentation"""
+
+    min_scale: float = option(0.35, "smallest part of a picture's area that a crop keeps")
+    flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
+    lighting: float = option(0.2, "largest change of brightness and contrast")
+    augment_strength: float = option(
+        1.0,
+        "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2",
+        span=Span(low=0, high=2),
+    )
+    tta: int = option(
+        1,
+        "views of each file that answers are averaged over, 1 (off) to 32: mirrored and closer "
+        "pictures, sounds moved in time; 4 where no number is given",
+        bare=4,
+    )
+
+
+@dataclass
+class ConfidenceSettings:
+    """confidence"""
+
+    threshold: float = option(
+        0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
+    )
+    keep_known: float = option(
+        0.8,
+        "part of known items whose score is high enough for an answer, beside the threshold: fewer "
+        "strangers are taken for a class; 1 asks the threshold alone",
+        span=Span(above=0, high=1),
+    )
+    target_accuracy: float | None = option(
+        None,
+        "instead of both: accuracy promised of what is accepted",
+        span=Span(above=0, below=1, like=0.99),
+    )
+    per_class: bool = option(False, "promise --target-accuracy of each class by itself")
+    target_coverage: float | None = option(
+        None, "instead of both: part of known items to accept", span=Span(above=0, high=1, like=0.9)
+    )
+    score: ScoreName = option(
+        "combined", "what tells known items from strangers, and what a target cuts"
+    )
+    coverage: float | None = option(
+        None,
+        "also fit sets of classes that hold the right one with this probability, as 0.9",
+        span=Span(above=0, below=1, like=0.9),
+    )
+
+
+@dataclass
+class RunSettings:
+    """run"""
+
+    out: Path | None = option(None, "run folder; runs/NAME if not given")
+    overwrite: bool = option(False, "replace the run folder if it is there")
+    resume: Path | None = option(
+        None, "run folder whose run goes on where it stopped, with its own settings"
+    )
+    checkpoint_minutes: float | None = option(
+        None,
+        "save as often within an epoch, too, for --resume; after each epoch it is saved anyway",
+    )
+    track: Literal["none", "tensorboard", "wandb"] = option("none", "log to a tracker as well")
+    learning_curve: bool = option(
+        False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
+    )
+    full: bool = option(
+        False, "of --learning-curve: train on each part as on all, of probes instead"
+    )
+
+
+#: Settings that may be others when a run goes on: they do not say what is learnt.
+FREE = (
+    "track", "device", "workers", "threads", "cache_dir", "cache_limit", "decoded_limit",
+    "checkpoint_minutes",
+)  # fmt: skip
+
+
+#: Settings that name files or folders.
+PATHS = (
+    "data", "strain", "classes_table", "from", "unknown", "background", "noise", "cache_dir", "weights",
+    "out", "resume",
+)  # fmt: skip
+
+
+@dataclass
+class Settings:
+    """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
+    a key of ``config.yaml`` has the name of a field, and no two sections share one."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    signal: SignalSettings = field(default_factory=SignalSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    speed: SpeedSettings = field(default_factory=SpeedSettings)
+    confidence: ConfidenceSettings = field(default_factory=ConfidenceSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+
+    def flat(self) -> dict[str, Any]:
+        """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
+        return {
+            name.rstrip("_"): value
+            for section in vars(self).values()
+            for name, value in vars(section).items()
+        }
+
+    def but(self, **values: Any) -> Settings:
+        """These settings, other than ``values``, which are named as in `flat`."""
+        if unknown := values.keys() - self.flat().keys():
+            raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
+        return replace(
+            self,
+            **{
+                name: replace(
+                    section,
+                    **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values},
+                )
+                for name, section in vars(self).items()
+            },
+        )
+
+    def whole(self) -> Settings:
+        """These settings with whole paths: a run goes on from any folder. What names no file, as
+        ``demo:digits``, a public set or ``hf:USER/NAME``, stays as it is."""
+        flat = self.flat()
+        return self.but(**{name: _whole(flat[name]) for name in PATHS})
+
+    def check(self) -> None:
+        """Raise SecondhandError that names every number out of its range."""
+        wrong = [
+            f"{flag(item.name)} {value} (it is {span})"
+            for section in vars(self).values()
+            for item in fields(section)
+            if (span := item.metadata["span"]) is not None
+            and (value := getattr(section, item.name)) is not None
+            and not span.holds(value)
+        ]
+        data, network, train, asked = self.data, self.network, self.train, self.confidence
+        fitted = self.run.full or (network.fits and train.freeze_epochs == "fit")
+        untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
+        own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
+        flat = "--background" if data.background else "--coverage" if asked.coverage else ""
+        together = {
+            f"{untrained} with --freeze-epochs 0": untrained and train.freeze_epochs == 0,
+            "--background with --head cosine (linear or concat)": data.background
+            and network.head == "cosine",
+            "--learning-curve without a fitted head on a published body (leave out --from, "
+            "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
+            and not (fitted and data.from_ is None),
+            "--full without --learning-curve": self.run.full and not self.run.learning_curve,
+            "--target-accuracy beside --target-coverage (one of the two)": None
+            not in (asked.target_accuracy, asked.target_coverage),
+            "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
+            f"{own} with --backbone auto (name the backbone)": own and network.candidates,
+            f"{flat} with --classes-table (one of the two)": flat and data.classes_table,
+        }
+        wrong += [said for said, is_so in together.items() if is_so]
+        if wrong:
+            raise SecondhandError(f"out of range: {', '.join(wrong)}")
+
+
+def _whole(value: Any) -> Any:
+    """A path, several, or none, from the root; a name that is that of no file or pattern as it stands."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, Path):
+        return value if str(value).startswith("hf:") else Path(whole(value))
+    if value is None or not (os.path.exists(value) or glob.has_magic(value)):
+        return value
+    return whole(value)

@@ -1,0 +1,29 @@
+"""A model folder and files -> Predictions, by torch or ONNX Runtime, here or on a cluster."""
+
+from typing import TYPE_CHECKING
+
+from datasets.core.lazy import on_demand
+
+if TYPE_CHECKING:
+    from learners.inference.answers import (
+        Answer,
+        Floats,
+        Prediction,
+        cell,
+        check_moment,
+        deepest,
+        refused,
+        stacked,
+    )
+    from learners.inference.batches import model_digest, predict_on
+    from learners.inference.embedding import embed, features_of
+    from learners.inference.engine import pick_device, write_network
+    from learners.inference.exporting import export_onnx, export_torch, notes
+    from learners.inference.gradcam import heatmap, overlay
+    from learners.inference.opening import Asked
+    from learners.inference.predictor import Predictor
+    from learners.inference.resembling import REFERENCE, Resembled
+    from learners.inference.rounds import in_rounds
+    from learners.inference.triggers import answer_triggers
+
+__getattr__ = on_demand(__name__)

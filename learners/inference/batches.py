@@ -1,0 +1,134 @@
+"""Predictions by the workers of a cluster: a chunk of files is a task, the model stays loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.processes import CRASHED
+from datasets.spectrograms import Source
+from learners.inference.answers import Prediction, refused
+from learners.machine import keep_memory_on_cpu, threads_kept
+from learners.uncertainty import Reason
+
+if TYPE_CHECKING:
+    from datasets.cluster import Cluster
+    from learners.inference.predictor import Predictor
+
+_loading = threading.Lock()
+_TOGETHER = 1000  # chunks that are held at once; the workers wait for the last of them
+
+
+class Asking(NamedTuple):
+    """A model as the workers find it, and how it is asked.
+
+    Attributes
+    ----------
+    folder, digest : the model folder, absolute, and the SHA-256 (hex) of its config.json, which
+        has those of the other files.
+    bs : items in a forward pass.
+    settings : of `Predictor`, as (name, value) pairs.
+    """
+
+    folder: str
+    digest: str
+    bs: int
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+def predict_on(
+    cluster: Cluster,
+    model: str | os.PathLike[str],
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    at: float | None = None,
+    bs: int = 32,
+    **settings: Any,
+) -> Iterator[Prediction]:
+    """One prediction a file, in the order of the files, as `Predictor.predict` gives them.
+
+    Each chunk of `bs` files is a batch, as it is on one machine where no recording is cut into
+    windows. Where batches differ, or threads (a worker has one), sums are taken in another order:
+    probabilities then agree to about 1e-6, and with `OMP_NUM_THREADS=1` to the last bit.
+
+    Parameters
+    ----------
+    cluster : from `datasets.cluster.connect`.
+    model : the model folder; every worker loads it once, from this path.
+    paths : files that the workers have under these names; taken as they are needed.
+    at, bs : as in `Predictor.predict`.
+    settings : of `Predictor`: threshold, score, top, device, tta.
+
+    Raises
+    ------
+    SecondhandError : a worker does not see the model or a file, or the cluster is lost.
+    """
+    if bs < 1:
+        raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+    folder = os.path.abspath(model)
+    asking = Asking(folder, model_digest(folder), bs, tuple(sorted(settings.items())))
+    left = (os.fspath(path) for path in paths)
+    while named := list(islice(left, _TOGETHER * bs)):
+        sources = [Source(os.path.abspath(path), at=at) for path in named]
+        chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
+        early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
+        turn = 0
+        for number, answers in cluster.spread(
+            partial(answer_chunk, asking), chunks, None, path_of=attrgetter("path")
+        ):
+            early[number] = answers
+            while turn in early:
+                for n, answer in enumerate(early.pop(turn), turn * bs):
+                    lost = answer or refused(sources[n], BadFile(named[n], CRASHED))
+                    yield _named(lost, sources[n].path, named[n])
+                turn += 1
+
+
+def answer_chunk(asking: Asking, sources: list[Source]) -> list[Prediction | None]:
+    """The task, in the worker: predictions for files."""
+    with _loading:  # threads of a worker share the model
+        predictor = _predictor(asking.folder, asking.digest, asking.settings)
+    with threads_kept(1):
+        return list(predictor.predict(sources, bs=asking.bs, workers=1))
+
+
+@cache
+def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) -> Predictor:
+    from learners.inference.predictor import Predictor
+
+    if not os.path.isdir(folder):
+        raise SecondhandError(
+            f"the model folder {folder} is not there; it must lie where all workers have it by "
+            "this name"
+        )
+    if model_digest(folder) != digest:
+        raise SecondhandError(f"another model lies in {folder}; copy the folder anew")
+    keep_memory_on_cpu(dict(settings).get("device", "auto"))  # the worker is there for this
+    return Predictor(folder, **dict(settings))
+
+
+def model_digest(folder: str) -> str:
+    """SHA-256 (hex) of a model folder's config.json, which has those of its other files."""
+    from learners.model import CONFIG
+
+    try:
+        return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()
+    except OSError as error:
+        raise SecondhandError(f"{folder}: not a model folder ({error})") from None
+
+
+def _named(row: Prediction, full: str, name: str) -> Prediction:
+    """The row with the file as the user named it."""
+    if full == name:
+        return row
+    reason = Reason(row.reason.why, row.reason.detail.replace(full, name))
+    windows = tuple(_named(window, full, name) for window in row.windows)
+    return row._replace(path=name, reason=reason, windows=windows)

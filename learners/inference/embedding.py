@@ -1,0 +1,93 @@
+"""Files -> what a pretrained backbone makes of them, before anything is trained.
+
+Features are numbers in which files that look alike lie near each other: enough for a map of a
+folder, a first confusion matrix by nearest neighbours, and copies that no hash finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.errors import BadFile, Rejected
+from datasets.spectrograms import Recipe, Source
+from learners.backbones import NetworkSpec, build, native_size
+from learners.inference.predictor import Predictor
+from learners.model import Bundle
+
+
+def embed(
+    files: Iterable[str | os.PathLike[str] | Source],
+    *,
+    backbone: str = "embedded",
+    size: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    recipe: Recipe | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> tuple[NDArray[np.float32], list[Rejected]]:
+    """Features of files by a pretrained backbone, as prediction would open them.
+
+    Parameters
+    ----------
+    files : pictures; or, with a ``recipe``, signals, or sources with a span or a moment of one. Of
+        a recording longer than the recipe's window the middle is taken (`datasets.spectrograms.windows.cut`
+        makes windows of it).
+    backbone, weights : as in `learners.backbones.building`.
+    size : side of the input in pixels; the backbone's own if not given. Smaller is faster.
+    recipe : how signals are drawn.
+    bs : files in a forward pass.
+    workers : processes that open files; by default one for each core.
+
+    Returns
+    -------
+    float32 [files, width], rows in the order of the files, NaN for those that cannot be used; and
+    these, with the reasons.
+
+    Raises
+    ------
+    SecondhandError : no such backbone, or its weights cannot be had.
+    """
+    spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear")
+    network, spec, preprocessing = build(spec, weights=None if weights is None else str(weights))
+    bundle = Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=["first", "second"],  # of the head, which is fresh; its answers are not looked at
+        # A spectrogram's edges are data: nothing of it is cut.
+        preprocessing=replace(preprocessing, squish=recipe is not None),
+        recipe=None if recipe is None else recipe.to_dict(),
+        overlap=0.0,
+    )
+    sources = [f if isinstance(f, Source) else Source(os.fspath(f)) for f in files]
+    return features_of(Predictor(bundle), sources, bs=bs, workers=workers)
+
+
+def features_of(
+    predictor: Predictor, sources: Sequence[Source], *, bs: int = 32, workers: int | None = None
+) -> tuple[NDArray[np.float32], list[Rejected]]:
+    """As `embed`, with the network of a predictor."""
+    rows: dict[int, NDArray[np.float32]] = {}
+    rejected = []
+    opened_all = predictor.open_all(sources, workers=workers)
+    for first in range(0, len(sources), bs):  # a batch at a time: pictures are large
+        batch = []
+        for row, opened in enumerate(islice(opened_all, bs), start=first):
+            if isinstance(opened, np.ndarray):
+                batch.append((row, opened))
+            else:
+                reason = opened.reason if isinstance(opened, BadFile) else opened
+                rejected.append(Rejected(sources[row].path, reason))
+        if batch:
+            _, values = predictor.forward(np.stack([opened for _, opened in batch]))
+            rows |= zip((row for row, _ in batch), values, strict=True)
+    width = len(next(iter(rows.values()))) if rows else 0
+    out = np.full((len(sources), width), np.nan, np.float32)
+    for row, value in rows.items():
+        out[row] = value
+    return out, rejected

@@ -1,0 +1,223 @@
+"""A model as one file that other programs run: ONNX, or what ``torch.export`` writes.
+
+The file has the preprocessing's arithmetic, the network and the temperature in it, and as metadata
+what else is needed to use it. It is asked the same questions as the predictor before it gets its
+name, and thrown away if it answers differently.
+
+What stays outside: opening a file, drawing a signal, cutting a picture to the square; the model's
+further views; and the distance to the training data, by which the predictor refuses strangers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from datasets.core.errors import SecondhandError
+from datasets.core.files import file_beside
+from datasets.images import standalone
+from learners.backbones import Network, logits_and_features
+from learners.files import jsonable
+from learners.inference.onnx import (
+    TOLERANCE,
+    distance,
+    first_line,
+    open_onnx,
+    quiet,
+    traced,
+    write_onnx,
+)
+from learners.inference.predictor import Predictor
+from learners.model import PLAIN, Bundle
+from learners.uncertainty import ManyConfidence
+
+FORMAT = 1  # of the metadata
+INPUT = "pixels"
+OUTPUTS = ("probabilities", "logits", "features")
+_BATCHES = (1, 2, 5)
+
+Pixels = npt.NDArray[np.uint8]
+Run = Callable[[Pixels], list[npt.NDArray[np.float32]]]
+
+
+class Portable(nn.Module):
+    """uint8 [n, 3, size, size] -> probabilities [n, classes], logits [n, classes], features [n, width].
+
+    The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature), of
+    a model that has learned a background with a 0 beside the logits, so that they sum to less than 1;
+    the features are the body's, pooled. Of several labels an item they are
+    sigmoid(scale * logits + shift), each label's own two.
+    """
+
+    mean: Tensor
+    std: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self.network: Network = bundle.network
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
+            self.register_buffer(name, values)
+        decider = bundle.decider
+        self.many = isinstance(decider, ManyConfidence)
+        if isinstance(decider, ManyConfidence):
+            for name in ("scale", "shift"):
+                self.register_buffer(name, torch.tensor([getattr(x, name) for x in decider.labels]))
+        self.temperature = decider.temperature.value
+        self.background = bundle.decider.background
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = (pixels.float() / 255 - self.mean) / self.std
+        logits, features = logits_and_features(self.network, x)
+        if self.many:
+            return (logits * self.scale + self.shift).sigmoid(), logits, features
+        scaled = logits / self.temperature
+        if self.background:
+            scaled = torch.cat([scaled, torch.zeros_like(scaled[:, :1])], dim=1)
+        return scaled.softmax(1)[:, : logits.shape[1]], logits, features
+
+
+def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
+    """Write a model as ONNX, with any number of pictures in a batch.
+
+    Input and outputs are those of `Portable`, by the names `INPUT` and `OUTPUTS`; the metadata
+    stands in the file's ``metadata_props``.
+
+    Raises
+    ------
+    SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be written in
+        ONNX, or what was written answers differently from the predictor. Nothing is left then.
+    """
+    with file_beside(Path(file)) as beside:
+        pictures = _pictures(bundle, 2)
+        write_onnx(Portable(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
+        session = open_onnx(beside)
+        check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}), "ONNX")
+    return Path(file)
+
+
+def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
+    """Write a model for ``torch.export.load``, with any number of pictures in a batch.
+
+    Input and outputs are those of `Portable`, in the order of `OUTPUTS`; the metadata is the extra
+    file ``secondhand.json``. Raises as `export_onnx` does.
+    """
+    with file_beside(Path(file)) as beside:
+        program = traced(Portable(bundle), _pictures(bundle, 2))
+        program.example_inputs = None  # pictures that nobody needs
+        extra = {"secondhand.json": json.dumps(metadata(bundle), ensure_ascii=False)}
+        with quiet():
+            torch.export.save(program, beside, extra_files=extra)
+            loaded = torch.export.load(beside).module()
+
+        @torch.inference_mode()
+        def run(x: Pixels) -> list[npt.NDArray[np.float32]]:
+            return [out.numpy() for out in loaded(torch.from_numpy(x))]
+
+        check(bundle, run, "torch.export")
+    return Path(file)
+
+
+def metadata(bundle: Bundle) -> dict[str, str]:
+    """What a program needs to know beside the numbers: text by name, JSON where it has parts."""
+    confidence = bundle.decider
+    recipe = bundle.recipe
+    values: dict[str, Any] = {
+        "format": FORMAT,
+        "classes": bundle.classes,
+        "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.shape[1]}], RGB, 0 to 255, "
+        "after resizing and cropping",
+        "onnx_input": inspect.getsource(standalone),
+        "preprocessing": bundle.preprocessing.to_dict(),
+        "recipe": recipe,
+        "overlap": bundle.overlap,
+        "views": [asdict(view) for view in bundle.views],
+        "temperature": confidence.temperature.value,
+        "threshold": confidence.threshold.value,
+        "threshold_on": confidence.threshold_on,
+        **({"thresholds": jsonable(confidence.each)} if confidence.promises else {}),
+        "floors": confidence.floors,
+        "tree": confidence.tree and confidence.tree.rows(),
+        **(
+            {"labels": [jsonable(label) for label in confidence.labels]}
+            if isinstance(confidence, ManyConfidence)
+            else {}
+        ),
+        "network": bundle.spec.to_dict(),
+    }
+    return {
+        f"secondhand.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+    }
+
+
+def notes(bundle: Bundle) -> list[str]:
+    """What the predictor does for this model and an exported file does not, a sentence each."""
+    found = []
+    if bundle.recipe is not None:
+        found.append(
+            "the file takes drawn pictures: signals are drawn by the recipe in its metadata"
+        )
+    if len(bundle.views) > 1:
+        found.append(
+            f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
+        )
+    if bundle.decider.tree is not None:
+        found.append(
+            "the file knows classes alone: what stands above them sums their probabilities"
+        )
+    if bundle.decider.reference is not None:
+        found.append(
+            "the file measures no distance: it refuses nothing as unlike training data or unusual"
+        )
+    return found
+
+
+def check(bundle: Bundle, run: Run, what: str) -> None:
+    """Compare with the predictor on batches of several sizes.
+
+    Raises
+    ------
+    SecondhandError : they differ by more than `TOLERANCE`, or ``run`` fails.
+    """
+    # Of one view: the others are looked at from outside.
+    predictor = Predictor(replace(bundle, views=(PLAIN,)), device="cpu")
+    for n in _BATCHES:
+        pictures = _pictures(bundle, n)
+        logits, features = predictor.forward(pictures)
+        judged = predictor.confidence.decide(logits, features)
+        wanted: list[npt.ArrayLike] = [judged.probabilities, logits, features]
+        try:
+            found = run(pictures)
+        except Exception as error:
+            raise SecondhandError(f"{what}: {first_line(error)}, asked for {n} pictures") from error
+        for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
+            far = distance(ours, theirs)
+            if not far <= TOLERANCE:
+                raise SecondhandError(
+                    f"{what}: {name} of {n} pictures are {far:.1e} from the model's own, and "
+                    f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
+                    "onnxscript and onnxruntime may do better"
+                )
+
+
+def _pictures(bundle: Bundle, n: int) -> Pixels:
+    """Pictures to ask with: each of its own brightness, contrast and grain."""
+    rng = np.random.default_rng(n)
+    height, width = bundle.spec.shape
+    coarse = rng.integers(0, 256, (n, 3, 8, 8))
+    grown = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[..., :height, :width]
+    grain = rng.normal(0, 20, (n, 3, height, width))
+    return (grown + grain).clip(0, 255).astype(np.uint8)

@@ -1,0 +1,246 @@
+"""Where a network looked for a class: Grad-CAM (arXiv:1610.02391), through the package grad-cam.
+
+The maps that Grad-CAM weighs are the body's own where it ends in a feature map. A transformer pools
+inside its body, so there it is the last layer norm whose tokens the class still depends on, laid out
+as the grid of patches that they came from.
+
+Nothing is hooked into the network that is given: the work is done on a copy that shares its weights,
+so that other threads may go on asking it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from datasets.core.errors import SecondhandError
+from datasets.images import Preprocessing
+from datasets.spectrograms import colour_table
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor, nn
+
+    from learners.backbones import Network
+
+Heat = npt.NDArray[np.float32]
+NO_MAP = (
+    "this backbone gives no map of places (neither a feature map, nor tokens on a square grid): "
+    "no heat map can be drawn of it"
+)
+
+
+def heatmap(
+    network: Network,
+    picture: Tensor | npt.NDArray[np.uint8],
+    class_index: int,
+    *,
+    preprocessing: Preprocessing | None = None,
+) -> Heat:
+    """How much each place of a picture speaks for a class.
+
+    Parameters
+    ----------
+    network : ``Sequential(body, head)`` in eval mode; of an ensemble the first member is asked.
+    picture : uint8 [3, h, w] as `Predictor.open` gives it, which needs ``preprocessing``; or the
+        network's own input, a normalised float tensor [3, h, w] or [1, 3, h, w].
+    class_index : the place of the class among the logits.
+
+    Returns
+    -------
+    float32 [h, w] in [0, 1], 1 at the place that speaks for it most; all 0 where none does.
+
+    Raises
+    ------
+    SecondhandError : another shape, a class that is not there, or a backbone that gives no map.
+    """
+    import torch
+    from torch import nn
+
+    from learners.backbones import first_member
+
+    network = first_member(network)
+    device = next(network.parameters()).device
+    x = _normalised(picture, preprocessing).to(device)
+    with torch.inference_mode(False), torch.no_grad():
+        out = network[0](x)
+    with torch.inference_mode(False), torch.enable_grad():
+        if out.ndim == 4:
+            if min(out.shape[2:]) < 2:
+                raise SecondhandError(
+                    f"the feature map of {x.shape[-1]} pixels is a single place: use a larger --size"
+                )
+            head = _detached(network[1])
+            _check_class(head(out), class_index)
+            # The body is done: what is left to weigh is its map, handed to the head.
+            small = _grad_cam(nn.Sequential(nn.Identity(), head), "0", out, class_index, None)
+        else:
+            private = _detached(network)
+            name, prefix = _last_grid(private, x, out.shape[1], class_index)
+            lay_out = _to_maps(out.shape[1], prefix)
+            small = _grad_cam(private, name, x, class_index, lay_out)
+    return _enlarged(small, (int(x.shape[-2]), int(x.shape[-1])))
+
+
+def overlay(
+    picture: Image.Image | npt.NDArray[np.uint8],
+    heat: npt.NDArray[np.floating],
+    *,
+    strength: float = 0.6,
+    colour: str = "inferno",
+) -> Image.Image:
+    """A heat map laid over its picture: cold places keep the picture, hot ones the colour.
+
+    Parameters
+    ----------
+    picture : Pillow picture, or uint8 [3, h, w].
+    heat : [h, w] in [0, 1]; brought to the picture's size.
+    strength : how much of the hottest place the colour covers, in [0, 1].
+    """
+    from PIL import Image
+
+    if isinstance(picture, np.ndarray):
+        picture = Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0)))
+    picture = picture.convert("RGB")
+    size = (picture.height, picture.width)
+    heat = heat if heat.shape == size else _enlarged(np.asarray(heat, np.float32), size)
+    heat = np.clip(np.nan_to_num(heat), 0, 1)
+    warm = colour_table(colour)[np.rint(heat * 255).astype(np.uint8)].astype(np.float32)
+    share = (strength * heat)[..., None]
+    mixed = (1 - share) * np.asarray(picture, np.float32) + share * warm
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def _normalised(
+    picture: Tensor | npt.NDArray[np.uint8], preprocessing: Preprocessing | None
+) -> Tensor:
+    import torch
+
+    x = picture if isinstance(picture, torch.Tensor) else torch.from_numpy(np.asarray(picture))
+    if x.ndim == 3:
+        x = x[None]
+    if x.ndim != 4 or x.shape[:2] != (1, 3):
+        raise SecondhandError(f"a heat map is of one picture [3, h, w], not of {list(x.shape)}")
+    if x.is_floating_point():
+        return x.detach().clone()
+    if preprocessing is None:
+        raise SecondhandError("a picture of whole numbers needs preprocessing, to be normalised")
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
+    return x.float().div_(255).sub_(mean).div_(std)
+
+
+def _check_class(logits: Tensor, class_index: int) -> None:
+    if not 0 <= class_index < logits.shape[1]:
+        raise SecondhandError(
+            f"class {class_index}: the model has {logits.shape[1]}, counted from 0"
+        )
+
+
+def _detached(module: nn.Module) -> Any:
+    """A copy whose modules are its own, and whose weights are the same memory without gradients."""
+    from torch import nn
+
+    memo: dict[int, Any] = {
+        id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()
+    }
+    memo |= {id(buffer): buffer for buffer in module.buffers()}
+    return copy.deepcopy(module, memo).eval()
+
+
+def _grad_cam(
+    model: nn.Module,
+    name: str,
+    x: Tensor,
+    class_index: int,
+    lay_out: Callable[[Tensor], Tensor] | None,
+) -> Heat:
+    """Grad-CAM at a module of a private model, at the grid's own size."""
+    from pytorch_grad_cam import GradCAM
+    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
+    layer = model.get_submodule(name)
+    # Gradients begin here: what comes before has no part in them, and is not gone back through.
+    layer.register_forward_hook(lambda _m, _i, out: out.detach().requires_grad_().clone())
+    with GradCAM(model=model, target_layers=[layer], reshape_transform=lay_out) as cam:
+        found = cam(input_tensor=x, targets=[ClassifierOutputTarget(class_index)])
+    return np.asarray(found[0], np.float32)
+
+
+def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) -> tuple[str, int]:
+    """The last norm layer whose places the class depends on, and how many tokens are no places.
+
+    After the last attention a class token alone is read: the patches behind it no longer count.
+    """
+    import torch
+
+    body = network[0]
+    declared = getattr(body, "num_prefix_tokens", 1 if hasattr(body, "class_token") else None)
+    kept: list[tuple[str, int, Tensor]] = []
+
+    def keeper(name: str) -> Callable[[nn.Module, Any, Any], Tensor | None]:
+        def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
+            prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
+            if prefix is None:
+                return None
+            # The first one begins the graph; the clone may be written over by what follows.
+            out = out if out.requires_grad else out.detach().requires_grad_()
+            kept.append((name, prefix, out))
+            return out.clone()
+
+        return keep
+
+    norms = {name: m for name, m in network.named_modules() if "norm" in type(m).__name__.lower()}
+    hooks = [module.register_forward_hook(keeper(name)) for name, module in norms.items()]
+    try:
+        logits = network(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    _check_class(logits, class_index)
+    if kept and logits.requires_grad:
+        tensors = [out for _, _, out in kept]
+        gradients = torch.autograd.grad(logits[0, class_index], tensors, allow_unused=True)
+        for (name, prefix, _), gradient in reversed(list(zip(kept, gradients, strict=True))):
+            if gradient is not None and _to_maps(width, prefix)(gradient).any():
+                return name, prefix
+    raise SecondhandError(NO_MAP)
+
+
+def _prefix(out: Tensor, width: int, declared: int | None) -> int | None:
+    """Tokens before those of the grid in [1, n, width]; 0 for maps; None for anything else."""
+    if out.ndim == 4:
+        channels_last = out.shape[3] == width and out.shape[1] == out.shape[2] > 1
+        channels_first = out.shape[1] == width and out.shape[2] == out.shape[3] > 1
+        return 0 if channels_last or channels_first else None
+    if out.ndim != 3 or out.shape[2] != width:
+        return None
+    for count in (declared,) if declared is not None else range(6):
+        side = round(max(out.shape[1] - count, 0) ** 0.5)
+        if side > 1 and side * side == out.shape[1] - count:
+            return count
+    return None
+
+
+def _to_maps(width: int, prefix: int) -> Callable[[Tensor], Tensor]:
+    """Tokens [n, tokens, width], or maps in either order of axes, to [n, width, h, w]."""
+
+    def lay_out(tokens: Tensor) -> Tensor:
+        if tokens.ndim == 4:
+            return tokens.permute(0, 3, 1, 2) if tokens.shape[3] == width else tokens
+        places = tokens[:, prefix:]
+        side = round(places.shape[1] ** 0.5)
+        return places.transpose(1, 2).reshape(len(tokens), width, side, side)
+
+    return lay_out
+
+
+def _enlarged(heat: Heat, size: tuple[int, int]) -> Heat:
+    """To (h, w), smoothly."""
+    from PIL import Image
+
+    drawn = Image.fromarray(heat).resize(size[::-1], Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(drawn, np.float32), 0, 1)

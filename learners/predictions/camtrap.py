@@ -1,0 +1,302 @@
+"""Answers as a Camtrap DP 1.0 (https://camtrap-dp.tdwg.org): three tables and the description of them.
+
+What the files do not tell is assumed or stays empty, and a warning names it for whoever publishes the
+package. A folder of files is a deployment.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import mimetypes
+import os
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datasets.core.files import file_beside, write_beside
+from datasets.core.kinds import kind_of
+from datasets.items import UNKNOWN
+from learners.inference import Prediction
+from learners.predictions.shape import Shape
+from learners.uncertainty import Why
+
+log = logging.getLogger(__name__)
+
+_SCHEMAS = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0"
+#: All columns in the standard's order: a validator compares a table's first line with it.
+TABLES = {
+    "deployments": (
+        "deploymentID", "locationID", "locationName", "latitude", "longitude",
+        "coordinateUncertainty", "deploymentStart", "deploymentEnd", "setupBy", "cameraID",
+        "cameraModel", "cameraDelay", "cameraHeight", "cameraDepth", "cameraTilt", "cameraHeading",
+        "detectionDistance", "timestampIssues", "baitUse", "featureType", "habitat",
+        "deploymentGroups", "deploymentTags", "deploymentComments",
+    ),
+    "media": (
+        "mediaID", "deploymentID", "captureMethod", "timestamp", "filePath", "filePublic",
+        "fileName", "fileMediatype", "exifData", "favorite", "mediaComments",
+    ),
+    "observations": (
+        "observationID", "deploymentID", "mediaID", "eventID", "eventStart", "eventEnd",
+        "observationLevel", "observationType", "cameraSetupType", "scientificName", "count",
+        "lifeStage", "sex", "behavior", "individualID", "individualPositionRadius",
+        "individualPositionAngle", "individualSpeed", "bboxX", "bboxY", "bboxWidth", "bboxHeight",
+        "classificationMethod", "classifiedBy", "classificationTimestamp",
+        "classificationProbability", "observationTags", "observationComments",
+    ),
+}  # fmt: skip
+#: Classes that the standard has a type of its own for; all others are animals.
+_TYPES = ("human", "vehicle", "blank")
+_ASSUMED = {
+    "contributors": [{"title": "not given", "role": "contact"}],
+    "project": {
+        "title": "not given",
+        "samplingDesign": "opportunistic",
+        "captureMethod": ["activityDetection"],
+        "individualAnimals": False,
+        "observationLevel": ["media"],
+    },
+}
+
+
+class _Shot(NamedTuple):
+    """When a file was taken (None where there is no file), what is wrong with that time, and where,
+    as latitude and longitude in degrees."""
+
+    taken: datetime | None
+    issue: str = ""
+    place: tuple[float, float] | None = None
+
+
+@dataclass
+class _Deployment:
+    name: str
+    first: datetime | None = None
+    last: datetime | None = None
+    issue: bool = False
+    place: tuple[float, float] | None = None
+
+    def add(self, shot: _Shot) -> datetime:
+        """The time of the shot, after it has been taken into account."""
+        if shot.taken is not None:
+            self.first = min(self.first or shot.taken, shot.taken)
+            self.last = max(self.last or shot.taken, shot.taken)
+        self.issue |= bool(shot.issue)
+        self.place = self.place or shot.place
+        return shot.taken or self.first or datetime.now(UTC)
+
+
+def write_camtrap(answers: Iterable[Prediction], shape: Shape, folder: Path) -> None:
+    """``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json``.
+
+    A class is an animal's scientific name, as it was trained; "unknown" is an observation of type
+    unknown, silence and background are blank, and a bad file is unclassified, with the reason.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    deployments: dict[str, _Deployment] = {}
+    species: set[str] = set()
+    media = observations = issues = 0
+    with ExitStack() as stack:
+        write = {}
+        for table, columns in TABLES.items():
+            beside = stack.enter_context(file_beside(folder / f"{table}.csv"))
+            stream = stack.enter_context(
+                open(beside, "w", encoding="utf-8", errors="replace", newline="")
+            )
+            writer = csv.DictWriter(stream, columns, lineterminator="\n")
+            writer.writeheader()
+            write[table] = writer.writerow
+        for media, answer in enumerate(answers, start=1):
+            where = os.path.dirname(answer.path)
+            if where not in deployments:
+                names = {one.name for one in deployments.values()}
+                deployments[where] = _Deployment(_deployment_name(answer.path, shape, names))
+            deployment, shot = deployments[where], _shot(answer.path)
+            taken = deployment.add(shot)
+            issues += bool(shot.issue)
+            of_it = {"deploymentID": deployment.name, "mediaID": media}
+            write["media"](
+                {
+                    **of_it,
+                    "timestamp": _time(taken),
+                    "filePath": _path(answer.path, folder),
+                    "filePublic": "false",
+                    "fileName": os.path.basename(answer.path),
+                    "fileMediatype": _mediatype(answer.path),
+                    "mediaComments": shot.issue,
+                }
+            )
+            for row in shape.rows(answer):
+                observations += 1
+                observed = _observed(row)
+                species.update(filter(None, [observed.get("scientificName")]))
+                write["observations"](
+                    {
+                        **of_it,
+                        "observationID": observations,
+                        # Times have whole seconds: those that a part lies between.
+                        "eventStart": _time(_after(taken, row.start, math.floor)),
+                        "eventEnd": _time(_after(taken, row.end, math.ceil)),
+                        "observationLevel": "media",
+                        "classificationMethod": "machine",
+                        **observed,
+                    }
+                )
+        now = datetime.now(UTC)
+        for one in deployments.values():
+            latitude, longitude = one.place or ("", "")
+            write["deployments"](
+                {
+                    "deploymentID": one.name,
+                    "latitude": latitude,
+                    "longitude": longitude,
+                    "deploymentStart": _time(one.first or now),
+                    "deploymentEnd": _time(one.last or now),
+                    "timestampIssues": str(one.issue).lower(),
+                }
+            )
+    package = _description([*deployments.values()], species, now)
+    write_beside(folder / "datapackage.json", json.dumps(package, indent=1).encode() + b"\n")
+    lost = sum(one.place is None for one in deployments.values())
+    log.warning(
+        "%s: before you publish it, fill in contributors and project in datapackage.json "
+        "(samplingDesign and captureMethod are assumed)%s%s",
+        folder,
+        f", and latitude and longitude of {lost} of {len(deployments)} deployments in "
+        "deployments.csv: their files do not tell, and the standard asks for them" if lost else "",
+        f". {issues} of {media} times are doubtful: media.csv says why in mediaComments"
+        if issues else "",
+    )  # fmt: skip
+
+
+def _description(
+    deployments: list[_Deployment], species: set[str], now: datetime
+) -> dict[str, Any]:
+    """What ``datapackage.json`` holds."""
+    places = [(one.place[1], one.place[0]) for one in deployments if one.place is not None]
+    times = [time for one in deployments for time in (one.first, one.last) if time is not None]
+    return {
+        "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
+        "created": _time(now),
+        **_ASSUMED,
+        "sources": [{"title": "Secondhand"}],
+        "spatial": {"type": "MultiPoint", "coordinates": places},
+        "temporal": {
+            "start": min(times, default=now).date().isoformat(),
+            "end": max(times, default=now).date().isoformat(),
+        },
+        "taxonomic": [{"scientificName": name} for name in sorted(species)],
+        "resources": [
+            {
+                "name": table,
+                "path": f"{table}.csv",
+                "profile": "tabular-data-resource",
+                "format": "csv",
+                "mediatype": "text/csv",
+                "encoding": "utf-8",
+                "schema": f"{_SCHEMAS}/{table}-table-schema.json",
+            }
+            for table in TABLES
+        ],
+    }
+
+
+def _deployment_name(path: str, shape: Shape, taken: set[str]) -> str:
+    """The file's folder, from the folder of the call on, or its own name; with a number where another
+    has that name."""
+    below = Path(shape.below(path)).parent.as_posix()
+    name = Path(os.path.abspath(path)).parent.name if below == "." else below
+    names = (name if n == 1 else f"{name} {n}" for n in count(1))
+    return next(name for name in names if name not in taken)
+
+
+def _path(path: str, package: Path) -> str:
+    """As the standard has it below the package, else an address, which is good on this machine alone;
+    so is one for a name that the standard does not allow."""
+    whole, root = Path(os.path.abspath(path)), os.path.abspath(package)
+    if whole.is_relative_to(root):
+        below = whole.relative_to(root).as_posix()
+        # No hidden file, no way up, no line break, no bytes that are not UTF-8.
+        if re.fullmatch(r"[^./~](?!.*\.\.)[^\ud800-\udfff]*", below) and below.isprintable():
+            return below
+    return whole.as_uri().replace("..", "%2E%2E")
+
+
+def _mediatype(path: str) -> str:
+    family = {"picture": "image", "sound": "audio"}.get(kind_of(path) or "", "image")
+    guess = mimetypes.guess_type(path, strict=False)[0] or ""
+    ending = os.path.splitext(path)[1].lstrip(".").lower()
+    return guess if guess.startswith(f"{family}/") else f"{family}/{ending}"
+
+
+def _observed(row: Prediction) -> dict[str, str]:
+    """The columns that say what an observation is of. A refusal has no probability, which would be
+    that of a class it does not name; its comment has both."""
+    if row.label != UNKNOWN:
+        kind = row.label if row.label in _TYPES else "animal"
+        name = row.label if kind == "animal" else ""
+        return {
+            "observationType": kind,
+            "scientificName": name,
+            "classificationProbability": f"{row.sure:.6f}",
+        }
+    word = {
+        Why.BACKGROUND: "blank", Why.NO_SIGNAL: "blank",
+        Why.BAD_FILE: "unclassified", Why.NO_MOMENT: "unclassified",
+    }.get(row.reason.why, "unknown")  # fmt: skip
+    best = f"; the likeliest is {row.best}, {row.probability:.6f}" if row.best else ""
+    return {"observationType": word, "observationComments": f"{row.reason}{best}"}
+
+
+def _shot(path: str) -> _Shot:
+    """What a picture's EXIF tells; without a time there that of the file's last change."""
+    from PIL import Image
+
+    taken, issue, place = None, "", None
+    try:
+        with Image.open(path) as picture:
+            exif = picture.getexif()
+        with suppress(Exception):
+            place = _place(exif.get_ifd(0x8825))  # GPSInfo
+        inner = exif.get_ifd(0x8769)
+        zone = inner.get(0x9011)  # OffsetTimeOriginal
+        issue = "" if zone else "the camera names no time zone; taken as UTC"
+        written = f"{inner[0x9003]}{zone or '+00:00'}"  # DateTimeOriginal
+        return _Shot(datetime.strptime(written, "%Y:%m:%d %H:%M:%S%z"), issue, place)
+    except Exception:  # no picture, or one with anything in its EXIF
+        pass
+    try:
+        taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
+        issue = "no time in the file; when it was last written or copied"
+    except OSError:
+        issue = "no such file"
+    return _Shot(taken, issue, place)
+
+
+def _place(gps: dict[int, Any]) -> tuple[float, float] | None:
+    """Latitude and longitude in degrees, of degrees, minutes and seconds."""
+    found = []
+    for ref, value, most in ((1, 2, 90), (3, 4, 180)):
+        if value not in gps:
+            return None
+        degrees = sum(float(part) / 60**n for n, part in enumerate(gps[value]))
+        if not degrees <= most:  # NaN too
+            return None
+        found.append(round(-degrees if str(gps.get(ref)) in "SW" else degrees, 6))
+    return found[0], found[1]
+
+
+def _after(taken: datetime, seconds: float, whole: Any) -> datetime:
+    return taken + timedelta(seconds=0 if math.isnan(seconds) else whole(seconds))
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

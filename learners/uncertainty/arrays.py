@@ -1,0 +1,92 @@
+"""What every numeric part shares: array types, checks that name the remedy, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Floats:
+    """``[n, classes]`` as float64, all finite; else an error that names the first bad file."""
+    values = np.asarray(logits, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise SecondhandError(
+            f"logits of shape {values.shape}: expected [items, 2 or more classes]"
+        )
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        name = paths[bad[0]] if paths is not None else f"item {bad[0]}"
+        raise SecondhandError(
+            f"{name}: the network's logits are not finite ({len(bad)} of {len(values)} items); "
+            "train with a smaller learning rate or --precision fp32, or look at the file"
+        )
+    return values
+
+
+def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
+    """``[n]`` class indices in 0..classes-1."""
+    values = np.asarray(labels)
+    if values.shape != (n,) or (n and not np.issubdtype(values.dtype, np.integer)):
+        raise SecondhandError(
+            f"labels of shape {values.shape}, {values.dtype}: expected {n} integers"
+        )
+    values = values.astype(np.int64)
+    if n and (values.min() < 0 or values.max() >= classes):
+        raise SecondhandError(
+            f"labels from {values.min()} to {values.max()}: expected 0..{classes - 1}"
+        )
+    return values
+
+
+def check_probabilities(probabilities: ArrayLike) -> Floats:
+    """``[n, classes]`` as float64, each from 0 to 1."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
+        raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
+    return p
+
+
+def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = False) -> Floats:
+    """``softmax(logits / temperature)`` over the last axis, without overflow.
+
+    ``background`` : beside a logit of 0, whose share is left out: they sum to less than 1.
+    """
+    z = np.asarray(logits, dtype=np.float64) / temperature
+    top = z.max(axis=-1, keepdims=True)
+    top = np.maximum(top, 0) if background else top
+    z = np.exp(z - top)
+    return cast(Floats, z / (z.sum(axis=-1, keepdims=True) + (np.exp(-top) if background else 0)))
+
+
+def just_below(scores: ArrayLike) -> Floats:
+    """``[n]`` cuts that items of these scores pass, also asked again by another engine or in another
+    batch, where the last bits differ (answers by 1e-5): at an item's own score it would be left to
+    chance. Lower by 1e-4 of the scores' spread, or of themselves where that is less, and at
+    most half way to the next score, so that no other item passes with it.
+    """
+    s, item = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
+    finite = s[item][np.isfinite(s[item])]
+    hair = 1e-4 * np.minimum(np.std(finite) if len(finite) else 0.0, np.abs(s))
+    gap = np.r_[np.inf, np.diff(s)][: len(s)]
+    return cast(Floats, (s - np.minimum(hair, gap / 2))[item])
+
+
+def among(probabilities: Floats, possible: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
+    had, ``[n]``.
+
+    By Bayes: with a prior of 0 for them, and the ratios of the others as they were, what is left is
+    scaled to its whole, a background's share with it. So they stay calibrated where the classes left
+    out do not occur, and the others do as they did in training.
+    """
+    others = probabilities[:, ~possible].sum(axis=1)
+    left = np.where(possible, probabilities, 0.0)
+    return left / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others

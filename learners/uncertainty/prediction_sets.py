@@ -1,0 +1,114 @@
+"""Sets of classes that hold the right one with a stated probability, on request.
+
+APS (2006.02544) and RAPS (2009.14193) by split conformal prediction: whatever the network, if
+calibration and new items are exchangeable, the set holds the label with the stated coverage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+from learners.files import ranged
+from learners.uncertainty.arrays import (
+    Floats,
+    Ints,
+    check_labels,
+    check_probabilities,
+    just_below,
+)
+
+ALL = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionSets:
+    """A fitted rule. ``quantile`` cuts the conformity score; 1e9 where every class is always in.
+
+    ``coverage`` is the stated one. ``penalty`` is added to the score for each rank past ``rank``
+    (RAPS; 0 is APS).
+    """
+
+    classes: int = ranged(2, 1_000_000)
+    coverage: float = ranged(0, 1)
+    quantile: float = ranged(0, ALL)
+    penalty: float = ranged(0, 1e6)
+    rank: int = ranged(0, 1_000_000)
+    n: int = ranged(0, 2**53)
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        _check_coverage(self.coverage)
+
+    def predict(self, probabilities: ArrayLike) -> NDArray[np.bool_]:
+        """``[n, classes]``, true where a class is in the item's set; the best one always is."""
+        p = check_probabilities(probabilities)
+        if p.shape[1] != self.classes:
+            raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
+        order, score = _scores(p, self.penalty, self.rank)
+        inside = score <= self.quantile
+        inside[:, 0] = True
+        out = np.zeros(p.shape, dtype=bool)
+        np.put_along_axis(out, order, inside, axis=1)
+        return out
+
+
+def fit_prediction_sets(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    coverage: float = 0.9,
+    penalty: float = 0.01,
+    rank: int = 5,
+) -> PredictionSets:
+    """The rule for ``coverage``, from calibration items ``[n, classes]`` and ``[n]``.
+
+    ``penalty`` and ``rank`` (2009.14193 calls them lambda and k_reg) change the sizes of the sets,
+    not the coverage; a penalty of 0 is APS. Too few items (fewer than ``coverage / (1 -
+    coverage)``) leave every class in every set, and ``message`` says so.
+    """
+    _check_coverage(coverage)
+    if not penalty >= 0 or rank < 0:
+        raise SecondhandError(f"penalty {penalty!r}, rank {rank!r}: expected 0 or more")
+    p = check_probabilities(probabilities)
+    y = check_labels(labels, *p.shape)
+    n, classes = p.shape
+    order, score = _scores(p, penalty, rank)
+    own = np.sort(score[order == y[:, None]])
+    # Rounded, so that 0.9 x 10 is 9 and not a hair more.
+    at = int(np.ceil(round((n + 1) * coverage, 9)))
+    quantile, message = ALL, ""
+    if at <= n:
+        quantile = float(-just_below(-own)[at - 1])
+    else:
+        needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
+        message = (
+            f"{n} calibration items cannot support a coverage of {coverage:g}: {needed} are "
+            "needed, so every set holds every class"
+        )
+    return PredictionSets(
+        classes=classes, coverage=coverage, quantile=quantile, penalty=penalty, rank=rank,
+        n=n, message=message,
+    )  # fmt: skip
+
+
+def _scores(p: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
+    """Classes from most to least probable, and each one's conformity score (2009.14193, eq. 4).
+
+    That is the probability of the likelier classes: u = 1 there, without the class's own. With u = 0
+    the score of a class is high because it is likely, and sets hold far more than stated; a draw of u
+    for each item holds as much as stated but answers one file in several ways. The best class scores 0, so
+    that the quantile is 0 where it is right alone as often as stated.
+    """
+    order = np.argsort(-p, axis=1, kind="stable")
+    ordered = np.take_along_axis(p, order, axis=1)
+    past = np.maximum(np.arange(1, p.shape[1] + 1) - rank, 0)
+    return order, np.cumsum(ordered, axis=1) - ordered + penalty * past
+
+
+def _check_coverage(coverage: float) -> None:
+    if not 0 < coverage < 1:
+        raise SecondhandError(f"coverage {coverage!r}: expected a number between 0 and 1, neither")

@@ -1,0 +1,184 @@
+"""One temperature for a network's logits, so that its probabilities mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learners.files import ranged
+from learners.uncertainty.arrays import Floats, Ints, check_labels, check_logits, softmax
+
+ENOUGH = 100
+TEMPERATURES = (0.01, 100.0)
+FOLDS = 10
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """What `fit_temperature` found.
+
+    ``value`` divides the logits. ``low, high`` enclose the NLL's minimum with 95 % confidence.
+    ``message`` is empty, or says why the value deserves less trust.
+    """
+
+    value: float = ranged(*TEMPERATURES)
+    low: float = ranged(*TEMPERATURES)
+    high: float = ranged(*TEMPERATURES)
+    n: int = ranged(0, 2**53)
+    nll_before: float = ranged(0, 1e9)
+    nll_after: float = ranged(0, 1e9)
+    message: str = ""
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it was fitted on enough items for probabilities to be called calibrated."""
+        return self.n >= ENOUGH
+
+
+def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:
+    """Mean negative log likelihood of the labels, in nats, from logits (no underflow)."""
+    import scipy
+
+    z = logits / temperature
+    return float(np.mean(scipy.special.logsumexp(z, axis=1) - z[np.arange(len(z)), labels]))
+
+
+def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
+    """First and second derivative of each item's NLL in b = 1 / temperature."""
+    p = np.exp(b * centred)
+    p /= p.sum(axis=1, keepdims=True)
+    mean = (p * centred).sum(axis=1)
+    spread = (p * centred**2).sum(axis=1) - mean**2
+    return mean - centred[np.arange(len(centred)), labels], spread
+
+
+def _minimise(centred: Floats, labels: Ints) -> float:
+    """The temperature of least NLL within `TEMPERATURES`. The NLL is convex in 1/T: one root."""
+    import scipy
+
+    low, high = np.log(TEMPERATURES)
+
+    def slope(log_t: float) -> float:
+        return float(_slope(np.exp(-log_t), centred, labels)[0].mean())
+
+    if slope(low) <= 0:  # still falls at the coldest
+        return TEMPERATURES[0]
+    if slope(high) >= 0:
+        return TEMPERATURES[1]
+    return float(np.exp(scipy.optimize.brentq(slope, low, high, xtol=1e-6)))
+
+
+def _as_sure_as(wanted: float, centred: Floats) -> float:
+    """The temperature where the mean top probability is that, at most 1."""
+    import scipy
+
+    def excess(log_t: float) -> float:
+        return float(softmax(centred, np.exp(log_t)).max(axis=1).mean()) - wanted
+
+    low = float(np.log(TEMPERATURES[0]))
+    if excess(0.0) >= 0 or excess(low) <= 0:
+        return 1.0
+    return float(np.exp(scipy.optimize.brentq(excess, low, 0.0, xtol=1e-6)))
+
+
+def _helps(centred: Floats, labels: Ints) -> bool:
+    """Does a temperature fitted on some items lower the NLL of the others?"""
+    n = len(labels)
+    if n < 2:
+        return False
+    fold = np.empty(n, dtype=np.int64)
+    fold[np.argsort(labels, kind="stable")] = np.arange(n) % min(FOLDS, n)
+    after = 0.0
+    for k in range(min(FOLDS, n)):
+        out = fold == k
+        t = _minimise(centred[~out], labels[~out])
+        after += logits_nll(centred[out], labels[out], t) * out.sum()
+    return after / n < logits_nll(centred, labels)
+
+
+def fit_temperature(
+    logits: ArrayLike, labels: ArrayLike, *, paths: Sequence[str] | None = None
+) -> Temperature:
+    """The temperature that minimises the NLL of held-out labels (1706.04599, section 4.2).
+
+    Found as the one root of the derivative in 1/T, between 0.01 and 100; the NLL after is never
+    above the NLL before. Two cases depart from the plain minimum:
+
+    - fewer than 100 items: kept only where it also helps on items it was not fitted to (tenfold
+      cross-validation), else 1;
+    - every item right: the NLL falls for ever as T goes to 0, and n right answers show no more
+      than the rule of succession's (n + 1) / (n + 2), so T goes no lower than that mean confidence;
+      its upper limit is where that is the least accuracy that n right answers leave open (97.5 %).
+
+    Parameters
+    ----------
+    logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
+    paths : names of the items, for the error about a logit that is not finite.
+
+    Examples
+    --------
+    >>> logits = [[4.0, 0.0]] * 200  # sure of the first class, which three quarters are
+    >>> found = fit_temperature(logits, [0] * 150 + [1] * 50)
+    >>> softmax(logits[0], found.value).round(3).tolist()
+    [0.75, 0.25]
+    """
+    z = check_logits(logits, paths=paths)
+    y = check_labels(labels, *z.shape)
+    n = len(z)
+    if n == 0:
+        return Temperature(1.0, *TEMPERATURES, 0, 0.0, 0.0, "not enough to calibrate: no items")
+    centred = z - z.max(axis=1, keepdims=True)
+    best = _minimise(centred, y)
+    few = f"not enough to calibrate: {n} items, at least {ENOUGH} are needed"
+    notes = [few] if n < ENOUGH else []
+    low, high = _interval(best, centred, y)
+    right = centred[np.arange(n), y] == 0
+    if right.all():
+        best = _as_sure_as((n + 1) / (n + 2), centred)
+        notes.append("every item is right, so nothing shows how sure is too sure")
+        low, high = TEMPERATURES[0], _as_sure_as(0.025 ** (1 / n), centred)
+    elif n < ENOUGH and not _helps(centred, y):
+        best = 1.0
+        notes.append("a temperature does not help on items left out, so it stays at 1")
+    if best == TEMPERATURES[1]:
+        notes.append("the logits say nothing about the labels")
+    before, after = logits_nll(centred, y), logits_nll(centred, y, best)
+    if after > before:  # by rounding only: 1 was the minimum
+        best, after = 1.0, before
+    return Temperature(best, low, high, n, before, after, "; ".join(notes))
+
+
+def cautious(fitted: Temperature, logits: ArrayLike, labels: ArrayLike) -> Temperature:
+    """Of a temperature below 1, which makes answers surer, its upper limit, and at most 1.
+
+    What was held out is of the places and days of what was learnt, and easier than files from
+    elsewhere: there the best temperature was 1.15 to 1.20 where that of held-out files was 0.48 to
+    1.09 (ten groceries of three runs, photographed in other shops). Being surer needs evidence.
+
+    Parameters
+    ----------
+    fitted : of these ``logits``, [n, classes], and ``labels``, [n] integers.
+    """
+    if fitted.value >= 1:
+        return fitted
+    value = min(fitted.high, 1.0)
+    z, y = np.asarray(logits, np.float64), np.asarray(labels)
+    return replace(fitted, value=value, nll_after=logits_nll(z, y, value))
+
+
+def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]:
+    """95 % limits of T from the sandwich variance of 1/T, symmetric in log T."""
+    import scipy
+
+    first, second = _slope(1 / best, centred, labels)
+    curvature = float(second.sum())
+    if curvature <= 0 or best in TEMPERATURES:
+        return TEMPERATURES
+    error = float(np.sqrt((first**2).sum())) / curvature * best
+    if error > np.log(TEMPERATURES[1]):
+        return TEMPERATURES
+    factor = float(np.exp(scipy.special.ndtri(0.975) * error))
+    return max(best / factor, TEMPERATURES[0]), min(best * factor, TEMPERATURES[1])

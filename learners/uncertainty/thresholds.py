@@ -1,0 +1,418 @@
+"""Answer or abstain: thresholds with a stated promise, and the curves that judge a score.
+
+A *score* is any number that is higher where the model knows better (a calibrated probability, the
+negative of a distance). An item is accepted where ``score >= threshold``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+from learners.files import ranged, read_as
+from learners.uncertainty.arrays import Floats, just_below
+from learners.uncertainty.groups import Groups, design_effects, worth
+
+#: That a promised accuracy does not hold, over the draw of the calibration items.
+RISK = 0.05
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Where to cut, and what that gave on the items it was chosen on.
+
+    ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
+    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan);
+    ``target_coverage`` the coverage asked for instead (else nan). ``message`` is empty, or says what
+    could not be had.
+    """
+
+    value: float
+    coverage: float = ranged(0, 1, none=True)
+    accuracy: float = ranged(0, 1, none=True)
+    accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
+    message: str = ""
+    target: float = ranged(0, 1, none=True, default=float("nan"))
+    target_coverage: float = ranged(0, 1, none=True, default=float("nan"))
+
+    @classmethod
+    def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
+        """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
+        if isinstance(values, Mapping):
+            # Models saved before there was one.
+            values = {"target": None, "target_coverage": None, **values}
+        return read_as(cls, values, name, value=(low, high))
+
+
+def read_promises(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
+    """The thresholds of each class from JSON, or none; null is one that nothing reaches."""
+    name = "confidence.promises"
+    if not isinstance(values, list) or len(values) not in (0, classes):
+        raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
+    found = []
+    for number, one in enumerate(values):
+        never = isinstance(one, Mapping) and one.get("value", low) is None
+        filled = {**one, "value": low} if never else one
+        cut = Threshold.from_dict(filled, f"{name}.{number}", low=low, high=high)
+        found.append(replace(cut, value=np.inf) if never else cut)
+    return found
+
+
+def values_of(promises: list[Threshold]) -> Floats | None:
+    """The thresholds [classes], None where all have one."""
+    return np.array([cut.value for cut in promises]) if promises else None
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """Points from strict to loose, one a distinct score: accept all items scoring at least it."""
+
+    threshold: Floats
+    coverage: Floats
+    risk: Floats
+
+
+def check_threshold(value: object) -> float:
+    """A number from 0 (accept all) to 1 (accept only certainty)."""
+    number = float(value) if isinstance(value, int | float | np.number) else np.nan
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
+    return number
+
+
+def check_alpha(value: float) -> None:
+    """Raise SecondhandError for what is no part of known items that may be refused."""
+    if not 0 <= value < 1:
+        raise SecondhandError(f"alpha {value!r}: expected 0 (off) to below 1")
+
+
+def threshold_for_accuracy(
+    score: ArrayLike,
+    correct: ArrayLike,
+    target: float,
+    risk: float = RISK,
+    *,
+    among: int = 0,
+    groups: Groups = None,
+) -> Threshold:
+    """The smallest threshold that can promise ``target`` accuracy of what it accepts.
+
+    The exact (Clopper-Pearson, one-sided) upper limit on the error of the accepted items must be
+    at most ``1 - target`` (1705.08500). Looking at every threshold and keeping the luckiest would
+    break the promise, which that paper mends by dividing the risk of 5 % among the log2(n) steps of
+    a binary search. Here all thresholds are looked at, each at one smaller risk, found exactly:
+    where the error is ``1 - target`` whatever the score, the chance that any of the n limits passes
+    is 5 %. In simulations with a target of 0.95 that kept 0.42 and 0.54 of the items for n = 500 and
+    1000, the division 0.25 and 0.50. The promise is over the draw of the calibration items: for 95 %
+    of draws, accepted items are right at least ``target``.
+
+    Items of one group err together, so each limit is that of as many independent items as they are
+    worth (`design_effects`), and the number of limits counts likewise.
+
+    Where no threshold qualifies, the one with the best limit is returned with a ``message``, and it
+    promises nothing.
+
+    Parameters
+    ----------
+    score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
+    among : items that the limits are taken for where those are more: several such thresholds, of
+        nearly as many items each, then share the work. It promises as much, or more.
+    groups : ``[n]``, the number of each item's group; without it each item is one.
+    """
+    import scipy
+
+    if not 0 < target < 1:
+        raise SecondhandError(
+            f"target accuracy {target!r}: expected a number between 0 and 1, not 0 or 1"
+        )
+    s, right = _pair(score, correct)
+    n = len(s)
+    values, taken, errors, effect = _accepted(just_below(s), right, groups)
+    alone = int(np.max(taken / effect, initial=0))
+    share = _joint_risk(max(alone, among), target, risk)
+    needed = int(np.ceil(np.log(share) / np.log(target)))
+    belong = f", which belong together and are worth {alone} independent ones," * (alone < n)
+    unsupported = (
+        f"these {n} calibration items{belong} cannot support an accuracy of {target:.4g}: at least "
+        f"{needed} accepted items, all right, would be needed; {{:.3g}} is the most they show"
+    )
+    if n == 0:
+        return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
+    low = np.zeros(len(values))
+    some = errors < taken
+    bounds = scipy.special.betaincinv(
+        (errors / effect)[some] + 1, ((taken - errors) / effect)[some], 1 - share
+    )
+    low[some] = 1 - bounds
+    holds = np.flatnonzero(low >= target)
+    best = int(holds[-1] if len(holds) else np.argmax(low))
+    return Threshold(
+        float(values[best]),
+        float(taken[best] / n),
+        float(1 - errors[best] / taken[best]),
+        float(low[best]),
+        "" if len(holds) else unsupported.format(low[best]),
+        target,
+    )
+
+
+@lru_cache
+def _joint_risk(n: int, target: float, risk: float) -> float:
+    """The risk at which each of n nested limits is taken so that all hold together.
+
+    Follows the number of errors among the first m items, each wrong with ``1 - target``, and adds
+    up the chance of ever meeting few enough errors for the limit to pass.
+    """
+    import scipy
+
+    m, binom = np.arange(1, n + 1), scipy.stats.binom
+
+    def chance(each: float) -> float:
+        few = binom.ppf(each, m, 1 - target).astype(np.int64) - 1  # errors that still pass
+        if n == 0 or few[-1] < 0:
+            return 0.0
+        start = int(np.searchsorted(few, 0))
+        state = binom.pmf(np.arange(few[-1] + 1), start, 1 - target)
+        passed = 0.0
+        for limit in few[start:]:
+            state[1:] = state[1:] * target + state[:-1] * (1 - target)
+            state[0] *= target
+            passed += state[: limit + 1].sum()
+            state[: limit + 1] = 0
+        return float(passed)
+
+    if chance(risk) <= risk:
+        return risk
+    low, high = np.log(risk / max(n, 1)), np.log(risk)
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance(np.exp(middle)) <= risk else (low, middle)
+    return float(np.exp(low))
+
+
+def threshold_for_coverage(
+    score: ArrayLike, target: float, *, correct: ArrayLike | None = None
+) -> Threshold:
+    """The largest threshold that accepts at least the fraction ``target`` (above 0, at most 1)."""
+    if not 0 < target <= 1:
+        raise SecondhandError(f"target coverage {target!r}: expected a number above 0, at most 1")
+    s, right = _pair(score, np.ones(np.shape(score)) if correct is None else correct)
+    if len(s) == 0:
+        return Threshold(
+            0.0, 1.0, float("nan"), message="no calibration items: everything accepted"
+        )
+    rank = int(np.ceil(round(target * len(s), 9)))
+    value = float(np.sort(just_below(s))[::-1][rank - 1])
+    accepted = s >= value
+    accuracy = float(right[accepted].mean()) if correct is not None else float("nan")
+    message = ""
+    if accepted.sum() > rank:
+        message = f"equal scores: {accepted.mean():.3g} are accepted, not {target:.4g}"
+    return Threshold(value, float(accepted.mean()), accuracy, message=message)
+
+
+def threshold_for_target(
+    known: Floats,
+    right: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
+    accuracy: float | None,
+    coverage: float | None,
+    groups: Groups = None,
+) -> Threshold:
+    """Either target, for the items that ``passed`` another gate; coverage is of all items."""
+    n, share = len(known), float(passed.mean()) if len(known) else 1.0
+    if accuracy is not None:
+        together = None if groups is None else groups[passed]
+        found = threshold_for_accuracy(known[passed], right[passed], accuracy, groups=together)
+        return replace(found, coverage=found.coverage * share)
+    assert coverage is not None
+    if not 0 < coverage <= 1:
+        raise SecondhandError(f"target coverage {coverage!r}: expected a number above 0, at most 1")
+    reach = min(1.0, coverage / share) if share else 1.0
+    found = threshold_for_coverage(known[passed], reach, correct=right[passed])
+    message = found.message
+    if n and share < coverage:
+        message = (
+            f"coverage {coverage:.4g} is out of reach: only {share:.3g} are like the training data"
+        )
+    return replace(
+        found, coverage=found.coverage * share, message=message, target_coverage=coverage
+    )
+
+
+def thresholds_by_class(
+    whole: Threshold,
+    named: NDArray[np.int64],
+    known: Floats,
+    right: NDArray[np.bool_],
+    names: Sequence[object],
+    groups: Groups = None,
+) -> tuple[Threshold, list[Threshold], list[str]]:
+    """A threshold for each class, with the promise of `threshold_for_accuracy` for what is named so.
+
+    Which class an item is named follows from its logits alone, never from its label, so that the
+    items of a class are a sample by themselves. Each promise is one by itself, at a risk of 5 %, as
+    the whole model's is: of twenty classes one may break it.
+
+    A class whose items cannot support the target keeps the threshold of the ``whole`` model: refused
+    altogether, every class with fewer calibration items than the target takes (149 for 0.98, all
+    right) would be lost, though nothing speaks against it. Where something does it is answered
+    nowhere: where its items show, at the same risk, that it is right less often than the target from
+    that threshold on; and where the whole model reaches the target nowhere while other classes do.
+
+    Parameters
+    ----------
+    whole : the threshold of all classes, from the same items, with its ``target``.
+    named : ``[n]`` the number of the best class, -1 for items that are refused anyway.
+    known, right : ``[n]``. names : of the classes. groups : as `threshold_for_accuracy` has them.
+
+    Returns
+    -------
+    the whole model's threshold with what all of these give together, which promises nothing more; one
+    for each class, whose ``coverage`` is of the items named so, with a ``message`` where it promises
+    nothing, and infinite where the class is not answered; and sentences on the classes that are
+    promised nothing.
+    """
+    import scipy
+
+    target = whole.target
+    groups = np.arange(len(named)) if groups is None else groups
+    found = [
+        threshold_for_accuracy(known[here], right[here], target, groups=groups[here])
+        for here in (named == k for k in range(len(names)))
+    ]
+    kept = not whole.message or all(cut.message for cut in found)
+    beside: dict[str, list[str]] = {}
+    for k, cut in enumerate(found):
+        if not cut.message:
+            continue
+        inside = named == k
+        taken = inside & (known >= whole.value)
+        n, hits = int(taken.sum()), int(right[taken].sum())
+        good, size = worth(right[taken], groups[taken])
+        worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
+        answered = kept and not worse
+        found[k] = replace(
+            cut,
+            value=whole.value if answered else np.inf,
+            coverage=n / max(int(inside.sum()), 1) if answered else 0.0,
+            accuracy=hits / n if n and answered else np.nan,
+        )
+        how = "from the threshold of all classes on" if answered else "nowhere"
+        beside.setdefault(how, []).append(f"{names[k]} ({hits} of {n} right)")
+    taken = known >= np.array([*(cut.value for cut in found), np.inf])[named]
+    whole = replace(
+        whole,
+        coverage=float(taken.mean()) if len(taken) else float("nan"),
+        accuracy=float(right[taken].mean()) if taken.any() else float("nan"),
+        accuracy_low=float("nan"),
+        target=float("nan"),
+    )
+    return whole, found, [
+        f"calibration items do not suffice to promise {target:.4g} of these, answered {how}: "
+        f"{', '.join(classes)}"
+        for how, classes in beside.items()
+    ]  # fmt: skip
+
+
+def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
+    """Error among the accepted against the fraction accepted, for every threshold."""
+    s, right = _pair(score, correct)
+    values, taken, errors, _ = _accepted(s, right)
+    return RiskCoverage(values, taken / max(len(s), 1), errors / taken)
+
+
+def aurc(score: ArrayLike, correct: ArrayLike) -> float:
+    """Area under the risk-coverage curve: the mean risk over coverages 1/n ... 1 (1805.08206).
+
+    Lower is better; 0 where all are right. Items of equal score count in their mean order.
+    """
+    s, right = _pair(score, correct)
+    if len(s) == 0:
+        return float("nan")
+    _, taken, errors, _ = _accepted(s, right)
+    ranks = np.arange(1, len(s) + 1)
+    return float(np.mean(np.interp(ranks, np.r_[0, taken], np.r_[0, errors]) / ranks))
+
+
+def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
+    """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
+    import scipy
+
+    a, b = _scores(known), _scores(unknown)
+    if not (len(a) and len(b)):
+        return float("nan")
+    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
+    return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
+
+
+def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
+    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
+    import scipy
+
+    a, b = _scores(known), _scores(unknown)
+    value = auroc(a, b)
+    if min(len(a), len(b)) < 2:
+        return 0.0, 1.0
+    pooled = scipy.stats.rankdata(np.r_[a, b])
+    above = (pooled[: len(a)] - scipy.stats.rankdata(a)) / len(b)
+    below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
+    error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
+    if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
+        limit = float(0.025 ** (1 / min(len(a), len(b))))
+        return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
+    half = scipy.special.ndtri(0.975) * error / (value * (1 - value))
+    low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half, half]))
+    return float(low), float(high)
+
+
+def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
+    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is.
+
+    Lower is better; at a coverage of 0.95 it is known as FPR95.
+    """
+    a, b = _scores(known), _scores(unknown)
+    if not (len(a) and len(b)):
+        return float("nan")
+    return float((b >= threshold_for_coverage(a, coverage).value).mean())
+
+
+def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
+    """Open-set classification rate, 0 to 1 (1811.04110): area under the rate of known items that
+    are accepted *and* right, against the rate of unknown items accepted. Never above `auroc`."""
+    (a, right), b = _pair(known, correct), _scores(unknown)
+    if len(a) and len(b) and not right.any():
+        return 0.0
+    return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
+
+
+def _accepted(
+    s: Floats, right: np.ndarray, groups: Groups = None
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """For each distinct score, from the highest: itself, items taken, errors among them, and the
+    errors' design effect."""
+    order = np.argsort(-s, kind="stable")
+    last = np.flatnonzero(np.r_[np.diff(s[order]) != 0, True]) if len(s) else np.empty(0, int)
+    wrong = ~right[order]
+    effect = design_effects(wrong, None if groups is None else groups[order])
+    errors = np.cumsum(wrong)[last].astype(np.float64)
+    return s[order][last], (last + 1).astype(np.float64), errors, effect[last]
+
+
+def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:
+    s, right = _scores(score), np.asarray(correct).astype(bool)
+    if s.shape != right.shape:
+        raise SecondhandError(f"{s.shape} scores but {right.shape} outcomes: expected one for each")
+    return s, right
+
+
+def _scores(values: ArrayLike) -> Floats:
+    s = np.asarray(values, dtype=np.float64)
+    if s.ndim != 1 or np.isnan(s).any():
+        raise SecondhandError(f"scores of shape {s.shape}: expected one number an item, none nan")
+    return s

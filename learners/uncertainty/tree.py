@@ -1,0 +1,403 @@
+"""A tree above the classes: where a class cannot be told, its kind often can.
+
+A node's probability is the sum of its classes'. An item is named by the deepest node that reaches a
+probability, and that answer is then judged as any other one is.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets.core.cells import read_dicts, write_rows
+from datasets.core.errors import SecondhandError, shown
+from datasets.items import UNKNOWN, alike, clean_label, fault_of
+from learners.files import jsonable, ranged, read_as
+from learners.uncertainty.arrays import Floats, Ints, softmax
+from learners.uncertainty.detectors import Combined
+from learners.uncertainty.groups import Groups, worth
+from learners.uncertainty.scores import LogitScore, Score
+from learners.uncertainty.temperature import fit_temperature
+from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy
+
+COLUMNS = ("label", "parent")
+#: What a table may have: a folder's may be anybody's.
+MAX_BYTES, MAX_DEPTH = 8 << 20, 50
+TOP = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The classes and what stands above them.
+
+    Attributes
+    ----------
+    names : of the ``classes`` in the order of their logits, then of the nodes above them.
+    parents : [names] number of the node above each; `TOP` where there is none.
+    """
+
+    names: tuple[str, ...]
+    parents: Ints
+    classes: int
+
+    @cached_property
+    def depths(self) -> Ints:
+        """[names] 1 at the top, and one more for each step down."""
+        return np.array([len(self.path(node)) for node in range(len(self.names))])
+
+    @cached_property
+    def _children(self) -> dict[int, Ints]:
+        order = np.argsort(self.parents, kind="stable")
+        above, first = np.unique(self.parents[order], return_index=True)
+        return dict(zip(above.tolist(), np.split(order, first[1:]), strict=True))
+
+    @cached_property
+    def levels(self) -> list[tuple[str, Ints]]:
+        """The nodes above the classes by their depth, from the top, and the classes; with names."""
+        nodes = np.arange(len(self.names))
+        above = nodes >= self.classes
+        found = [
+            (f"depth {depth}", nodes[above & (self.depths == depth)])
+            for depth in range(1, int(self.depths[above].max()) + 1)
+        ]
+        return [*found, ("class", nodes[~above])]
+
+    def among(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
+        """[n, nodes + 1] the probabilities of ``nodes`` that lie beside each other, and of all else; and
+        which of these holds each label."""
+        masses = self.masses(probabilities)[:, nodes]
+        beside = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
+        place = np.full(len(self.names) + 1, len(nodes))
+        place[nodes] = np.arange(len(nodes))
+        at, found = labels, place[labels]
+        for _ in range(self.depths.max()):
+            at = np.where(at == TOP, TOP, self.parents[at])
+            found = np.minimum(found, place[at])
+        return np.hstack([masses, beside]), found
+
+    def path(self, node: int) -> list[int]:
+        """From the top down to a node."""
+        found = [node]
+        while (node := int(self.parents[node])) != TOP:
+            found.insert(0, node)
+        return found
+
+    def masses(self, probabilities: Floats) -> Floats:
+        """[n, names]: each class's probability, and the sum of them below each node."""
+        out = np.zeros((len(self.names), len(probabilities)))
+        out[: self.classes] = probabilities.T
+        for depth in range(self.depths.max(), 1, -1):
+            (nodes,) = np.nonzero(self.depths == depth)
+            np.add.at(out, self.parents[nodes], out[nodes])
+        return out.T
+
+    def chains(self, masses: Floats) -> Ints:
+        """[n, steps] nodes from the top down, at each step the likeliest below the last; a class that
+        is reached early is repeated. A node that all classes are below says nothing, and is none."""
+        begin = TOP
+        while len(self._children[begin]) == 1:
+            begin = int(self._children[begin][0])
+        at = np.full(len(masses), begin)
+        steps: list[Ints] = []
+        while not steps or (at >= self.classes).any():
+            for node in np.unique(at[(at >= self.classes) | (at == TOP)]):
+                rows, below = np.flatnonzero(at == node), self._children[int(node)]
+                at[rows] = below[masses[np.ix_(rows, below)].argmax(axis=1)]
+            steps.append(at.copy())
+        return np.stack(steps, axis=1)
+
+    def named(self, probabilities: Floats, reach: float) -> tuple[Ints, Floats]:
+        """Of each item the deepest node of its chain whose probability is at least ``reach``, or the
+        first of the chain; and that probability."""
+        masses = self.masses(probabilities)
+        chains = self.chains(masses)
+        each = np.take_along_axis(masses, chains, axis=1)
+        last = np.maximum((each >= reach).cumprod(axis=1).sum(axis=1) - 1, 0)
+        rows = np.arange(len(chains))
+        return chains[rows, last], each[rows, last]
+
+    def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
+        """Of each item its chain with the probabilities."""
+        masses = self.masses(probabilities)
+        return [
+            tuple((self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist()))
+            for chain, mass in zip(self.chains(masses), masses, strict=True)
+        ]
+
+    def holds(self, nodes: Ints, labels: Ints) -> NDArray[np.bool_]:
+        """[n]: whether each node is the class of the label, or stands above it; a label of -1 is no
+        class."""
+        at, found = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
+        for _ in range(self.depths.max()):
+            found |= (at == nodes) & (at != TOP)
+            at = np.where(at == TOP, TOP, self.parents[at])
+        return found
+
+    def right(self, answers: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
+        """`holds`, of names; what is no name of the tree is wrong."""
+        numbers = {name: number for number, name in enumerate(self.names)}
+        nodes, labels = (
+            np.array([numbers.get(str(name), TOP) for name in names], np.int64)
+            for names in (answers, truths)
+        )
+        return self.holds(nodes, labels)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Each name with its parent's, "" at the top."""
+        above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
+        return list(zip(self.names, above, strict=True))
+
+    def write(self, file: Path) -> None:
+        """As `read_tree` takes it."""
+        with open(file, "w", encoding="utf-8", newline="") as stream:
+            write_rows(stream, [COLUMNS, *self.rows()])
+
+
+def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
+    """The tree of a CSV file with the columns label and parent: a row for each class and each node
+    above, the parent empty at the top.
+
+    Raises
+    ------
+    SecondhandError : names the file, and the row, the value and the remedy: no such columns, a name
+        that is empty, there twice or "unknown", a parent without a row, a circle, a node without a
+        class below, a class without a row or with something below it, no parent at all.
+    """
+    rows = _rows(Path(file))
+    begin = f"classes table {file}"
+    same: dict[str, int] = {alike(UNKNOWN): 0}
+    for number, (name, _) in rows.items():
+        if fault := fault_of(name, many=True):
+            raise SecondhandError(
+                f"{begin}, row {number}: the label {shown(name)} {fault}: name it otherwise"
+            )
+        if other := same.get(alike(name)) or (name == UNKNOWN and "reserved"):
+            where = (
+                other if isinstance(other, str) else f"in row {other} too, perhaps cased otherwise"
+            )
+            raise SecondhandError(f"{begin}, row {number}: {shown(name)} is {where}: keep one")
+        same[alike(name)] = number
+    parents = dict(rows.values())
+    of = {name: number for number, (name, _) in rows.items()}
+    for name, parent in parents.items():
+        if parent and parent not in parents:
+            raise SecondhandError(
+                f"{begin}, row {of[name]}: {shown(parent)}, the parent of {shown(name)}, has no row: add "
+                f"one, with an empty parent if it is at the top"
+            )
+    _check_steps(parents, of, begin)
+    above = {parent for parent in parents.values() if parent}
+    for name in parents:
+        if name in above and name in classes:
+            raise SecondhandError(
+                f"{begin}, row {of[name]}: {shown(name)} is a class and has others below it: name the one "
+                "above otherwise"
+            )
+        if name not in above and name not in classes:
+            raise SecondhandError(
+                f"{begin}, row {of[name]}: {shown(name)} is no class of the data, and nothing is below "
+                "it: leave the row out, or correct its name"
+            )
+    if missing := [name for name in classes if name not in parents]:
+        raise SecondhandError(
+            f"{begin}: the class {shown(missing[0])} has no row ({len(missing)} such): add it with its "
+            "parent, or with an empty one"
+        )
+    if not above:
+        raise SecondhandError(f"{begin}: no row has a parent, so there is no tree; leave it out")
+    names = (*classes, *(name for name in parents if name in above))
+    place = {name: number for number, name in enumerate(names)} | {"": TOP}
+    return Tree(names, np.array([place[parents[name]] for name in names]), len(classes))
+
+
+def _rows(file: Path) -> dict[int, tuple[str, str]]:
+    """Label and parent by the number of the row; the header is row 1."""
+    begin = f"classes table {file}"
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise SecondhandError(f"{begin}: larger than {MAX_BYTES >> 20} MiB")
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        columns, rows = read_dicts(lines, strict=True)
+        if not {*COLUMNS} <= {*columns}:
+            there = ", ".join(columns)[:200] or "none"
+            raise SecondhandError(f"{begin}: columns {there}; label and parent are needed")
+        return {
+            number: (clean_label(row["label"] or ""), clean_label(row["parent"] or ""))
+            for number, row in enumerate(rows, start=2)
+        }
+    except SecondhandError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise SecondhandError(
+            f"{begin}: cannot be read as CSV in UTF-8 ({str(error)[:200]})"
+        ) from None
+
+
+def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) -> None:
+    """Raise SecondhandError for a circle, and for more than `MAX_DEPTH` steps to the top."""
+    depths = {"": 0}
+    for name in parents:
+        way: list[str] = []
+        at, wrong = name, ""
+        while at not in depths and not wrong:
+            if at in way:
+                wrong = f"in a circle: {' > '.join([*way[way.index(at) :], at])}"
+            elif len(way) == MAX_DEPTH:
+                wrong = f"more than {MAX_DEPTH} steps below the top"
+            way.append(at)
+            at = parents[at]
+        if not wrong:
+            for node in reversed(way):
+                depths[node] = depths[parents[node]] + 1
+            if depths[name] > MAX_DEPTH:
+                wrong = f"more than {MAX_DEPTH} steps below the top"
+        if wrong:
+            raise SecondhandError(
+                f"{begin}, row {of[name]}: {shown(name)} is {wrong}"[:600] + "; correct a parent"
+            )
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a model with a tree names an item: by the deepest node that reaches the probability
+    ``reach``. ``cuts``, one a depth of the tree from its top, are the thresholds of the nodes above
+    the classes there, and the last one that of the classes; none where all have one."""
+
+    tree: Tree
+    reach: float
+    cuts: tuple[float, ...] = ()
+
+    def name(self, z: Floats, probabilities: Floats) -> tuple[Ints, Floats, Floats]:
+        """Of items ``z [n, classes]``, logits divided by the temperature, the node that each is named
+        by, its probability, and its score msp: what its siblings share is no doubt about it."""
+        named, sure = self.tree.named(probabilities, self.reach)
+        own = LogitScore("msp").score(None, z)
+        rows = np.arange(len(z))
+        held = self.tree.masses(softmax(z))[rows, named]
+        return named, sure, np.where(named == z.argmax(1), own, np.log(np.maximum(held, 1e-300)))
+
+    def each(self, value: float) -> Floats:
+        """[names] their thresholds, ``value`` where all have that."""
+        if not self.cuts:
+            return np.full(len(self.tree.names), value)
+        return np.array(self.cuts)[_levels(self.tree)]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON; the tree itself is a file of its own."""
+        return {"reach": self.reach, "cuts": jsonable(self.cuts)}
+
+    @classmethod
+    def from_dict(cls, values: object, tree: Tree) -> Naming:
+        """The inverse of `to_dict`, for files that anybody may have written."""
+        read = read_as(_Stored, values, "confidence.tree")
+        cuts = read.cuts
+        fits = isinstance(cuts, list) and len(cuts) in (0, int(tree.depths.max()) + 1)
+        if not fits or not all(c is None or type(c) in (int, float) for c in cuts):  # type: ignore
+            raise SecondhandError(
+                f"confidence.tree.cuts is {shown(cuts)}: expected a number a depth, or none"
+            )
+        return cls(tree, read.reach, tuple(np.inf if c is None else float(c) for c in cuts))  # type: ignore
+
+
+@dataclass(frozen=True)
+class _Stored:
+    reach: float = ranged(0, 1)
+    cuts: object = None
+
+
+def _levels(tree: Tree) -> Ints:
+    """[names] which of `Naming.cuts` is theirs."""
+    classes = np.arange(len(tree.names)) < tree.classes
+    return np.where(classes, tree.depths.max(), tree.depths - 1)
+
+
+def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
+    """Sentences on depths whose probabilities, sums as they are, claim more than ``labels`` bear out.
+
+    Of sums there was none where the classes were calibrated (ECE 0.001 on ten groceries in other shops,
+    of the classes 0.013), so no depth has a temperature of its own.
+    """
+    said = []
+    for name, nodes in tree.levels[:-1]:
+        masses, truth = tree.among(nodes, probabilities, labels)
+        best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
+        if best.low > 1:
+            limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
+            said.append(f"{name}: its probabilities are too sure (a temperature of {limits})")
+    return said
+
+
+def raised(score: Score, known: Floats, z: Floats, msp: Floats) -> Floats:
+    """What ``score`` says of calibration items, with msp as `Naming.name` has it."""
+    if isinstance(score, Combined):
+        return score.exchanged(known, LogitScore("msp").score(None, z), msp)
+    return msp if isinstance(score, LogitScore) and score.name == "msp" else known
+
+
+def promised(
+    naming: Naming,
+    named: Ints,
+    score: Floats,
+    right: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
+    target: float,
+    groups: Groups = None,
+) -> tuple[Threshold, Naming, list[str]]:
+    """Thresholds a depth, each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
+    are ``named`` so, of which those that have not ``passed`` are refused anyway.
+
+    Which depth an item is named at follows from its probabilities alone, never from its label, so
+    that the items of a depth are a sample by themselves: of those accepted there ``target`` are right.
+    That all these promises hold together is a matter of one risk, 5 %, of which each has its equal
+    part (Bonferroni; as each threshold within a depth is tested at a part, 2110.01052). A depth with
+    fewer items than twice what the target needs, all right, shares its threshold and its promise with
+    the next one above it, the topmost with those below; what is left without any promise is not
+    answered, where others are. As each part is right so is the whole.
+    """
+    levels = _levels(naming.tree)
+    at, deepest = levels[named], int(levels.max())
+    order = [level for level in range(deepest, -1, -1) if (levels == level).any()]
+    wanted = 2 * np.log(RISK / len(order)) / np.log(target)
+    groups = np.arange(len(at)) if groups is None else groups
+    pools: list[list[int]] = [[]]
+    for level in order:
+        pools[-1].append(level)
+        inside = np.isin(at, pools[-1]) & passed
+        if worth(right[inside], groups[inside])[1] >= wanted:
+            pools.append([])
+    if (left := pools.pop()) and pools:
+        pools[-1] += left
+    pools = pools or [left]
+    cuts, found, notes = np.full(deepest + 1, np.inf), [], []
+    for pool in pools:
+        inside = np.isin(at, pool) & passed
+        cut = threshold_for_accuracy(
+            score[inside], right[inside], target, RISK / len(pools), groups=groups[inside]
+        )
+        found.append((cut, int(inside.sum())))
+        said = ", ".join(
+            "the classes" if level == deepest else f"depth {level + 1}" for level in pool
+        )
+        if cut.message and len(pools) > 1:
+            notes.append(f"{said}: not answered, for {cut.message}")
+            continue
+        cuts[pool] = cut.value
+        if len(pool) > 1:
+            notes.append(f"{said}: one threshold and one promise, for few items are named there")
+    kept = [one for one in found if not one[0].message] or found
+    taken = np.array([round(cut.coverage * count) for cut, count in kept])
+    hits = np.array([cut.accuracy for cut, _ in kept])
+    whole = replace(
+        kept[0][0],
+        coverage=float(taken.sum()) / max(1, len(named)),
+        accuracy=float(np.average(hits, weights=taken)) if taken.sum() else float("nan"),
+        accuracy_low=min(cut.accuracy_low for cut, _ in kept),
+    )
+    return whole, replace(naming, cuts=tuple(cuts.tolist())), notes

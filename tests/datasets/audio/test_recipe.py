@@ -1,0 +1,473 @@
+"""datasets.audio.recipe: pictures against librosa, settings against what may come from a file."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
+
+import librosa
+import matplotlib
+import numpy as np
+import pytest
+import soundfile
+from scipy.signal import lfilter_zi
+
+from datasets.audio import mel
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.kinds import signal_kind
+from datasets.recipes import recipe_from_dict
+from datasets.spectrograms.recipe import RENDERER_VERSION, colour_table
+from tests.datasets.audio import kaldi
+
+RATES = [8000, 16_000, 22_050, 44_100, 48_000]
+
+
+def sounds(rate, seconds=1.0):
+    """Signals of very different dynamic range, float32 in [-1, 1]."""
+    t = np.arange(round(seconds * rate)) / rate
+    rng = np.random.default_rng(0)
+    return {
+        "noise": (0.1 * rng.standard_normal(len(t))).astype("f"),
+        "sweep": (0.5 * np.sin(2 * np.pi * (50 + rate / 5 * t) * t)).astype("f"),
+        "tone": (0.9 * np.sin(2 * np.pi * 440 * t) + 1e-5 * rng.standard_normal(len(t))).astype(
+            "f"
+        ),
+        "click": np.eye(1, len(t), len(t) // 2, dtype="f")[0],
+        "silence": np.zeros(len(t), "f"),
+    }
+
+
+def oracle(signal, recipe, power=2.0):
+    return librosa.feature.melspectrogram(
+        y=signal,
+        sr=recipe.rate,
+        n_fft=recipe.n_fft,
+        hop_length=recipe.hop,
+        n_mels=recipe.n_mels,
+        fmin=recipe.fmin,
+        fmax=recipe.fmax,
+        power=power,
+    )
+
+
+def start(magnitude, recipe, from_one):
+    """librosa's `zi`: the state of the average's filter after a long past at 1, or at the first 0.1 s."""
+    span = 0.4 * recipe.rate / recipe.hop  # librosa's own default
+    b = (np.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
+    past = magnitude[:, : round(0.1 * recipe.rate / recipe.hop)].mean(axis=1, keepdims=True)
+    return lfilter_zi([b], [1, b - 1]) * (np.ones_like(past) if from_one else past)
+
+
+def write(path, signal, rate):
+    soundfile.write(path, signal, rate)
+    return path
+
+
+@pytest.mark.slow
+class TestAgainstLibrosa:
+    @pytest.mark.parametrize("sound", list(sounds(8000)))
+    @pytest.mark.parametrize("rate", RATES)
+    def test_mel_db(self, rate, sound):
+        signal, recipe = sounds(rate)[sound], AudioRecipe(rate=rate, window=1.0)
+        wanted = librosa.power_to_db(oracle(signal, recipe), top_db=None)
+        got = recipe.mel_db(signal)
+        assert got.shape == wanted.shape
+        assert np.abs(got - wanted).max() < 1e-4
+
+    @pytest.mark.parametrize("samples", [20, 511, 512, 513, 2048, 33_001])
+    def test_mel_db_of_any_length(self, samples):
+        signal, recipe = sounds(44_100)["noise"][:samples], AudioRecipe()
+        wanted = librosa.power_to_db(oracle(signal, recipe), top_db=None)
+        assert np.abs(recipe.mel_db(signal) - wanted).max() < 1e-4
+
+    @pytest.mark.parametrize("rate", RATES)
+    @pytest.mark.parametrize(("n_fft", "n_mels"), [(1024, 64), (2048, 128), (4096, 200)])
+    def test_filterbank(self, rate, n_fft, n_mels):
+        wanted = librosa.filters.mel(sr=rate, n_fft=n_fft, n_mels=n_mels, fmin=30, fmax=rate / 2.5)
+        got = mel.filterbank(mel.MelBands(rate, n_fft, n_mels, 30, rate / 2.5))
+        assert np.abs(got - wanted).max() < 1e-6 * wanted.max()
+
+    @pytest.mark.parametrize("sound", ["noise", "sweep", "click"])
+    @pytest.mark.parametrize("rate", RATES)
+    def test_pcen(self, rate, sound):
+        signal, recipe = sounds(rate)[sound] * 2**31, AudioRecipe(rate=rate, level="pcen")
+        magnitude = oracle(signal.astype(float), recipe, power=1.0)
+        for from_one in (False, True):
+            wanted = librosa.pcen(
+                magnitude, sr=rate, hop_length=recipe.hop, zi=start(magnitude, recipe, from_one)
+            )
+            got = mel.pcen(magnitude, rate=rate, hop=recipe.hop, from_one=from_one)
+            np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+
+    def test_steady_noise_is_no_onset(self):
+        noise = 0.1 * np.random.default_rng(0).standard_normal(2 * 44_100)
+        levels = AudioRecipe(level="pcen").levels(noise)
+        early, late = (part.mean() for part in np.split(levels[:, :172], [26], axis=1))
+        assert abs(early / late - 1) < 0.2
+        old = AudioRecipe(level="pcen", renderer=1).levels(noise)
+        assert old[:, :26].mean() > 1.5 * late
+
+    def test_a_model_of_before_is_drawn_as_it_was(self):
+        sound = sounds(44_100)["noise"]
+        before = {**AudioRecipe(level="pcen").to_dict(), "renderer": 1}
+        old = recipe_from_dict(before)
+        assert old.to_dict() == before
+        magnitude = oracle(sound.astype(float) * 2**31, old, power=1.0)
+        wanted = librosa.pcen(magnitude, sr=old.rate, hop_length=old.hop) / 4
+        assert np.abs(old.levels(sound) - wanted.clip(0, 1)).max() < 1e-3
+        new = AudioRecipe(level="pcen")
+        assert recipe_from_dict(new.to_dict()) == new
+        assert old.fingerprint() != new.fingerprint()
+        # What is not PCEN is drawn as ever, and found in the caches of before.
+        assert AudioRecipe().to_dict()["renderer"] == RENDERER_VERSION == 1
+        assert AudioRecipe(renderer=1).fingerprint() == AudioRecipe().fingerprint()
+
+    def test_pcen_picture(self):
+        recipe = AudioRecipe(window=1.0, level="pcen")
+        signal = sounds(44_100)["sweep"]
+        magnitude = oracle(signal.astype(float) * 2**31, recipe, power=1.0)
+        zi = start(magnitude, recipe, from_one=False)
+        wanted = librosa.pcen(magnitude, sr=recipe.rate, hop_length=recipe.hop, zi=zi) / 4
+        assert np.abs(recipe.levels(signal) - wanted.clip(0, 1)).max() < 1e-3
+
+    @pytest.mark.parametrize("sound", ["noise", "sweep", "tone"])
+    def test_clip_level_is_power_to_db_below_the_peak(self, sound):
+        recipe, signal = AudioRecipe(window=1.0), sounds(44_100)[sound]
+        wanted = librosa.power_to_db(oracle(signal, recipe), ref=np.max, top_db=80.0) / 80 + 1
+        assert np.abs(recipe.levels(signal) - wanted).max() < 5e-5  # a fiftieth of a grey level
+
+
+class TestLevel:
+    def test_louder_clip_is_the_same_picture_by_clip_and_brighter_by_fixed(self):
+        loud = sounds(44_100)["sweep"]
+        clip, fixed = AudioRecipe(window=1.0), AudioRecipe(window=1.0, level="fixed")
+        assert np.abs(clip.levels(loud) - clip.levels(0.1 * loud)).max() < 1e-4
+        step = fixed.levels(loud) - fixed.levels(0.1 * loud)
+        assert step.max() == pytest.approx(20 / 80, abs=1e-4)
+
+    def test_silence_stays_dark(self):
+        recipe = AudioRecipe(window=1.0)
+        hiss = 1e-5 * sounds(44_100)["noise"]  # -120 dBFS
+        assert recipe.render(hiss).max() < 40
+        assert recipe.render(sounds(44_100)["silence"]).max() == 0
+        assert recipe.render(sounds(44_100)["noise"]).max() > 240
+
+    @pytest.mark.parametrize("rate", RATES)
+    def test_full_scale_sine_is_white(self, rate):
+        recipe = AudioRecipe(rate=rate, window=1.0, level="fixed")
+        hz = 8 * rate / recipe.n_fft  # a bin's centre, where bands are narrow
+        sine = np.sin(2 * np.pi * hz * np.arange(rate) / rate).astype("f")
+        assert recipe.levels(sine)[:, 5:-5].max() == pytest.approx(1, abs=0.03)
+
+
+class TestPicture:
+    def test_low_is_at_the_bottom_and_early_at_the_left(self):
+        recipe = AudioRecipe(window=1.0)
+        drawn = recipe.render(sounds(44_100)["sweep"])[..., 0]
+        rows = drawn.argmax(axis=0)
+        assert drawn.shape == (224, 224)
+        assert rows[20] > rows[110] > rows[200]
+
+    def test_grey_has_three_equal_channels(self):
+        drawn = AudioRecipe(window=1.0, size=(140, 170)).render(sounds(44_100)["noise"])
+        assert (drawn.shape, drawn.dtype) == ((140, 170, 3), np.uint8)
+        assert (drawn == drawn[..., :1]).all()
+
+    @pytest.mark.parametrize("name", ["viridis", "magma", "inferno", "plasma", "cividis"])
+    def test_colour_map_is_matplotlibs(self, name):
+        wanted = (matplotlib.colormaps[name](range(256))[:, :3] * 255).round()
+        np.testing.assert_array_equal(colour_table(name), wanted)
+        signal = sounds(44_100)["sweep"]
+        grey = AudioRecipe(window=1.0).render(signal)[..., 0]
+        drawn = AudioRecipe(window=1.0, colour=name).render(signal)
+        np.testing.assert_array_equal(drawn, wanted[grey])
+
+    def test_windows_are_three_frame_lengths(self):
+        signal = sounds(44_100)["tone"] + 0.5 * sounds(44_100)["click"]
+        recipe = AudioRecipe(window=1.0, colour="windows")
+        drawn = recipe.render(signal)
+        for channel, n_fft in enumerate((1024, 2048, 4096)):
+            alone = replace(recipe, colour="grey", n_fft=n_fft).render(signal)[..., 0]
+            np.testing.assert_array_equal(drawn[..., channel], alone)
+        bright = (recipe.render(sounds(44_100)["click"])[60] > 0).sum(axis=0)
+        assert 0 < bright[0] < bright[1] < bright[2]
+
+    def test_short_clip_lies_in_the_middle_of_silence(self, tmp_path):
+        noise = sounds(8000, 0.5)["noise"]
+        recipe = AudioRecipe(rate=8000, window=1.0)
+        signal = recipe.read(write(tmp_path / "a.wav", noise, 8000))
+        assert len(signal) == 8000
+        np.testing.assert_allclose(signal[2000:6000], noise, atol=1e-4)
+        assert not signal[:2000].any()
+        assert not signal[6000:].any()
+
+    def test_of_a_longer_clip_the_middle(self, tmp_path):
+        noise = sounds(8000, 3)["noise"]
+        path = write(tmp_path / "a.wav", noise, 8000)
+        recipe = AudioRecipe(rate=8000, window=1.0)
+        np.testing.assert_allclose(recipe.read(path), noise[8000:16_000], atol=1e-4)
+        np.testing.assert_allclose(recipe.read(path, start=2, end=3), noise[16_000:], atol=1e-4)
+        np.testing.assert_allclose(recipe.read(path, at=1.0), noise[4000:12_000], atol=1e-4)
+
+    def test_picture_is_read_and_render(self, tmp_path):
+        path = write(tmp_path / "a.wav", sounds(22_050)["sweep"], 22_050)
+        recipe = AudioRecipe(rate=16_000, window=0.5)
+        wanted = recipe.render(recipe.read(path, start=0.2, end=0.7))
+        np.testing.assert_array_equal(recipe.picture(path, start=0.2, end=0.7), wanted)
+
+    def test_no_signal(self):
+        recipe = AudioRecipe(window=1.0)
+        assert recipe.no_signal(sounds(44_100)["silence"])
+        assert not recipe.no_signal(sounds(44_100)["noise"])
+
+    @pytest.mark.slow
+    def test_same_bytes_whatever_the_number_of_threads(self):
+        code = (
+            "import sys, hashlib, numpy as np\n"
+            "from datasets.audio.recipe import AudioRecipe\n"
+            "signal = np.random.default_rng(0).standard_normal(44_100).astype('f') / 5\n"
+            "for colour in ('grey', 'windows'):\n"
+            "    drawn = AudioRecipe(window=1.0, colour=colour).render(signal)\n"
+            "    print(hashlib.sha256(drawn.tobytes()).hexdigest())\n"
+            "assert 'librosa' not in sys.modules and 'torch' not in sys.modules\n"
+        )
+        runs = []
+        for threads in ("1", "4"):
+            limits = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+            command = [sys.executable, "-c", code]
+            runs.append(subprocess.check_output(command, env={**os.environ, **limits}, text=True))
+        assert runs[0] == runs[1]
+        assert len(set(runs[0].split())) == 2
+
+
+class TestInfer:
+    def test_rate_and_window(self, tmp_path):
+        paths = []
+        for number in range(20):
+            rate, seconds = (8000, 0.5) if number < 15 else (16_000, 0.3)
+            paths.append(write(tmp_path / f"{number}.wav", sounds(rate, seconds)["noise"], rate))
+        recipe = AudioRecipe.infer(paths)
+        assert (recipe.rate, recipe.window) == (8000, 0.5)
+        assert AudioRecipe.infer(paths, rate=22_050).rate == 22_050
+        # One file that is a little longer is held whole, one that is much longer is not.
+        for number, (seconds, window) in enumerate(((0.7, 0.7), (0.9, 0.51))):
+            longer = write(tmp_path / f"{number}-longer.wav", sounds(8000, seconds)["noise"], 8000)
+            assert AudioRecipe.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
+        assert AudioRecipe.infer(paths, window=0.2, level="pcen").level == "pcen"
+        ranges = [AudioRecipe.infer(paths, level=level).range_db for level in ("clip", "fixed")]
+        assert ranges == [60, 80]
+        assert AudioRecipe.infer([], rate=8000, window=1.0).range_db == 60
+        assert AudioRecipe.infer(paths, range_db=70.0).range_db == 70
+
+    def test_window_is_five_seconds_at_most(self, tmp_path):
+        path = write(tmp_path / "a.wav", sounds(8000, 7)["noise"], 8000)
+        assert AudioRecipe.infer([path]).window == 5.0
+
+    def test_bad_files_are_passed_over(self, tmp_path):
+        (tmp_path / "b.wav").write_bytes(b"no")
+        good = write(tmp_path / "a.wav", sounds(8000)["noise"], 8000)
+        assert AudioRecipe.infer([tmp_path / "b.wav", good]).rate == 8000
+        with pytest.raises(SecondhandError, match=r"no audio file to infer.*b\.wav"):
+            AudioRecipe.infer([tmp_path / "b.wav"])
+        with pytest.raises(SecondhandError, match="none were given"):
+            AudioRecipe.infer([])
+
+    @pytest.mark.parametrize(
+        ("rate", "n_fft", "hop", "fmax"),
+        [
+            (44_100, 2048, 512, 16_000),
+            (22_050, 1024, 256, 11_025),
+            (8000, 384, 93, 4000),
+            (48_000, 2250, 557, 16_000),
+        ],
+    )
+    def test_in_proportion_to_the_rate(self, rate, n_fft, hop, fmax):
+        recipe = AudioRecipe(rate=rate)
+        assert (recipe.n_fft, recipe.hop, recipe.fmax) == (n_fft, hop, fmax)
+
+
+class TestSettings:
+    def test_round_trip_through_json(self):
+        recipe = AudioRecipe(rate=22_050, window=2, colour="magma", size=(140, 170))
+        again = recipe_from_dict(json.loads(json.dumps(recipe.to_dict())))
+        assert again == recipe
+        assert again.fingerprint() == recipe.fingerprint()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"rate": 44_101},
+            {"window": 4.99},
+            {"n_fft": 2050},
+            {"hop": 511},
+            {"n_mels": 127},
+            {"fmin": 21.0},
+            {"fmax": 15_999.0},
+            {"level": "fixed"},
+            {"range_db": 81.0},
+            {"colour": "magma"},
+            {"size": (224, 225)},
+        ],
+    )
+    def test_every_setting_is_in_the_fingerprint(self, change):
+        recipe = AudioRecipe()
+        assert set(change) < set(recipe.to_dict())
+        assert replace(recipe, **change).fingerprint() != recipe.fingerprint()
+
+    def test_renderer_version_is_in_the_fingerprint(self, monkeypatch):
+        before = AudioRecipe().fingerprint()
+        monkeypatch.setattr("datasets.spectrograms.recipe.RENDERER_VERSION", RENDERER_VERSION + 1)
+        assert AudioRecipe().fingerprint() != before
+
+    def test_equal_numbers_are_equal_recipes(self):
+        a, b = AudioRecipe(window=5, size=[224, 224]), AudioRecipe(window=5.0)
+        assert a == b
+        assert a.fingerprint() == b.fingerprint()
+
+    def test_frozen(self):
+        with pytest.raises(FrozenInstanceError):
+            AudioRecipe().rate = 1  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            ({"rate": 2_000_000_000}, "rate=2000000000"),
+            ({"rate": -1}, "rate=-1"),
+            ({"rate": True}, "rate=True"),
+            ({"rate": "44100"}, "rate='44100'"),
+            ({"window": float("nan")}, "window=nan"),
+            ({"window": float("inf")}, "window=inf"),
+            ({"window": 0}, r"window=0\.0"),
+            ({"window": 1e6}, "window=1000000"),
+            ({"n_fft": 2049}, "n_fft=2049"),
+            ({"n_fft": 2**30}, "n_fft=1073741824"),
+            ({"hop": 0.5}, r"hop=0\.5"),
+            ({"hop": 1, "window": 500.0}, "too much for one picture"),
+            ({"n_mels": 10**9}, "n_mels=1000000000"),
+            ({"fmin": 30_000.0}, r"fmin=30000\.0"),
+            ({"fmax": 30_000.0}, r"fmax=30000\.0"),
+            ({"level": "loud"}, "level='loud'"),
+            ({"colour": "../../x"}, r"colour='\.\./"),
+            ({"size": [224, 10**9]}, "size=.224, 1000000000"),
+            ({"size": [224]}, "size=.224,"),
+            ({"size": "224"}, "size='224'"),
+            ({"level": 3, "hop": None}, r"hop=None.*level=3"),
+        ],
+    )
+    def test_wrong_values_are_named(self, wrong, said):
+        with pytest.raises(SecondhandError, match=said):
+            recipe_from_dict({**AudioRecipe().to_dict(), **wrong})
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            ([], "not list"),
+            (None, "not NoneType"),
+            ({}, "kind None"),
+            ({"kind": "picture"}, "kind 'picture'"),
+            ({"kind": "sound"}, "renderer None"),
+            ({**AudioRecipe().to_dict(), "renderer": 99}, "renderer 99.*train again"),
+            ({**AudioRecipe().to_dict(), "colr": 1}, r"unknown settings \['colr'\]"),
+            ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing settings .*'rate'"),
+        ],
+    )
+    def test_wrong_tables_are_named(self, data, said):
+        with pytest.raises(SecondhandError, match=said):
+            recipe_from_dict(data)
+
+    def test_empty_bands_are_warned_of_once(self, caplog):
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                AudioRecipe(rate=44_100, n_fft=512)
+        wanted = librosa.filters.mel(sr=44_100, n_fft=512, n_mels=128, fmin=20, fmax=16_000)
+        empty = int((wanted.max(axis=1) == 0).sum())
+        assert empty > 0
+        assert caplog.text.count(f"{empty} of 128 mel bands hold no FFT bin") == 1
+
+    @pytest.mark.parametrize("rate", RATES)
+    def test_defaults_leave_no_band_empty(self, rate):
+        recipe = AudioRecipe(rate=rate)
+        bands = mel.MelBands(rate, recipe.n_fft, 128, recipe.fmin, recipe.fmax)
+        assert (mel.filterbank(bands).max(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a/b.WAV", "sound"),
+        ("a.opus", "sound"),
+        ("x.hdf5", "strain"),
+        ("x.txt.gz", "strain"),
+        ("x.gwf", "strain"),
+        ("x.png", None),
+        ("wav", None),
+    ],
+)
+def test_signal_kind(name, kind):
+    assert signal_kind(name) == kind
+
+
+def test_bad_file_names_itself(tmp_path):
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    with pytest.raises(BadFile, match=r"a\.wav"):
+        AudioRecipe().picture(tmp_path / "a.wav")
+
+
+def test_hours_that_only_the_header_promises_are_not_cut(tmp_path):
+    """A FLAC header holds the number of samples in 36 bits; windows of it all would be thousands."""
+    path = tmp_path / "a.flac"
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 40_000), 8000)
+    data = bytearray(path.read_bytes())
+    data[22:26] = (200_000_000).to_bytes(4, "big")
+    path.write_bytes(data)
+    recipe = AudioRecipe(rate=8000, window=0.5)
+    with pytest.raises(BadFile, match=r"truncated|cannot be decoded"):
+        recipe.spans(path)
+
+
+class TestKaldi:
+    """Against the features that transformers computes for its audio spectrogram transformer."""
+
+    def recipe(self, **more):
+        given = {"rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000}
+        return AudioRecipe(**{**given, "scale": "kaldi", "window": 1.0, **more})
+
+    @pytest.mark.parametrize("samples", [400, 559, 560, 16_000])
+    def test_log_power(self, samples):
+        signal = 0.3 * np.random.default_rng(0).standard_normal(samples) + 0.2
+        got = self.recipe().mel_db(signal) * np.log(10) / 10
+        assert got.shape == (128, 1 + (samples - 400) // 160)
+        assert np.abs(got - kaldi.features(signal)).max() < 1e-4
+
+    def test_silence_is_at_the_floor(self):
+        got = self.recipe().mel_db(np.zeros(800))
+        assert np.allclose(got, self.recipe().floor)
+        assert self.recipe().floor == pytest.approx(-69.24, abs=0.01)
+        assert AudioRecipe().mel_db(np.zeros(44_100)).max() == AudioRecipe().floor
+
+    def test_what_is_drawn_is_the_power_between_black_and_white(self):
+        recipe = self.recipe(level="fixed", range_db=110.0, size=(128, 98))
+        signal = 0.1 * np.random.default_rng(1).standard_normal(16_000).astype(np.float32)
+        drawn = recipe.render(signal)[::-1, :, 0] / 255
+        db = kaldi.features(signal) * 10 / np.log(10)
+        assert np.abs(drawn - ((db - recipe.full_scale) / 110 + 1)).max() < 0.6 / 255
+
+    def test_a_full_scale_sine_is_white_but_for_the_pre_emphasis(self):
+        sine = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
+        emphasis = 20 * np.log10(abs(1 - 0.97 * np.exp(-2j * np.pi / 16)))
+        recipe = self.recipe()
+        assert recipe.mel_db(sine).max() - emphasis == pytest.approx(recipe.full_scale, abs=2.0)
+
+    def test_only_recipes_that_say_so_have_it_in_their_record(self):
+        assert "scale" not in AudioRecipe().to_dict()
+        recipe = self.recipe()
+        assert recipe.to_dict()["scale"] == "kaldi"
+        assert recipe_from_dict(recipe.to_dict()) == recipe
+        assert recipe.fingerprint() != self.recipe(scale="slaney").fingerprint()
+        with pytest.raises(SecondhandError, match="scale='htk'"):
+            self.recipe(scale="htk")
+        with pytest.raises(SecondhandError, match="scale='kaldi'"):
+            self.recipe(window=0.02)

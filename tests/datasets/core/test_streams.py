@@ -1,0 +1,44 @@
+"""Every file name can be written, and read back, in whatever locale."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datasets.core.streams import hold_every_name
+
+NAMES = [b"a \xf0\x9f\xa6\x8a.txt", b"no UTF-8 \xff.txt", "Äpfel.txt".encode()]
+
+
+def test_a_terminal_that_lacks_a_letter_is_shown_its_escape(monkeypatch):
+    leader, follower = os.openpty()
+    with os.fdopen(follower, "w", encoding="ascii") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        hold_every_name()
+        print("a 🦊", os.fsdecode(b"\xff"), flush=True)
+        assert os.read(leader, 100).split(b"\r")[0] == rb"a \U0001f98a \udcff"
+    os.close(leader)
+
+
+def test_other_streams_stay_as_they_are(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", None)
+    hold_every_name()
+
+
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {}])
+def test_a_command_writes_names_as_the_disk_has_them(locale, tmp_path: Path):
+    files = [os.path.join(os.fsencode(tmp_path), name) for name in NAMES]
+    for file in files:
+        Path(os.fsdecode(file)).write_text("no sound")
+    words = [sys.executable, "-m", "datasets.render", *files, "--kind", "sound", "--out", tmp_path / "to"]  # fmt: skip
+    done = subprocess.run(words, env=os.environ | locale, capture_output=True, timeout=200)
+    assert b"Traceback" not in done.stderr
+    for file in files:
+        assert file + b": " in done.stderr
+    assert done.returncode == 3

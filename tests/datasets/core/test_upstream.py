@@ -1,0 +1,216 @@
+"""What the libraries underneath are counted on for, and that nobody replaces anything of theirs
+elsewhere; where one of these fails after an upgrade, it says what has moved."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from fastai.callback import schedule  # noqa: F401  (adds fit_one_cycle to Learner)
+from fastai.callback.core import Callback
+from fastai.data.block import DataBlock
+from fastai.data.core import DataLoaders, TfmdDL
+from fastai.data.load import DataLoader
+from fastai.learner import Learner, Recorder
+from fastai.optimizer import Optimizer, OptimWrapper
+from fastai.torch_core import num_distrib
+from fastxtend.callback.ema import EMACallback
+from safetensors.torch import save_file
+from torch import nn
+
+from datasets.core import upstream
+
+ROOT = Path(__file__).parents[3]
+HERE = "datasets/core/upstream.py"
+FILES = sorted(
+    path for name in ("app", "learners", "datasets") for path in (ROOT / name).rglob("*.py")
+)
+#: Private names that are no fastai's, torch's or timm's: of Python's own, and of jsonargparse's parser.
+OTHERS = {"_replace", "_asdict", "_fields", "_make", "_exit", "_processes", "_actions", "_band"}
+#: Classes of theirs whose methods nobody is to replace on an object.
+CLASSES = (Callback, DataBlock, DataLoader, DataLoaders, Learner, Optimizer, OptimWrapper, Recorder,
+           TfmdDL, nn.Module, torch.optim.Optimizer)  # fmt: skip
+METHODS = {name for one in CLASSES for name, value in inspect.getmembers(one) if callable(value)}
+UPSTREAM = {"accelerate", "fastai", "fastcore", "fastxtend", "huggingface_hub", "timm", "torch"}
+
+
+@pytest.mark.parametrize("name", upstream.CHECKED)
+def test_the_version_is_the_one_that_was_looked_at(name: str) -> None:
+    pinned = dict(re.findall(r"(?m)^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text()))
+    pinned = {package.replace("-", "_"): version for package, version in pinned.items()}
+    assert pinned[name] == upstream.CHECKED[name], (
+        f"constraints.txt has another {name}: read what {HERE} says of it, look whether it is "
+        "still so and still needed, and put the version there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "needed"),
+    [
+        (Learner.fit, {"n_epoch", "start_epoch"}),
+        (Learner.fit_one_cycle, {"lr_max", "div", "div_final", "pct_start", "start_epoch"}),
+        (DataBlock.__init__, {"blocks", "dl_type", "splitter"}),
+        (EMACallback.__init__, {"foreach"}),
+        (torch.compile, {"dynamic", "backend"}),
+    ],
+)
+def test_public_hooks_have_the_arguments_that_are_given(function, needed) -> None:
+    there = set(inspect.signature(function).parameters) | set(DataBlock._methods)
+    assert needed <= there, f"{function.__qualname__} has moved: no {needed - there} any more"
+
+
+def test_public_hooks_are_there() -> None:
+    loader = {"get_idxs", "do_item", "create_batches", "chunkify", "randomize", "new"}
+    assert loader <= METHODS, f"fastai's DataLoader has moved: no {loader - METHODS} any more"
+    recorder = Recorder()
+    for name in ("loss", "smooth_loss"):
+        assert hasattr(recorder, name), f"fastai's Recorder has moved: no {name} any more"
+
+
+def test_the_workers_seed_is_drawn_from_the_loaders_generator() -> None:
+    def moves(loader: DataLoader) -> bool:
+        before = torch.get_rng_state()
+        list(loader)
+        return not torch.equal(before, torch.get_rng_state())
+
+    loader = DataLoader(list(range(4)), bs=2)
+    assert moves(loader), f"torch draws no seed of its own any more: {HERE} is not needed for it"
+    upstream.draw_workers_seed_from(loader, torch.Generator().manual_seed(0))
+    assert not moves(loader), "torch draws the workers' seed from elsewhere than loader.generator"
+
+
+def test_the_transform_is_scipys_without_its_import() -> None:
+    """To the last bit; and no part of scipy's front is loaded for it, or by a sound's drawing."""
+    program = (
+        "import sys, numpy as np\n"
+        "from datasets.core.upstream import real_transform\n"
+        "from datasets.audio.recipe import AudioRecipe\n"
+        "rng = np.random.default_rng(0)\n"
+        "AudioRecipe(rate=8000, n_fft=400).image(rng.standard_normal(8000))\n"
+        "assert not {'scipy', 'scipy.fft', 'numpy.ma'} & set(sys.modules)\n"
+        "import scipy.fft\n"
+        "for shape, kind in (((32, 2048), 'f4'), ((3, 400), 'f4'), ((5, 372), 'f8'), ((1, 16), 'f4')):\n"
+        "    x = rng.standard_normal(shape).astype(kind)\n"
+        "    theirs = scipy.fft.rfft(x)\n"
+        "    ours = real_transform()(x)\n"
+        "    assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), (shape, kind)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
+def test_modules_can_be_passed_by() -> None:
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    names, x = list(network.state_dict()), torch.tensor([[-1.0, 2.0]])
+    upstream.pass_by([network[0]])
+    twin = copy.deepcopy(network)
+    assert torch.equal(network(x), x.relu()), "torch calls another method than module.forward"
+    assert list(network.state_dict()) == names
+    for one in (network, twin):
+        upstream.pass_through(one.modules())
+        assert one(x).shape == (1, 3)
+
+
+def test_the_hub_can_be_told_not_to_ask(tmp_path: Path) -> None:
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    before = constants.HF_HUB_OFFLINE
+    with upstream.hub_offline():
+        assert constants.is_offline_mode(), "huggingface_hub keeps its offline mode elsewhere"
+        with pytest.raises(LocalEntryNotFoundError):
+            hf_hub_download("nobody/nothing", "config.json", cache_dir=tmp_path)
+    assert before == constants.HF_HUB_OFFLINE
+
+
+def test_timm_tells_of_tensors_that_a_file_lacks(tmp_path: Path) -> None:
+    state = timm.create_model("test_resnet", num_classes=0).state_dict()
+    first = next(iter(state))
+    for lost in ((), (first,)):
+        file = tmp_path / f"{len(lost)}.safetensors"
+        save_file({name: value for name, value in state.items() if name not in lost}, file)
+        options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(file)}}
+        with upstream.all_tensors_given():
+            if not lost:
+                timm.create_model("test_resnet", num_classes=0, **options)
+                continue
+            with pytest.raises(RuntimeError, match=re.escape(f"Missing keys ({first})")):
+                timm.create_model("test_resnet", num_classes=0, **options)
+
+
+def test_fastai_asks_the_environment_for_the_number_of_processes(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert num_distrib() == 3, "fastai counts processes elsewhere than in WORLD_SIZE"
+    with upstream.alone():
+        assert num_distrib() == 1
+    assert num_distrib() == 3
+
+
+def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, text) of what replaces something of the libraries', or names what is private there."""
+    modules = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if (getattr(node, "module", None) or alias.name).split(".")[0] in UPSTREAM
+    }
+    own = {
+        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and named(n.value, "self")
+    }
+    own |= {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)
+    }  # of a class in the same file
+    for node in ast.walk(tree):
+        found = False
+        if isinstance(node, ast.Attribute) and not named(node.value, "self", "cls"):
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            set_there = node.attr in METHODS or named(node.value, *modules)
+            found = private and node.attr not in OTHERS | own
+            found |= set_there and not isinstance(node.ctx, ast.Load)
+        elif isinstance(node, ast.Call) and named(node.func, "setattr", "delattr"):
+            name = node.args[1]
+            found = isinstance(name, ast.Constant) and name.value in METHODS
+        elif isinstance(node, ast.FunctionDef):
+            found = any(named(by, "patch", "patch_to") for by in node.decorator_list)
+        if found:
+            yield node.lineno, ast.unparse(node)
+
+
+def named(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_of_the_libraries_is_replaced_elsewhere(path: Path) -> None:
+    found = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
+    if path == ROOT / HERE:
+        assert found, "the test sees what it is to see"
+    else:
+        assert not found, f"use a public hook, or {HERE} with the reason"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "learn._do_fit = f",
+        "loader.get_idxs = lambda: []",
+        "self.learn.all_batches = f",
+        "module.forward = f",
+        "del module.forward",
+        "setattr(loader, 'do_item', f)",
+        "x = model._compiled_call_impl",
+        "from huggingface_hub import constants\nconstants.HF_HUB_OFFLINE = True",
+        "@patch\ndef go(self: Learner): ...",
+    ],
+)
+def test_a_replacement_is_seen(line: str) -> None:
+    assert dict(replaced(ast.parse(line)))

@@ -1,0 +1,184 @@
+"""Work in processes of which one dies, or never ends: it costs its own file and no other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datasets import images
+from datasets.core import processes as _workers
+from datasets.core import scanning
+from datasets.core.errors import BadFile
+from datasets.core.processes import BEHIND, CRASHED, Apart, apart, in_parallel
+from datasets.items.table import load_table
+from tests.crashes import crash
+from tests.datasets.files import picture, reasons
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
+]
+
+
+def length(word: str) -> int:
+    """Longer words take longer; some end the process, one never ends."""
+    if word == "segfault":
+        crash()
+    if word == "abort":
+        crash(signal.SIGABRT)
+    if word == "exit":
+        os._exit(3)
+    if word == "endless":
+        time.sleep(600)
+    if word == "bad":
+        raise BadFile("a.wav", "damaged")
+    return len(word)
+
+
+def lengths(words: list[str]) -> list[int]:
+    return [length(word) for word in words]
+
+
+@pytest.mark.parametrize(("workers", "deadly"), [(1, "segfault"), (2, "abort"), (2, "exit")])
+def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
+    chunks = [["a", "bb"], ["ccc", deadly, "dddd"], ["eeeee"], ["ffffff"]]
+    answers = dict(in_parallel(lengths, chunks, workers, -1))
+    assert [answers[n] for n in range(4)] == [[1, 2], [3, -1, 4], [5], [6]]
+    calls: Apart[str, int] = Apart(length, workers, -1)
+    for chunk in (1, 3):
+        words = ["a", deadly, "bb", "ccc"]
+        found = list(calls.ahead(words, 4, of=str, chunk=chunk))
+        assert found == list(zip(words, [1, -1, 2, 3], strict=True))
+        assert list(calls.ahead(["dddd"], 4, of=str)) == [("dddd", 4)], "and it goes on"
+    assert apart(length, deadly, -1) == -1
+    assert apart(length, "a", -1) == 1
+
+
+def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_workers, "PATIENCE", 1.0)
+    began = time.monotonic()
+    assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
+    calls: Apart[str, int] = Apart(length, 1, -1)
+    assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100])
+def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
+    taken: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(40):
+            taken.append(number)
+            yield number
+
+    calls: Apart[int, int] = Apart(abs, 2, -1)
+    answers = calls.ahead(numbers(), 10, of=lambda number: -number, chunk=chunk)
+    for number in range(40):
+        assert next(answers) == (number, number)
+        assert len(taken) <= min(40, number + 1 + 10 + 2 * chunk)
+    assert list(answers) == []
+    assert list(calls.ahead([], 10, of=abs)) == []
+
+
+def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
+    calls: Apart[str, None] = Apart(_note, 1, None)
+    names = [str(tmp_path / str(n)) for n in range(50)]
+    answers = calls.ahead(names, 50, of=str)
+    next(answers)
+    answers.close()
+    assert list(calls.ahead([str(tmp_path / "last")], 1, of=str))
+    assert (tmp_path / "last").exists()
+    assert len(list(tmp_path.iterdir())) < 20
+
+
+def _note(name: str) -> None:
+    time.sleep(0.02)
+    Path(name).touch()
+
+
+@pytest.mark.parametrize("how", ["closed", "let go", "dead"])
+def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> None:
+    # One that is still ending as the interpreter ends fails there: "Bad file descriptor".
+    before = multiprocessing.active_children()
+    calls: Apart[float, None] = Apart(time.sleep, 2, None)
+    pending = calls.submit([0.3, 0.3])
+    if how == "closed":
+        calls.close()
+    elif how == "let go":
+        del calls, pending
+    else:
+        for process in pending.pool._processes.values():  # type: ignore[attr-defined]
+            process.kill()
+        assert calls.result(pending) == [None, None]
+    assert set(multiprocessing.active_children()) <= set(before)
+
+
+def test_who_works_ahead_lets_the_caller_go_first() -> None:
+    calls: Apart[int, int] = Apart(os.nice, 1, -1)
+    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + BEHIND))]
+
+
+def test_the_tasks_own_errors_come_back_whole() -> None:
+    calls: Apart[str, int] = Apart(length, 1, -1)
+    with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as caught:
+        list(calls.ahead(["a", "bad"], 2, of=str))
+    assert (caught.value.path, caught.value.reason) == ("a.wav", "damaged")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.path, again.reason, str(again)) == ("a.wav", "damaged", "a.wav: damaged")
+
+
+def test_a_reason_is_one_printable_line() -> None:
+    error = BadFile("a.csv", "damaged\n in \x1b[2Jline\u202e 3 " + "x" * 10_000)
+    assert error.reason.isprintable()
+    assert error.reason.startswith("damaged  in  [2Jline  3 xx")
+    assert len(error.reason) == 1000
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_a_picture_whose_decoder_dies_is_listed(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(count):
+        for label in ("cat", "dog"):
+            picture(tmp_path / label / f"{n}.jpg")
+    picture(tmp_path / "cat" / "deadly.jpg")
+    whole = images.open_picture
+
+    def fragile(source, **options):
+        if "deadly" in str(source):
+            crash()
+        return whole(source, **options)
+
+    monkeypatch.setattr(images, "open_picture", fragile)
+    monkeypatch.setattr(scanning, "_CHUNK", 8)  # of the few files several lots
+    table = load_table(tmp_path)
+    assert reasons(table) == {"deadly.jpg": CRASHED}
+    assert len(table.frame) == 2 * count
+
+
+@pytest.mark.skipif(not _workers.FORKS, reason="processes are not forked here")
+def test_workers_hold_no_connection_of_their_parent() -> None:
+    near, far = socket.socketpair()
+    reader, writer = os.pipe()
+    apart = Apart(abs, 1, -1)
+    assert apart.result(apart.submit([-3])) == [3]
+    near.close()
+    os.close(writer)
+    far.settimeout(10)
+    assert far.recv(1) == b"", "the worker is there still, and the connection is over"
+    os.set_blocking(reader, False)
+    assert os.read(reader, 1) == b"", "and the pipe"
+    assert apart.result(apart.submit([-4])) == [4]
+    apart.close()
+    far.close()
+    os.close(reader)

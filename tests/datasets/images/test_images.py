@@ -1,0 +1,308 @@
+"""Pictures: upright, RGB, honest greys, and what must be refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.images import opening
+from datasets.images.opening import MAX_PIXELS, Preprocessing, open_picture, pixels
+from tests.phones import avif, heic
+
+RNG = np.random.default_rng(0)
+COLOURED = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
+
+
+def encoded(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    if kind in ("HEIC", "AVIF"):
+        return (heic if kind == "HEIC" else avif)(picture, **options)
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """A PNG whose header promises what its data do not hold."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "HEIC", "AVIF"])
+def test_exif_orientation_is_honoured(orientation: int, kind: str) -> None:
+    original = Image.fromarray(COLOURED).resize((90, 60))
+    exif = original.getexif()
+    exif[0x0112] = orientation
+    expected = ImageOps.exif_transpose(original)
+    opened = open_picture(encoded(original, kind, exif=exif))
+    assert opened.size == ((90, 60) if orientation < 5 else (60, 90))
+    # Some lose a little; turned the wrong way it would be off by tens.
+    allowed = 0.0 if kind in ("PNG", "TIFF") else 5.0
+    assert np.abs(np.asarray(opened, float) - np.asarray(expected, float)).mean() <= allowed
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_heic_has_the_pixels_of_libheif(alpha: bool) -> None:
+    import pillow_heif
+
+    noise = RNG.integers(0, 256, (40, 56, 4 if alpha else 3), dtype=np.uint8)
+    data = heic(Image.fromarray(noise))
+    expected = pillow_heif.open_heif(data).to_pillow()
+    if alpha:
+        white = Image.new("RGBA", expected.size, "white")
+        expected = Image.alpha_composite(white, expected).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(open_picture(data)), np.asarray(expected))
+    with pytest.raises(UnidentifiedImageError):  # what others open by Pillow is theirs to choose
+        Image.open(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("kind", ["HEIC", "AVIF"])
+def test_a_photo_of_a_phone_that_is_damaged_or_too_large(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encoded(Image.fromarray(COLOURED).resize((128, 64)), kind)
+    path = tmp_path / "a.jpg"  # by its content, whatever its name
+    for cut in (13, 40, len(data) // 2, len(data) - 30):
+        path.write_bytes(data[:cut])
+        with pytest.raises(BadFile, match=r"a\.jpg: (damaged|not a picture)"):
+            open_picture(path)
+    size = data.index(b"ispe") + 8
+    bomb = data[:size] + struct.pack(">II", 12_000, 12_000) + data[size + 8 :]
+    with pytest.raises(BadFile, match=f"12000 x 12000 pixels .* limit of {MAX_PIXELS:,}"):
+        open_picture(bomb)
+    monkeypatch.setattr(opening, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(BadFile, match="bytes are more than the limit"):
+        open_picture(data)
+
+
+def test_orientation_6_turns_clockwise() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    opened = open_picture(encoded(Image.fromarray(COLOURED), exif=exif))
+    np.testing.assert_array_equal(np.asarray(opened), np.rot90(COLOURED, -1))
+
+
+def test_a_broken_exif_block_does_not_lose_the_picture() -> None:
+    data = encoded(Image.new("RGB", (20, 10)), "JPEG", exif=b"Exif\0\0garbage, not a header")
+    assert open_picture(data).size == (20, 10)
+
+
+def test_transparency_is_laid_on_white() -> None:
+    alpha = RNG.integers(0, 256, (6, 9, 1), dtype=np.uint8)
+    opened = open_picture(encoded(Image.fromarray(np.concatenate([COLOURED, alpha], axis=2))))
+    part = alpha / 255
+    np.testing.assert_allclose(np.asarray(opened), COLOURED * part + 255 * (1 - part), atol=1)
+
+
+def test_grey_with_alpha_is_laid_on_white() -> None:
+    values = RNG.integers(0, 256, (5, 4, 2), dtype=np.uint8)
+    opened = np.asarray(open_picture(encoded(Image.fromarray(values, "LA"))))
+    part = values[..., 1] / 255
+    for channel in range(3):
+        expected = values[..., 0] * part + 255 * (1 - part)
+        np.testing.assert_allclose(opened[..., channel], expected, atol=1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "transparency"), [("RGB", (10, 20, 30)), ("L", 18), ("1", 0), ("P", 0)]
+)
+def test_a_transparent_colour_becomes_white(
+    mode: str, transparency: tuple[int, int, int] | int
+) -> None:
+    colour = {"RGB": (10, 20, 30), "L": 18, "1": 0, "P": 0}[mode]
+    picture = Image.new(mode, (4, 4), colour)
+    if mode == "P":
+        picture.putpalette([10, 20, 30, 200, 0, 0])
+    assert open_picture(encoded(picture, transparency=transparency)).getpixel((1, 1)) == (255,) * 3
+
+
+def test_palette_becomes_its_colours() -> None:
+    picture = Image.new("P", (3, 1))
+    picture.putpalette([255, 0, 0, 0, 255, 0, 7, 8, 9])
+    picture.putdata([0, 1, 2])
+    for kind in ("PNG", "GIF", "BMP"):
+        opened = np.asarray(open_picture(encoded(picture, kind)))
+        np.testing.assert_array_equal(opened[0], [[255, 0, 0], [0, 255, 0], [7, 8, 9]])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "TIFF big endian", "PGM"])
+def test_16_bit_grey_is_divided_by_257(kind: str) -> None:
+    values = RNG.integers(20_000, 40_000, (5, 7), dtype=np.uint16)
+    if kind == "PGM":
+        data = b"P5\n7 5\n65535\n" + values.astype(">u2").tobytes()
+    else:
+        stored = values.astype(">u2") if "big" in kind else values
+        data = encoded(Image.fromarray(stored), kind.split()[0])
+    opened = np.asarray(open_picture(data))
+    np.testing.assert_array_equal(opened[..., 0], np.rint(values / 257))
+    assert (opened == opened[..., :1]).all()
+
+
+def test_float_pictures_are_stretched_and_nan_is_refused() -> None:
+    values = np.linspace(-3, 5, 12, dtype=np.float32).reshape(3, 4)
+    opened = np.asarray(open_picture(encoded(Image.fromarray(values), "TIFF")))[..., 0]
+    np.testing.assert_array_equal(opened, np.rint((values + 3) * 255 / 8))
+    values[0, 0] = np.nan
+    with pytest.raises(BadFile, match="NaN"):
+        open_picture(encoded(Image.fromarray(values), "TIFF"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "size", "first"),
+    [
+        ("CMYK", "JPEG", (32, 32), (255, 0, 0)),
+        ("CMYK", "TIFF", (32, 32), (255, 0, 0)),
+        ("1", "PNG", (5, 5), (255, 255, 255)),
+        ("L", "JPEG", (32, 32), (77, 77, 77)),
+    ],
+)
+def test_other_modes_become_rgb(
+    mode: str, kind: str, size: tuple[int, int], first: tuple[int, int, int]
+) -> None:
+    colour = {"CMYK": (0, 255, 255, 0), "1": 1, "L": 77}[mode]
+    opened = open_picture(encoded(Image.new(mode, size, colour), kind))
+    assert opened.mode == "RGB"
+    assert opened.size == size
+    np.testing.assert_allclose(opened.getpixel((2, 2)), first, atol=2)
+
+
+def test_a_jpeg_is_decoded_smaller_but_not_too_small() -> None:
+    data = encoded(Image.fromarray(COLOURED).resize((800, 600)), "JPEG")
+    assert open_picture(data).size == (800, 600)
+    small = open_picture(data, at_least=100)
+    assert small.size == (200, 150)  # a quarter; an eighth would have 75 pixels
+    near = Image.open(io.BytesIO(data)).resize(small.size, Image.Resampling.BOX)
+    assert np.abs(np.asarray(small, float) - np.asarray(near, float)).mean() < 2
+
+
+BAD = {
+    "text": (b"hello, I am no picture", "not a picture of a kind that is read"),
+    "empty": (b"", "empty file"),
+    "truncated JPEG": (
+        encoded(Image.fromarray(COLOURED).resize((400, 300)), "JPEG")[:-2000],
+        "damaged or truncated",
+    ),
+    "truncated PNG": (encoded(Image.fromarray(COLOURED))[:-60], "damaged or truncated"),
+    "header alone": (encoded(Image.fromarray(COLOURED), "JPEG")[:20], "damaged|not a picture"),
+    "PDF": (b"%PDF-1.4\n" + bytes(100), "not a picture of a kind that is read"),
+    "long side": (png_of_size(70_000, 10), "70000 x 10 pixels is more than the limit"),
+    "just too large": (png_of_size(12_000, 10_001), "12000 x 10001 pixels is more than the limit"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_bytes_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    data, reason = BAD[name]
+    path = tmp_path / "ünï cödé photo.jpg"
+    path.write_bytes(data)
+    for at_least in (0, 1):
+        with pytest.raises(BadFile, match=reason) as caught:
+            open_picture(path, at_least=at_least)
+        assert caught.value.path == str(path)
+        assert caught.value.reason in str(caught.value)
+
+
+def test_every_truncation_is_a_bad_file_or_a_picture() -> None:
+    """No other error gets out, wherever the file is cut."""
+    for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"):
+        data = encoded(Image.fromarray(COLOURED), kind)
+        for end in range(0, len(data), max(1, len(data) // 60)):
+            with contextlib.suppress(BadFile):
+                assert open_picture(data[:end]).size == (9, 6)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="no such file"):
+        open_picture(tmp_path / "nothing.png")
+    with pytest.raises(BadFile, match="folder"):
+        open_picture(tmp_path)
+
+
+def test_a_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
+    """60 000 x 60 000 pixels would take 10.8 GB: another process with room for 1 GB refuses it."""
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_of_size(60_000, 60_000))
+    code = (
+        "import resource, sys, time\n"
+        "from datasets.images.opening import open_picture\n"
+        "from datasets.core.errors import BadFile\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    open_picture(sys.argv[1])\n"
+        "except BadFile as error:\n    print(error.reason)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "print(time.process_time())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=60
+    )
+    reason, kilobytes, seconds = ran.stdout.splitlines()
+    assert "3,600,000,000 pixels is more than the limit" in reason
+    assert f"{MAX_PIXELS:,}" in reason
+    assert int(kilobytes) < 20_000
+    assert float(seconds) < 20  # decoding alone would take more
+
+
+def test_fit_cuts_the_centred_square() -> None:
+    picture = Image.fromarray(RNG.integers(0, 256, (60, 100, 3), dtype=np.uint8))
+    fitted = Preprocessing(size=60, crop=1.0).fit(picture)
+    np.testing.assert_array_equal(np.asarray(fitted), np.asarray(picture)[:, 20:80])
+    inner = Preprocessing(size=48, crop=0.8).fit(picture)
+    np.testing.assert_array_equal(np.asarray(inner), np.asarray(picture)[6:54, 26:74])
+    squished = Preprocessing(size=30, squish=True, interpolation="bicubic").fit(picture)
+    expected = picture.resize((30, 30), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(np.asarray(squished), np.asarray(expected))
+
+
+def test_pixels_are_channels_first() -> None:
+    stacked = pixels(Image.fromarray(COLOURED))
+    assert stacked.shape == (3, 6, 9)
+    assert stacked.dtype == np.uint8
+    np.testing.assert_array_equal(stacked[2], COLOURED[..., 2])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"size": 4}, "size 4"),
+        ({"size": 22.5}, "size 22.5"),
+        ({"interpolation": "best"}, "'best'"),
+        ({"crop": 0.0}, "crop 0.0"),
+        ({"mean": (0.5, 0.5)}, "mean"),
+        ({"std": (0.5, 0.0, 0.5)}, "std"),
+        ({"mean": (0.5, float("nan"), 0.5)}, "mean"),
+    ],
+)
+def test_wrong_preprocessing_is_named(wrong: dict[str, object], named: str) -> None:
+    with pytest.raises(SecondhandError, match=named):
+        Preprocessing(**wrong)
+
+
+def test_every_wrong_value_is_named_at_once() -> None:
+    with pytest.raises(SecondhandError, match=r"size 4 .*'best'.*crop 2"):
+        Preprocessing(size=4, interpolation="best", crop=2)
+
+
+def test_a_jpeg_of_any_side_may_be_scaled_down_to_a_pixel(tmp_path: Path) -> None:
+    file = tmp_path / "it.jpg"
+    for side in (49, 98, 103, 107):  # of which 1 / side * side is less than 1
+        Image.new("RGB", (side, side + 20), "red").save(file)
+        assert min(open_picture(file, at_least=1).size) >= 1

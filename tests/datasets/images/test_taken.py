@@ -1,0 +1,84 @@
+"""Times and cameras out of EXIF, and the visits that they tell of."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+from datasets.images.exif import GAP_MINUTES, taken, visits
+from tests.phones import heic
+
+NOON = datetime(2023, 5, 1, 12)
+
+
+def photo(
+    file: Path, time: object = NOON, *, serial: str = "", scene: Image.Image | None = None
+) -> str:
+    """A small photo with the EXIF that a camera writes."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Make], exif[ExifTags.Base.Model] = "Maker", "Nine"
+    inner = exif.get_ifd(ExifTags.IFD.Exif)
+    told = time.strftime("%Y:%m:%d %H:%M:%S") if isinstance(time, datetime) else time
+    if told is not None:
+        inner[ExifTags.Base.DateTimeOriginal] = told
+    if serial:
+        inner[ExifTags.Base.BodySerialNumber] = serial
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(scene or Image.new("RGB", (48, 48)), file, exif=exif.tobytes())
+    return str(file)
+
+
+def save(picture: Image.Image, file: Path, **options: bytes) -> None:
+    if file.suffix == ".heic":
+        file.write_bytes(heic(picture, **options))
+    else:
+        picture.save(file, **options)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
+def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
+    found = taken(photo(tmp_path / f"a.{ending}", serial="17"))
+    assert found is not None
+    assert found.camera == "Maker Nine 17"
+    assert found.second == (NOON - datetime.min).total_seconds()
+    save(Image.new("RGB", (9, 9)), tmp_path / f"plain.{ending}")
+    assert taken(str(tmp_path / f"plain.{ending}")) is None
+
+
+@pytest.mark.parametrize("time", [None, "", "0000:00:00 00:00:00", "2023-05-01", "    :  :     :  :  ", "\0"])  # fmt: skip
+def test_a_time_that_is_none_counts_for_nothing(tmp_path, time):
+    assert taken(photo(tmp_path / "a.jpg", time)) is None
+
+
+def test_damaged_exif_is_no_error(tmp_path):
+    whole = Path(photo(tmp_path / "a.jpg", serial="17")).read_bytes()
+    start = whole.index(b"Exif\0\0")
+    rng = np.random.default_rng(0)
+    for n in range(40):
+        damaged = bytearray(whole)
+        for place in rng.integers(start, start + 150, 8):
+            damaged[place] = rng.integers(256)
+        (tmp_path / f"{n}.jpg").write_bytes(damaged)
+    (tmp_path / "cut.jpg").write_bytes(whole[: start + 40])
+    (tmp_path / "none.jpg").write_bytes(b"")
+    files = [*map(str, sorted(tmp_path.glob("*.jpg"))), str(tmp_path / "gone.jpg")]
+    assert len(visits(files)) == len(files)
+
+
+def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
+    gap = timedelta(minutes=GAP_MINUTES)
+    times = [0 * gap, 0.9 * gap, 1.8 * gap, 2.8 * gap, 9 * gap]
+    files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]
+    other = [photo(tmp_path / f"o{n}.jpg", NOON + t, serial="2") for n, t in enumerate(times[:2])]
+    plain = [photo(tmp_path / "plain.jpg", None)]
+    found = visits([*other[:1], *files, *plain, *other[1:]]).tolist()
+    mine, its = found[1:6], [found[0], found[-1]]
+    assert mine[0] == mine[1] == mine[2] >= 0
+    assert mine[3:] == [-1, -1], "each taken alone"
+    assert its[0] == its[1] >= 0
+    assert its[0] != mine[0]
+    assert found[6] == -1

@@ -1,0 +1,129 @@
+"""Several labels an item: how tables say them, and how they are split."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items import assign_splits, load_table, names_of, targets_of
+from datasets.items.splits import lacking
+
+
+def write(folder: Path, text: str) -> Path:
+    """A table, and the files that its rows name."""
+    for line in text.splitlines()[1:]:
+        (folder / line.split(",")[0]).write_text(line)
+    (folder / "items.csv").write_text(text)
+    return folder / "items.csv"
+
+
+def labels(file: Path, said: str = "many") -> dict[str, str]:
+    frame = load_table(file, kind="sound", labels=said, check=lambda path: None).frame
+    return dict(zip(frame["path"].map(lambda path: Path(path).name), frame["label"], strict=True))
+
+
+TEXT = "path,label\na.wav, rain | bird\nb.wav,bird\nc.wav,\nd.wav,?bird|rain\ne.wav,unknown\n"
+
+
+def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
+    table = load_table(write(tmp_path, TEXT), labels="many", check=lambda path: None)
+    assert table.frame["label"].tolist() == ["bird|rain", "bird", "", "rain|?bird"]
+    assert (table.classes, len(table.unknowns)) == (["bird", "rain"], 1)
+    assert targets_of("bird|rain", table.classes) == [1, 1]
+    known = targets_of("rain|?bird", table.classes)
+    assert math.isnan(known[0])
+    assert known[1] == 1
+    # As a run's items.csv has it, it comes back as it was.
+    table.frame.to_csv(tmp_path / "again.csv", index=False)
+    again = load_table(tmp_path / "again.csv", labels="many", check=lambda path: None).frame
+    assert again["label"].tolist() == table.frame["label"].tolist()
+
+
+def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
+    text = "path,Bird,Rain\na.wav,1,0\nb.wav,,1\nc.wav,0,0\nd.wav,,\ne.wav,1.0,TRUE\n"
+    file = write(tmp_path, text)
+    wanted = {"a.wav": "Bird", "b.wav": "Rain|?Bird", "c.wav": "", "e.wav": "Bird|Rain"}
+    assert labels(file, "Bird,Rain") == wanted
+    table = load_table(file, labels="Bird,Rain", check=lambda path: None)
+    assert [item.reason for item in table.rejected] == ["no label is known (row 5 of items.csv)"]
+    with pytest.raises(
+        SecondhandError, match="no column 'Snow' of --labels; it has 'path', 'Bird'"
+    ):
+        labels(file, "Bird,Snow")
+    with pytest.raises(SecondhandError, match="Rain is '2' in row 2; 1, 0 or empty"):
+        labels(write(tmp_path, "path,Bird,Rain\na.wav,1,2\n"), "Bird,Rain")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "message"),
+    [
+        (TEXT, None, r"holds \|, which stands between several labels .* --labels many"),
+        (
+            "path,label,best,reason\na.wav,bird|rain,bird,\n",
+            "many",
+            "answers of a model; look at each",
+        ),
+        ("path,label\na.wav,bird|unknown\n", "many", "stands for what is none of the classes"),
+        ("path,label\na.wav,bird\na.wav,rain\n", "many", "is there twice, as 'bird' and as 'rain'"),
+        (
+            "path,label\na.wav,bird|rain\nb.wav,bird\n",
+            "many",
+            "only the class 'bird', 'rain' with 1 usable file",
+        ),
+        ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "many", "differ only in case or spaces"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(
+    tmp_path: Path, text: str, said: str | None, message: str
+) -> None:
+    with pytest.raises(SecondhandError, match=message):
+        load_table(write(tmp_path, text), labels=said, check=lambda path: None)
+
+
+def test_a_label_of_one_item_is_taken_out_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "path,label\na.wav,bird|rain\nb.wav,bird|snow\nc.wav,rain\nd.wav,?snow\n"
+    table = load_table(write(tmp_path, text), labels="many", check=lambda path: None)
+    assert table.frame["label"].tolist() == ["bird|rain", "bird", "rain", ""]
+    assert table.classes == ["bird", "rain"]
+    assert "'snow' (1 usable file; a class needs 2" in caplog.text
+
+
+def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
+    for name in ("a|b", "c"):
+        (tmp_path / name).mkdir()
+        for number in "12":
+            (tmp_path / name / f"{number}.wav").write_text(name + number)
+    with pytest.raises(SecondhandError, match=r"label 'a\|b' holds \|"):
+        load_table(tmp_path, check=lambda path: None)
+    with pytest.raises(SecondhandError, match="several labels an item stand in a table"):
+        load_table(tmp_path, labels="many")
+
+
+def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> None:
+    """Rare labels too, as in iterative stratification (Sechidis 2011), and with whole groups."""
+    rng = np.random.default_rng(0)
+    there = rng.random((400, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.02]
+    frame = pd.DataFrame(
+        {
+            "path": [f"{n}.wav" for n in range(400)],
+            "label": ["|".join(f"c{k}" for k in np.flatnonzero(row)) for row in there],
+            "group": [f"g{n // 2}" for n in range(400)],
+            "split": "",
+        }
+    )
+    split, left = assign_splits(frame, seed=1)
+    assert not left
+    assert not lacking(split)
+    assert split.groupby("group")["split"].nunique().max() == 1
+    for part in ("valid", "calibration"):
+        held = split.loc[split["split"].eq(part), "label"]
+        counts = pd.Series([name for label in held for name in names_of(label)]).value_counts()
+        for k, whole in enumerate(there.sum(axis=0)):
+            assert abs(counts.get(f"c{k}", 0) - 0.15 * whole) <= max(2, 0.15 * 0.15 * whole), k

@@ -1,0 +1,453 @@
+"""Item tables: folder, CSV, TSV, Parquet, demo; what is left out is listed with its reason."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+from PIL import Image
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.kinds import kind_of
+from datasets.items.table import load_table, summary
+from tests.datasets.files import picture, reasons, root, sound, write
+
+__all__ = ["root"]  # a fixture
+
+
+def test_a_folder_of_class_folders(root: Path) -> None:
+    picture(root / "dog" / "more" / "deep down.png")
+    picture(root / "unknown" / "x.jpg")
+    table = load_table(root)
+    assert table.classes == ["cat", "dog"]
+    assert table.kind == "picture"
+    assert table.frame["label"].value_counts().to_dict() == {"cat": 3, "dog": 4}
+    assert list(table.frame.columns) == [
+        *("path", "label", "group", "split", "fold", "start", "end", "gps")
+    ]
+    assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
+    assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
+    assert all(Path(path).is_file() for path in table.frame["path"])
+    assert table.unknowns["path"].map(os.path.basename).tolist() == ["x.jpg"]
+    assert table.rejected == []
+    assert load_table(str(root)).frame.equals(table.frame)
+
+
+def test_names_with_spaces_and_of_other_scripts(tmp_path: Path) -> None:
+    for label in ("grüne Äpfel", "梨 と 柿"):
+        for name in ("ein Bild.jpg", "фото №1.JPG", "a,b;'c\".png"):
+            picture(tmp_path / "in put" / label / name)
+    table = load_table(tmp_path / "in put")
+    assert table.classes == ["grüne Äpfel", "梨 と 柿"]
+    assert len(table.frame) == 6
+    listed = tmp_path / "списък 1.csv"
+    table.frame[["path", "label"]].to_csv(listed, index=False)
+    again = load_table(listed)
+    assert again.frame[["path", "label"]].equals(table.frame[["path", "label"]])
+
+
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "validation", "testing")])
+def test_a_folder_of_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in (*names, "calibration"):
+        for label in ("a", "b"):
+            picture(tmp_path / name / label / "0.png")
+            picture(tmp_path / name / label / "1.png")
+    picture(tmp_path / "leftover" / "a" / "0.png")
+    table = load_table(tmp_path)
+    assert table.classes == ["a", "b"]
+    assert table.frame["split"].value_counts().to_dict() == dict.fromkeys(
+        ("train", "valid", "test", "calibration"), 4
+    )
+    assert reasons(table) == {"leftover": "a folder beside train and valid: not read"}
+
+
+def test_class_folders_that_are_called_like_parts_are_classes(tmp_path: Path) -> None:
+    for label in ("train", "bus"):
+        picture(tmp_path / label / "0.png")
+        picture(tmp_path / label / "1.png")
+    assert load_table(tmp_path).classes == ["bus", "train"]
+
+
+def test_a_table_beside_class_folders_is_told_how_to_be_used(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = sorted(str(file.relative_to(root)) for file in root.rglob("*.jpg"))
+    rows = "".join(f"{path},{path[:3]},{n % 2 + 1},g{n}\n" for n, path in enumerate(paths))
+    file = write(root / "items.csv", "path,label,fold,group\n" + rows)
+    write(root / "notes.csv", "path,label,colour,note\n" + rows)
+    table = load_table(root)
+    assert reasons(table) == dict.fromkeys(("items.csv", "notes.csv"), "not in a class folder")
+    assert table.frame["group"].eq("").all()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "what it says of fold and group is not known" in line
+    assert line.endswith(f"To split by it: --data {file} --cv fold")
+    # What the line advises works.
+    assert load_table(file).frame["group"].ne("").all()
+
+
+def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
+    with pytest.raises(SecondhandError, match="no class folder"):
+        load_table(root / "cat")
+    with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
+        load_table(root / "nowhere")
+    with pytest.raises(SecondhandError, match=r"'film' is none of auto, picture"):
+        load_table(root, kind="film")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_of_each_format(root: Path, suffix: str) -> None:
+    names = [f"{label}/{i}.wav" for label in ("cat", "dog") for i in range(3)]
+    for name in names:
+        sound(root / name)
+    frame = pd.DataFrame(
+        {
+            " Path ": names,
+            "LABEL": [3, 3, 3, 4, 4, 4],
+            "group": ["g 1", "", "g2", "g2", "", "x"],
+            "split": ["train", "Val", "test", "", "validation", "calibration"],
+            "fold": [0, 1, 2, 0, 1, 2],
+            "start": [0, 1.5, np.nan, 0, 0, 0],
+            "unused": 1,
+        }
+    )
+    path = root / f"items{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="," if suffix == ".csv" else "\t")
+    found = load_table(path).frame
+    assert found["path"].tolist() == [str(root / name) for name in names]
+    assert found["label"].tolist() == ["3", "3", "3", "4", "4", "4"]
+    assert found["group"].tolist() == ["g 1", "", "g2", "g2", "", "x"]
+    assert found["split"].tolist() == ["train", "valid", "test", "", "valid", "calibration"]
+    assert found["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
+    np.testing.assert_array_equal(found["start"], [0, 1.5, np.nan, 0, 0, 0])
+    assert "unused" not in found
+
+
+def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "path": [f"{label}/{i}.jpg" for label in ("cat", "dog") for i in range(3)],
+            "label": [1, 1, 1, 2, 2, None],
+            "fold": [1, None, 2, 1, 2, 1],
+        }
+    )
+    frame.to_parquet(root / "items.parquet")
+    table = load_table(root / "items.parquet")
+    assert table.classes == ["1", "2"]
+    assert table.frame["fold"].tolist() == ["1", "", "2", "1", "2"]
+    assert reasons(table) == {"2.jpg": "no label (row 7 of items.parquet)"}
+
+
+def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> None:
+    listed = write(
+        root / "items.csv",
+        "path,label\n"
+        + "".join(f"{label}/{i}.jpg,{label}\n" for label in ("cat", "dog") for i in range(2))
+        + "cat/2.jpg, \ndog/2.jpg,\n,cat\ncat/gone.jpg,cat\n"
+        + f"cat/{'n' * 300}.jpg,cat\ncat/0.jpg/inside.jpg,cat\ncat\0.jpg,cat\n",
+    )
+    table = load_table(listed)
+    assert len(table.frame) == 4
+    found = {item.path: item.reason for item in table.rejected}
+    assert found["cat/2.jpg"] == "no label (row 6 of items.csv)"
+    assert found["dog/2.jpg"] == "no label (row 7 of items.csv)"
+    assert found[f"{listed}, row 8"] == "no path"
+    assert found[str(root / "cat/gone.jpg")] == "there is no such file"
+    assert found[str(root / "cat/0.jpg/inside.jpg")] == "there is no such file"
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "file,class\na.jpg,cat\n",
+            r"no column 'path' and no column 'label'; it has 'file', 'class'",
+        ),
+        ("path,class\na.jpg,cat\n", r"no column 'label'; it has"),
+        ("path,label\n", r"no row has both"),
+        ("path,label\n,cat\na.jpg, \n", r"no row has both"),
+        ("path,label,split\na.jpg,cat,dev\n", r"split 'dev' is none of train, valid"),
+        ("path,label,start\na.wav,cat,soon\n", r"start 'soon' in row 2 is not a number of seconds"),
+        (
+            "path,label,end\n,cat,\na.wav,cat,inf\n",
+            r"end 'inf' in row 3 is not a number of seconds",
+        ),
+        (
+            "path,label,start,end\na.wav,cat,,\na.wav,cat,5,3\n",
+            r"start 5 is not before end 3 in row 3",
+        ),
+        ("Path,PATH,label\na.jpg,b.jpg,cat\n", r"which column is 'path', 'Path' or 'PATH'\?"),
+        ("", r"cannot be read as a table"),
+        ('path,label\n"a.jpg,cat\n', r"cannot be read as a table"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "items.csv", text)
+    with pytest.raises(SecondhandError, match=message) as caught:
+        load_table(path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="cannot be read as a table"):
+        load_table(write(tmp_path / "items.parquet", "text"))
+    with pytest.raises(
+        SecondhandError, match=r"no folder, and no table by its name, which ends in \.csv"
+    ):
+        load_table(write(tmp_path / "items.xlsx", "text"))
+    (tmp_path / "latin.csv").write_bytes("path,label\nä.jpg,cat\n".encode("latin-1"))
+    with pytest.raises(BadFile, match="cannot be read as a table"):
+        load_table(tmp_path / "latin.csv")
+
+
+def test_kinds_by_ending() -> None:
+    assert kind_of("a.b/C.JPEG") == "picture"
+    assert kind_of(Path("x.txt.gz")) == "strain"
+    assert kind_of("x.flac") == "sound"
+    assert kind_of("jpg") is None
+
+
+def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None:
+    write(root / "cat" / "purr.wav", "a sound")
+    table = load_table(root)
+    assert table.kind == "picture"
+    assert reasons(table) == {"purr.wav": "not a picture by its ending"}
+
+
+def test_the_summary_counts_and_names_the_first() -> None:
+    rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
+    lines = summary(rejected, limit=3)
+    assert lines[0] == "12 file(s) left out:"
+    assert lines[1] == "  0.jpg: empty file"
+    assert lines[-1] == "  … and 9 more, all in rejected.csv"
+    assert len(lines) == 5
+    assert summary([]) == []
+
+
+@pytest.mark.slow
+def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    table = load_table("demo:digits", check=lambda path: None)
+    target = load_digits().target
+    assert table.classes == list("01234567")
+    assert len(table.frame) + len(table.unknowns) == 1797
+    assert len(table.unknowns) == (target >= 8).sum()
+    for label, count in table.frame["label"].value_counts().items():
+        assert count == (target == int(str(label))).sum()
+    assert "scikit-learn" in table.note
+    # Drawn dark on white, eight times the size: block means give back scikit-learn's own picture.
+    drawn = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
+    assert drawn.shape == (64, 64)
+    small = drawn.reshape(8, 8, 8, 8).mean(axis=(1, 3))
+    assert np.corrcoef(small.ravel(), -load_digits().images[0].ravel())[0, 1] > 0.97
+    written = Path(table.frame["path"][0]).stat().st_mtime_ns
+    load_table("demo:digits", check=lambda path: None)
+    assert Path(table.frame["path"][0]).stat().st_mtime_ns == written, "written twice"
+    assert [entry.name for entry in (tmp_path / "demos").iterdir()] == ["digits-1"]
+
+
+def test_an_unknown_demo() -> None:
+    with pytest.raises(SecondhandError, match=r"demo:cats is none of demo:digits"):
+        load_table("demo:cats")
+
+
+#: Names that a table's reader, a normaliser or a spreadsheet might take for something else.
+NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007", "1.0", "true",
+         "Café", "Ångström", "ﬁn", 'a "quoted", one', "semi;colon", "#no comment", "'", "=1+1",
+         "ohne  Zweifel", "Ünknown", "梨")  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_name_of_a_class_comes_back_from_every_kind_of_table(tmp_path: Path) -> None:
+    for label in NASTY:
+        for index in range(2):
+            # A class folder as a Mac leaves it; names of files with all that a name may have.
+            folder = tmp_path / "data" / unicodedata.normalize("NFD", label.replace("/", "-"))
+            picture(folder / f" {index}, é e\u0301 \\ 'n\" .png")
+    from_folder = load_table(tmp_path / "data")
+    assert from_folder.classes == sorted(label.replace("/", "-") for label in NASTY)
+    frame = from_folder.frame
+    assert all(os.path.exists(path) for path in frame["path"])
+    frame.to_csv(tmp_path / "items.csv", index=False)
+    frame.to_csv(tmp_path / "items.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "items.parquet")
+    for name in ("items.csv", "items.tsv", "items.parquet"):
+        again = load_table(tmp_path / name)
+        pd.testing.assert_frame_equal(again.frame, frame)
+        assert again.rejected == []
+
+
+def test_a_label_is_the_same_however_it_is_encoded_and_unknown_however_it_is_cased(
+    tmp_path: Path,
+) -> None:
+    rows = ["path,label"]
+    for label in (
+        "Caf\u00e9",
+        "Cafe\u0301",
+        " Café ",
+        "tea",
+        "tea ",
+        "Unknown",
+        "UNKNOWN",
+        "unknown",
+    ):
+        path = picture(tmp_path / "data" / label / "0.png")
+        rows.append(f"{path},{label}")
+    listed = write(tmp_path / "items.csv", "\n".join(rows))
+    for source in (tmp_path / "data", listed):
+        table = load_table(source)
+        assert table.frame["label"].value_counts().to_dict() == {"Caf\u00e9": 3, "tea": 2}
+        assert table.unknowns["label"].tolist() == ["unknown"] * 3
+
+
+def test_paths_are_found_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["data/c/0.png", "data/c/1.png", "home/c/2.png", "home/d/3.png", "data/d/4\\5.png",
+             "here/d/6.png"]  # fmt: skip
+    files = [str(picture(tmp_path / name)) for name in names]
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    text = (
+        "path,label\n c/0.png ,c\nc\\1.png,c\n~/c/2.png,c\n~\\d\\3.png,d\nd/4\\5.png,d\nd/6.png,d\n"
+    )
+    table = load_table(write(tmp_path / "data/items.csv", text))
+    found = [os.path.abspath(path) for path in table.frame["path"]]
+    assert found == files
+    write(tmp_path / "data/lost.csv", text + "~/gone.png,d\nc\\gone.png,c\n")
+    lost = load_table(tmp_path / "data/lost.csv").rejected
+    assert [item.reason for item in lost] == ["there is no such file"] * 2
+
+
+def test_the_column_that_is_called_so_wins_over_one_in_capitals(root: Path) -> None:
+    rows = [f"cat/{i}.jpg,nowhere,dog,cat" for i in range(3)]
+    rows += [f"dog/{i}.jpg,nowhere,cat,dog" for i in range(3)]
+    listed = write(root / "items.csv", "path,Path,LABEL,label\n" + "\n".join(rows))
+    frame = load_table(listed).frame
+    assert [Path(path).parent.name for path in frame["path"]] == frame["label"].tolist()
+
+
+def test_times_of_a_picture_table_are_none(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A place is no time, and one photo taken twice is one photo whatever stands beside it."""
+    (root / "cat/copy.jpg").write_bytes((root / "cat/0.jpg").read_bytes())
+    rows = ["path,label,gps,start,end"]
+    for index, file in enumerate(sorted(root.rglob("*.jpg"))):
+        rows.append(f'{file},{file.parent.name},"52.{index},4.3",{index},')
+    with caplog.at_level("INFO"):
+        table = load_table(write(root / "items.csv", "\n".join(rows)))
+    assert f"{root / 'items.csv'}: columns not used for a picture: start, gps" in caplog.text
+    assert reasons(table) == {"copy.jpg": f"a copy of {root / 'cat/0.jpg'}"}
+    assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
+
+
+def test_a_sound_has_a_place_too_and_no_gps_time(tmp_path: Path) -> None:
+    rows = [f'{sound(tmp_path / f"{i}.wav")},{"ab"[i % 2]},0,0.05,"52.1,4.3"' for i in range(4)]
+    frame = load_table(
+        write(tmp_path / "items.csv", "path,label,start,end,gps\n" + "\n".join(rows))
+    ).frame
+    assert frame["end"].tolist() == [0.05] * 4
+    assert frame["gps"].isna().all()
+
+
+def test_missing_files_are_named_where_too_few_are_left(root: Path) -> None:
+    text = "path,label\ncat/0.jpg,cat\ncat/gone.jpg,cat\ndog/0.jpg,dog\ndog/1.jpg,dog\n"
+    with pytest.raises(SecondhandError) as caught:
+        load_table(write(root / "items.csv", text))
+    message = str(caught.value)
+    assert "'cat' with 1 usable file; a class needs 2" in message
+    assert f"the first: {root / 'cat/gone.jpg'}: there is no such file" in message
+
+
+def sounds(folder: Path) -> Path:
+    """Two classes of three sounds, and a copy, an empty, a broken and a missing-header one."""
+    import soundfile
+
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for index in range(3):
+            soundfile.write(folder / label / f"{index}.wav", rng.uniform(-0.5, 0.5, 800), 8000)
+    (folder / "cat" / "copy.wav").write_bytes((folder / "cat" / "0.wav").read_bytes())
+    (folder / "cat" / "empty.wav").write_bytes(b"")
+    (folder / "dog" / "broken.flac").write_bytes(b"fLaC" + bytes(100))
+    soundfile.write(folder / "dog" / "silent.wav", np.zeros(0), 8000)
+    write(folder / "dog" / "notes.docx", "no sound")
+    return folder
+
+
+def test_sounds_are_probed_and_copies_found(tmp_path: Path) -> None:
+    table = load_table(sounds(tmp_path / "data"))
+    assert table.kind == "sound"
+    assert table.classes == ["cat", "dog"]
+    assert len(table.frame) == 6
+    found = reasons(table)
+    assert found.keys() == {"copy.wav", "empty.wav", "broken.flac", "silent.wav", "notes.docx"}
+    assert found["copy.wav"].startswith("a copy of ")
+    assert found["empty.wav"] == "empty file"
+    assert "cannot be decoded" in found["broken.flac"]
+    assert found["notes.docx"] == "not a sound by its ending"
+
+
+def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.hdf5", f"left to the renderer {name}")
+    write(tmp_path / "empty.gwf", "")
+    text = "path,label,gps\na.hdf5,x,1000.5\na.hdf5,y,1003\nb.hdf5,x,1000.5\nb.hdf5,y,1003\n"
+    text += "b.hdf5,x,1000.5\nempty.gwf,x,\nmissing.txt.gz,y,\n"
+    table = load_table(write(tmp_path / "items.csv", text))
+    assert table.kind == "strain"
+    assert table.frame["gps"].tolist() == [1000.5, 1003.0, 1000.5, 1003.0]
+    found = reasons(table)
+    assert found["empty.gwf"] == "empty file"
+    assert found["missing.txt.gz"] == "there is no such file"
+    assert found["b.hdf5"] == "named already"
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("path,label\na.jpg,cat,x\nb.jpg,dog,x\n", "rows have more cells than its first line"),
+        ("path,label\na.jpg,cat\nb.jpg,dog,x\n", "Expected 2 fields in line 3, saw 3"),
+        (f"path,label{',x' * 2000}\na.jpg,cat\n", "2002 columns are more than 1000"),
+        (f"path,label,gps\na.hdf5,cat,{'9' * 5000}z\n", "gps '999.* in row 2 is not a number"),
+        ('path,label\n"a.jpg,cat\n', "EOF inside string"),
+        ("path,label\na.jpg,\0\nb.jpg,\0\n", "cannot be printed|no row has both"),
+    ],
+)
+def test_a_table_that_is_damaged_is_one_short_error(tmp_path, text, match):
+    file = write(tmp_path / "items.csv", text)
+    for name in ("a.jpg", "b.jpg"):
+        picture(tmp_path / name)
+    with pytest.raises(SecondhandError, match=match) as caught:
+        load_table(file)
+    assert str(file) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_a_span_too_short_to_be_heard_is_listed_with_its_row(tmp_path):
+    for name in "ab":
+        soundfile.write(tmp_path / f"{name}.wav", np.full(8000, 0.1), 8000)
+    (tmp_path / "t.csv").write_text(
+        "path,label,start,end\n"
+        "a.wav,x,0,0.1\na.wav,x,0.2,0.200082\nb.wav,y,0.1,0.102\nb.wav,y,0.3,0.5\na.wav,x,0.9,0.901\n"
+    )
+    table = load_table(tmp_path / "t.csv")
+    assert len(table.frame) == 4
+    assert table.rejected == [
+        (
+            str(tmp_path / "a.wav"),
+            "0.200000 to 0.200082 s: a span of 82 µs is too short, 1 ms are needed (row 3 of t.csv)",
+        )
+    ]

@@ -1,0 +1,302 @@
+"""Public sets from a server on this machine: all that can go wrong on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import shutil
+import socket
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from datasets import catalog
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.items.table import load_table
+from datasets.sources import download as _catalog_download
+from datasets.sources import unpack as _catalog_unpack
+from tests.datasets import lookalikes
+from tests.datasets.lookalikes import (
+    Server,
+    esc50,
+    left,
+    place,
+    publish,
+    server,
+    tarred,
+    zipped,
+)
+
+__all__ = ["esc50", "server"]  # fixtures
+
+
+# The way from the server
+
+
+def test_what_is_fetched_once_is_not_fetched_again(esc50: bytes, server: Server) -> None:
+    first = load_table("esc50").frame
+    assert server.sent == [len(esc50)]
+    assert left("esc50") == ["files"]
+    assert load_table("esc50").frame.equals(first)
+    assert len(server.asked) == 1
+
+
+def test_a_broken_connection_is_continued(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = lookalikes.esc50_zip(padding=1_000_000)
+    publish(server, monkeypatch, "esc50", content)
+    server.manner = "break"
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    (_, first), (_, second) = server.asked
+    assert first == ""
+    start = int(second.removeprefix("bytes=").removesuffix("-"))
+    assert len(content) // 2 - _catalog_download._BLOCK <= start <= len(content) // 2
+    assert server.sent == [len(content) // 2, len(content) - start]
+
+
+def test_a_server_that_always_breaks_at_one_place_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, monkeypatch, "esc50", lookalikes.esc50_zip(padding=1_000_000))
+    server.manner = "always break"
+    with pytest.raises(SecondhandError, match="Connection broken") as error:
+        load_table("esc50")
+    assert len(server.asked) == 2
+    kept = (place("esc50") / "ESC-50.zip.part").stat().st_size
+    assert kept > 0
+    assert f"{kept} bytes are kept" in str(error.value)
+
+
+def test_a_killed_download_is_continued_by_the_next_run(esc50: bytes, server: Server) -> None:
+    place("esc50").mkdir(parents=True)
+    (place("esc50") / "ESC-50.zip.part").write_bytes(esc50[:1000])
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert [wanted for _, wanted in server.asked] == ["bytes=1000-"]
+    assert server.sent == [len(esc50) - 1000]
+
+
+def test_a_server_that_ignores_range_starts_again(esc50: bytes, server: Server) -> None:
+    server.manner = "no range"
+    place("esc50").mkdir(parents=True)
+    (place("esc50") / "ESC-50.zip.part").write_bytes(b"x" * 1000)
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert [wanted for _, wanted in server.asked] == ["bytes=1000-"]
+    assert server.sent == [len(esc50)]
+
+
+@pytest.mark.parametrize("more", [0, 7])
+def test_a_part_that_is_whole_or_too_long(esc50: bytes, server: Server, more: int) -> None:
+    """Whole: no byte is fetched. Too long: it is of another file, and dropped."""
+    place("esc50").mkdir(parents=True)
+    (place("esc50") / "ESC-50.zip.part").write_bytes(esc50 + b"x" * more)
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert server.sent == ([len(esc50)] if more else [])
+
+
+def test_a_tampered_file_is_not_used(esc50: bytes, server: Server) -> None:
+    (path,) = server.files
+    server.files[path] = esc50[:-1] + bytes([esc50[-1] ^ 1])
+    with pytest.raises(SecondhandError) as error:
+        load_table("esc50")
+    for content in (esc50, server.files[path]):
+        assert hashlib.md5(content).hexdigest() in str(error.value)
+    assert left("esc50") == []
+    server.files[path] = esc50
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+
+
+def test_any_of_several_hashes_will_do(
+    esc50: bytes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = catalog.SETS["esc50"]
+    file = replace(public.files[0], hashes=("md5:" + "0" * 32, *public.files[0].hashes))
+    monkeypatch.setitem(catalog.SETS, "esc50", replace(public, files=(file,)))
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+
+
+def test_the_log_tells_the_hash_of_a_file_without_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = lookalikes.esc50_zip()
+    publish(server, monkeypatch, "esc50", content, pin=False)
+    with caplog.at_level(logging.WARNING):
+        load_table("esc50")
+    assert f"no hash of it is published, so it is taken as it came: sha256:{hashlib.sha256(content).hexdigest()}" in caplog.text  # fmt: skip
+
+
+def test_a_published_size_is_checked(
+    esc50: bytes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = catalog.SETS["esc50"]
+    file = replace(public.files[0], hashes=(), size=len(esc50) + 1)
+    monkeypatch.setitem(catalog.SETS, "esc50", replace(public, files=(file,)))
+    with pytest.raises(
+        SecondhandError, match=f"{len(esc50)} bytes, {len(esc50) + 1} are published"
+    ):
+        load_table("esc50")
+    assert left("esc50") == []
+
+
+def test_more_than_is_reasonable_is_refused(
+    esc50: bytes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = catalog.SETS["esc50"]
+    file = replace(public.files[0], largest=1000)
+    monkeypatch.setitem(catalog.SETS, "esc50", replace(public, files=(file,)))
+    with pytest.raises(SecondhandError, match="more than 1000 bytes"):
+        load_table("esc50")
+    assert left("esc50") == []
+
+
+def test_without_a_network_the_message_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        monkeypatch.setenv("SECONDHAND_MIRROR", base)
+        with pytest.raises(SecondhandError) as error:
+            load_table("urbansound8k")
+    said = str(error.value)
+    assert f"cannot fetch {base}/zenodo.org/records/1203745/files/UrbanSound8K.tar.gz" in said
+    assert str(tmp_path / "sets" / "urbansound8k" / "UrbanSound8K.tar.gz") in said
+    assert "SECONDHAND_MIRROR=BASE takes BASE/zenodo.org/records/1203745/files/" in said
+
+
+def test_what_the_server_does_not_have(server: Server) -> None:
+    with pytest.raises(SecondhandError, match="404"):
+        load_table("esc50")
+    assert len(server.asked) == 1
+    assert left("esc50") == []
+
+
+def test_without_a_mirror_the_publisher_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = catalog.SETS["urbansound8k"].files[0]
+    monkeypatch.delenv("SECONDHAND_MIRROR", raising=False)
+    assert file.source == file.url
+    monkeypatch.setenv("SECONDHAND_MIRROR", "https://mirror.example/data/")
+    assert file.source == (
+        "https://mirror.example/data/zenodo.org/records/1203745/files/UrbanSound8K.tar.gz"
+    )
+
+
+def test_a_file_placed_by_hand_is_taken_and_kept(esc50: bytes, server: Server) -> None:
+    place("esc50").mkdir(parents=True)
+    (place("esc50") / "ESC-50.zip").write_bytes(esc50)
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert not server.asked
+    assert left("esc50") == ["ESC-50.zip", "files"]
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_set_unpacked_by_hand_is_taken(esc50: bytes, server: Server, wrapped: bool) -> None:
+    """With the folder that the archive wraps everything in, or without."""
+    folder = place("esc50") / "files"
+    with zipfile.ZipFile(io.BytesIO(esc50)) as archive:
+        archive.extractall(folder)
+    if not wrapped:
+        (root,) = folder.iterdir()
+        for path in root.iterdir():
+            path.rename(folder / path.name)
+        root.rmdir()
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+    assert not server.asked
+
+
+def test_a_wrong_file_placed_by_hand_is_not_used(esc50: bytes, server: Server) -> None:
+    place("esc50").mkdir(parents=True)
+    (place("esc50") / "ESC-50.zip").write_bytes(b"something else")
+    with pytest.raises(SecondhandError, match=hashlib.md5(b"something else").hexdigest()):
+        load_table("esc50")
+    assert left("esc50") == ["ESC-50.zip"]  # the user's own file is not ours to delete
+
+
+def test_a_disk_that_is_too_full_is_told_before(
+    esc50: bytes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(free=_catalog_download.ROOM + len(esc50) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    with pytest.raises(SecondhandError, match=r"ESC-50\.zip needs .* GB left"):
+        load_table("esc50")
+    assert left("esc50") == []
+
+
+# What is inside
+
+
+def test_a_broken_archive_leaves_nothing_and_is_fetched_again(
+    esc50: bytes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, monkeypatch, "esc50", esc50[: len(esc50) // 2])
+    with pytest.raises(BadFile, match="broken archive"):
+        load_table("esc50")
+    assert left("esc50") == []
+    publish(server, monkeypatch, "esc50", esc50)
+    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
+
+
+def test_a_truncated_tar(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lookalikes.urbansound8k()
+    publish(server, monkeypatch, "urbansound8k", whole[: len(whole) * 2 // 3])
+    with pytest.raises(BadFile, match="broken archive"):
+        load_table("urbansound8k")
+    assert left("urbansound8k") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../evil.txt", "/tmp/evil.txt", "a/../../../evil.txt", "C:/evil.txt", "..\\evil.txt"],
+)
+def test_a_name_that_leads_out_of_the_folder(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    members = {"ESC-50/meta/esc50.csv": b"", name: b"evil"}
+    for public, archive in (("esc50", zipped(members)), ("urbansound8k", tarred(members))):
+        publish(server, monkeypatch, public, archive)
+        with pytest.raises(BadFile, match="leads out of the folder"):
+            load_table(public)
+        assert left(public) == []
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_a_tar_with_a_link_or_a_device(
+    server: Server, monkeypatch: pytest.MonkeyPatch, kind: bytes
+) -> None:
+    odd = tarfile.TarInfo("UrbanSound8K/link")
+    odd.type, odd.linkname = kind, "/etc/passwd"
+    publish(server, monkeypatch, "urbansound8k", tarred({"UrbanSound8K/a": b"a"}, odd))
+    with pytest.raises(BadFile, match="link is a link or a device"):
+        load_table("urbansound8k")
+    assert left("urbansound8k") == []
+
+
+def test_a_zip_with_a_link(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        link = zipfile.ZipInfo("ESC-50/link")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    publish(server, monkeypatch, "esc50", out.getvalue())
+    with pytest.raises(BadFile, match="link is a link or a device"):
+        load_table("esc50")
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_MEMBERS", 3), ("MAX_BYTES", 2000)])
+def test_archives_have_limits(
+    server: Server, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(_catalog_unpack, limit, value)
+    publish(server, monkeypatch, "esc50", lookalikes.esc50_zip())
+    publish(server, monkeypatch, "urbansound8k", lookalikes.urbansound8k())
+    for name in ("esc50", "urbansound8k"):
+        with pytest.raises(BadFile, match=f"more than {value}"):
+            load_table(name)
+        assert left(name) == []

@@ -1,0 +1,80 @@
+"""The simulated demos: whole or not there, labelled as simulated, and drawable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
+from datasets.recipes import RECIPES
+from datasets.sources import demos as demos
+from datasets.spectrograms.pictures import PictureCache, cache_root
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    monkeypatch.setattr(demos, "_PER_CLASS", {"sounds": 2, "glitches": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "count"), [("sounds", "sound", 6), ("glitches", "strain", 8)]
+)
+def test_a_demo_is_written_once_and_says_that_it_is_simulated(
+    name: str, kind: str, count: int
+) -> None:
+    table = load_table(f"demo:{name}")
+    assert table.kind == kind
+    assert "SIMULATED" in table.note
+    assert len(table.classes) == count
+    assert all(label.endswith("_sim") for label in table.classes)
+    assert not table.rejected
+    (folder,) = (cache_root() / "demos").iterdir()  # nothing half-written beside it
+    assert folder.name.startswith(f"{name}-")
+    first = Path(table.frame["path"][0])
+    written = first.stat().st_mtime_ns
+    assert load_table(f"demo:{name}").frame.equals(table.frame)
+    assert first.stat().st_mtime_ns == written
+    recipe = RECIPES[kind].infer(table.frame["path"])
+    picture = PictureCache().get(first, recipe, at=table.frame["gps"][0])
+    assert picture.stat().st_size > 1000
+
+
+def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
+    table = load_table("demo:glitches")
+    assert len(table.unknowns) == 2
+    assert table.unknowns["path"].str.contains("Whistle_sim").all()
+    assert demos.STRANGER not in table.classes
+    assert demos.STRANGER in table.note
+    assert table.frame["group"].is_unique
+    recipe = RECIPES["strain"].infer(table.frame["path"])
+    for row in table.frame.itertuples():
+        assert recipe.read(row.path, at=row.gps).trigger == row.gps  # type: ignore[attr-defined]
+
+
+def test_a_demo_that_is_broken_off_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("soundfile.write", fails)
+    with pytest.raises(OSError, match="no space"):
+        demos.write_demo("sounds")
+    assert not list((cache_root() / "demos").iterdir())
+
+
+def test_there_is_no_such_demo() -> None:
+    with pytest.raises(SecondhandError, match="demo:birds is none of demo:digits"):
+        demos.write_demo("birds")
+
+
+def test_a_demo_cleared_in_part_is_written_again() -> None:
+    frame, _ = demos.write_demo("digits")
+    folder = Path(frame["path"][0]).parent
+    (folder / "items.csv").unlink()
+    again, _ = demos.write_demo("digits")
+    assert again.equals(frame)
+    assert Path(again["path"][0]).is_file()

@@ -1,0 +1,116 @@
+"""The simulated sounds: their physics, their seeds and the files that they are written to."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from scipy import signal
+
+from datasets.core.errors import SecondhandError
+from datasets.sources import sounds
+from datasets.sources.sounds import CLASSES, simulate, write_demo
+
+RATE = 22050
+T = np.arange(2 * RATE) / RATE
+
+
+def tops(wave, count):
+    """The strongest frequencies of a sound, in Hz, lowest first."""
+    power = np.abs(np.fft.rfft(wave * np.hanning(len(wave)))) ** 2
+    found, _ = signal.find_peaks(power, distance=40)
+    best = found[np.argsort(power[found])[-count:]]
+    return np.sort(best) * RATE / len(wave)
+
+
+def test_a_string_has_the_pitch_of_its_delay():
+    for seed in range(5):
+        rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
+        delay = round(RATE / again.uniform(80, 700))
+        pitch = RATE / (delay + 0.5)
+        found = tops(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
+        np.testing.assert_allclose(found / pitch, np.round(found / pitch), atol=0.02)
+        assert (np.round(found / pitch) >= 1).all()
+
+
+def test_a_bars_partials_are_inharmonic():
+    for seed in range(5):
+        wave = sounds._struck_bar(np.random.default_rng(seed), T, RATE)
+        first, second = tops(wave[int(0.3 * RATE) : int(0.7 * RATE)], 2)
+        assert second / first == pytest.approx(2.757, rel=0.02)
+
+
+def test_rain_is_as_dense_as_it_should_be_and_high():
+    wave = sounds._rain(np.random.default_rng(0), T, RATE)
+    f, power = signal.welch(wave, RATE, nperseg=1024)
+    assert power[(f > 1500) & (f < 9000)].sum() > 0.9 * power.sum()
+
+
+def test_the_engine_fires_at_its_rate():
+    for seed in range(5):
+        again = np.random.default_rng(seed)
+        cylinders, turns = int(again.integers(3, 9)), again.uniform(700, 3000)
+        firing = turns * cylinders / 120
+        wave = np.abs(signal.hilbert(sounds._engine(np.random.default_rng(seed), T, RATE)))
+        power = np.abs(np.fft.rfft((wave - wave.mean()) * np.hanning(len(wave)))) ** 2
+        f = np.fft.rfftfreq(len(wave), 1 / RATE)
+        # all of what the engine does is periodic in its cycle of two turns
+        cycle = turns / 120
+        near = np.abs(f / cycle - np.round(f / cycle)) < 1 / cycle  # within 1 Hz
+        band = (f > 2) & (f < 5 * firing)
+        assert power[near & band].sum() > 0.85 * power[band].sum()
+
+
+def test_the_siren_stays_in_its_band_and_the_bird_above_two_kilohertz():
+    f, _, s = signal.spectrogram(
+        sounds._siren(np.random.default_rng(1), T, RATE), RATE, nperseg=1024
+    )
+    pitch = f[s.argmax(axis=0)]
+    assert 150 < pitch.min() < pitch.max() < 1800
+    assert np.ptp(pitch) > 300
+    f, power = signal.welch(sounds._bird(np.random.default_rng(1), T, RATE), RATE, nperseg=1024)
+    assert power[(f > 1800) & (f < 7200)].sum() > 0.98 * power.sum()
+
+
+@pytest.mark.parametrize("label", CLASSES)
+def test_every_class_sounds(label):
+    waves = [simulate(label, rng=seed) for seed in range(8)]
+    for wave in waves:
+        assert (wave.dtype, wave.shape) == (np.float32, (2 * RATE,))
+        assert np.isfinite(wave).all()
+        assert 0.099 < np.abs(wave).max() < 0.901
+    assert label.endswith("_sim")
+    assert len({wave.tobytes() for wave in waves}) == 8
+
+
+def test_files_are_seeded_and_classes_are_independent(tmp_path):
+    def prints(folder, **options):
+        rows = write_demo(tmp_path / folder, per_class=2, **options)
+        assert all(row["simulated"] is True for row in rows)
+        return {Path(row["path"]).name: digest(row["path"]) for row in rows}
+
+    def digest(path):
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+
+    first = prints("a")
+    assert len(set(first.values())) == len(first) == 2 * len(CLASSES)
+    assert prints("b") == first
+    kept = prints("c", classes=CLASSES[1:])
+    assert kept.items() < first.items()
+    assert not set(prints("d", seed=1).values()) & set(first.values())
+    info = soundfile.info(next((tmp_path / "a").glob("*/*.wav")))
+    assert (info.samplerate, info.channels, info.subtype) == (RATE, 1, "PCM_16")
+    assert info.duration == 2
+
+
+def test_wrong_calls_are_named(tmp_path):
+    with pytest.raises(SecondhandError, match=r"'Rain'.*Rain_sim"):
+        simulate("Rain")
+    with pytest.raises(SecondhandError, match="8000 Hz"):
+        simulate("Rain_sim", rate=8000)
+    with pytest.raises(SecondhandError, match="'Rain'"):
+        write_demo(tmp_path, classes=["Rain"])
+    with pytest.raises(SecondhandError, match="0 files"):
+        write_demo(tmp_path, per_class=0)

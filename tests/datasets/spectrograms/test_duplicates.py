@@ -1,0 +1,271 @@
+"""Bursts are planted, and stay on one side; what only looks alike by nature is no cluster."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from datasets.images.opening import open_picture
+from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
+from datasets.spectrograms.pictures import Source
+from learners.cli.settings import DataSettings, SignalSettings
+from learners.runs.reading import load_items
+from learners.training.items import load_grouped, split
+from tests.datasets.images.test_taken import photo
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each
+
+
+def scene(seed: int) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((96, 96), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(scope="module")
+def bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of 8 bursts of 3 shots (a moved crop, another size and quality), and 8 lone ones."""
+    folder = tmp_path_factory.mktemp("bursts")
+    for k, label in enumerate(("apple", "pear")):
+        (folder / label).mkdir()
+        for n in range(2 * SCENES):
+            whole = scene(100 * k + n)
+            for shot in range(SHOTS if n < SCENES else 1):
+                seen = whole.crop((shot * 4, shot * 3, 82 + shot * 4, 82 + shot * 3))
+                file = folder / label / f"scene{n:02d}_{shot}.jpg"
+                seen.resize((70 - shot, 70 - shot)).save(file, quality=85 - 10 * shot)
+    return folder
+
+
+def scene_of(frame: pd.DataFrame) -> pd.Series:
+    return frame["label"] + frame["path"].str.extract(r"(scene\d+)_")[0]
+
+
+def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
+    together = DataSettings(data=str(bursts))
+    table = load_grouped(together, SignalSettings())
+    for seed in (0, 1, 2):
+        frame, left = split(table.frame, together, seed)
+        assert not left
+        assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
+    assert table.near_duplicates.startswith("48 files in 16 clusters, the largest of 3")
+    alone = frame["group"].eq("")
+    assert (frame.loc[alone].groupby(scene_of(frame)).size() == 1).all()
+    assert alone.sum() == 2 * SCENES
+
+    apart = DataSettings(data=str(bursts), near_duplicates="ignore")
+    table = load_grouped(apart, SignalSettings())
+    frame, _ = split(table.frame, apart, 0)
+    assert table.near_duplicates == ""
+    assert frame.groupby(scene_of(frame))["split"].nunique().max() > 1
+
+
+def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    data = DataSettings(data=str(bursts))
+    first = load_items(data, SignalSettings(), 0, tmp_path)
+    assert "near-duplicates: 48 files in 16 clusters, the largest of 3" in caplog.text
+    again = load_items(data, SignalSettings(), 0, tmp_path)
+    pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
+    kept = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
+    assert kept["group"].tolist() == first.table.frame["group"].tolist()
+
+
+def test_numbered_folds_keep_a_burst_together(bursts):
+    data = DataSettings(data=str(bursts), cv=4, fold="2")
+    frame, left = split(load_grouped(data, SignalSettings()).frame, data, 0)
+    assert not left
+    assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
+
+
+def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
+    files = sorted(bursts.glob("*/*.jpg"))
+    rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
+    rows["shot"] = [file.stem[-1] for file in files]
+    rows["split"] = rows["shot"].map({"0": "train", "1": "valid", "2": "calibration"})
+    rows["group"] = rows["shot"].map({"0": "first site", "1": "second site", "2": ""})
+
+    def grouped(columns: list[str], **settings: object) -> pd.DataFrame:
+        rows[["path", "label", *columns]].to_csv(tmp_path / "t.csv", index=False)
+        data = DataSettings(data=str(tmp_path / "t.csv"), **settings)
+        return load_grouped(data, SignalSettings()).frame
+
+    assert grouped(["split"])["group"].eq("").all()
+    rows["fold"] = rows["shot"]
+    assert grouped(["fold"], fold="1")["group"].eq("").all()
+    assert grouped(["fold"], cv="fold")["group"].eq("").all()
+    # Look-alikes never join two given groups; what has none is kept with its like.
+    found = grouped(["group"])
+    given = rows["group"].ne("").to_numpy()
+    assert found["group"].to_numpy()[given].tolist() == rows["group"][given].tolist()
+    assert found["group"].str.startswith("near-duplicates").sum() == 2 * SCENES
+    rows.loc[rows["shot"].eq("1"), "group"] = ""
+    joined = grouped(["group"])
+    burst = scene_of(joined).duplicated(keep=False)
+    assert joined.loc[burst, "group"].eq("first site").all()
+    # Test items of the data's own stay where they are; the rest is drawn without cutting a burst.
+    rows["split"] = rows["shot"].map({"0": "train", "1": "train", "2": "test"})
+    data = DataSettings(data=str(tmp_path / "t.csv"))
+    frame, left = split(grouped(["split"]), data, 0)
+    assert not left
+    assert frame["split"].eq("test").sum() == 2 * SCENES
+    drawn = frame.loc[frame["split"].ne("test")]
+    assert drawn.groupby(scene_of(drawn))["split"].nunique().max() == 1
+
+
+def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_path, caplog):
+    for label in ("apple", "pear"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for file in (bursts / label).glob("scene*_0.jpg"):
+            (tmp_path / "data" / label / file.name).write_bytes(file.read_bytes())
+    for shot in range(8):
+        seen = scene(907).crop((shot, 0, 80 + shot, 80))
+        (tmp_path / "data" / "plum").mkdir(exist_ok=True)
+        seen.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
+    loaded = load_items(DataSettings(data=str(tmp_path / "data")), SignalSettings(), 0, tmp_path)
+    frame = loaded.table.frame
+    assert set(frame.loc[frame["label"].eq("plum"), "split"]) == {"train", "valid", "calibration"}
+    assert "hold more than half of a class: 1 of 8 files" in caplog.text
+    assert "not kept together" in loaded.table.near_duplicates
+
+
+def test_classes_that_look_alike_are_no_clusters(tmp_path):
+    """Pictures of one colour under noise, and written digits: alike by nature, by 0.88."""
+    noise = DataSettings(data=str(write_pictures(tmp_path)))
+    assert load_grouped(noise, SignalSettings()).near_duplicates == "none found"
+    digits = load_digits()
+    pictures = [
+        Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
+    ]
+    seen = thumbnails_of(
+        [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
+    )
+    found = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
+    assert sum(found.sizes) <= 6
+    assert not found.loosed
+
+
+def test_a_recording_in_another_encoding_is_found(tmp_path):
+    rng = np.random.default_rng(0)
+    for label in ("low", "high"):
+        folder = tmp_path / "data" / label
+        folder.mkdir(parents=True)
+        for n in range(12):
+            # Chirps of their own moments and heights.
+            t = np.arange(16_000) / 8000
+            wave = 0.02 * rng.normal(size=t.size)
+            for start in rng.uniform(0, 1.8, 4):
+                pitch = rng.uniform(300, 3500)
+                wave += np.where((t > start) & (t < start + 0.15), 0.4, 0) * np.sin(
+                    6.28 * pitch * t
+                )
+            soundfile.write(folder / f"{n:02d}.wav", wave, 8000)
+            if n == 3:
+                soundfile.write(folder / "again.ogg", 0.5 * wave, 8000)
+    signal = SignalSettings(cache_dir=tmp_path / "cache")
+    table = load_grouped(DataSettings(data=str(tmp_path / "data")), signal)
+    together = table.frame.loc[table.frame["group"].ne("")]
+    assert {
+        tuple(sorted(Path(p).name for p in rows)) for _, rows in together.groupby("group")["path"]
+    } == {("03.wav", "again.ogg")}
+    assert together["group"].nunique() == 2
+
+
+def test_candidates_lose_nothing_against_all_pairs(bursts):
+    """The oracle compares every pair, shift by shift."""
+    from scipy.sparse.csgraph import connected_components
+
+    files = sorted(bursts.glob("*/*.jpg"))
+    seen = thumbnails_of([Source(str(f)) for f in files], lambda item: open_picture(item.path))
+    shifts = range(-SHIFT, SHIFT + 1)
+    best = np.max(
+        [
+            np.einsum("aij,bij->ab", seen, np.roll(seen, (y, x), (1, 2)))
+            for y in shifts
+            for x in shifts
+        ],
+        axis=0,
+    )
+    labels = np.array([file.parent.name for file in files])
+    found = find_clusters(seen, np.arange(len(files)), labels)
+    _, whole = connected_components(best >= 0.75, directed=False)
+    sizes = np.bincount(whole)
+    assert sorted(found.sizes) == sorted(sizes[sizes > 1])
+    for number in range(len(found.sizes)):
+        assert len(set(whole[found.number == number])) == 1
+
+
+@pytest.fixture
+def outing(tmp_path: Path) -> Path:
+    """Two classes photographed on six visits of an hour's distance, four photos of each class on
+    each; and a near-duplicate, another day, of the first photo."""
+    start = datetime(2023, 5, 1, 12)
+    for n in range(48):
+        visit, label = n // 8, ("apple", "pear")[n % 2]
+        photo(
+            tmp_path / "data" / label / f"visit{visit}_{n:02d}.jpg",
+            start + timedelta(hours=visit, minutes=n % 8),
+            scene=scene(n),
+        )
+    photo(tmp_path / "data/apple/visit0_again.jpg", start + timedelta(days=3), scene=scene(0))
+    return tmp_path / "data"
+
+
+def visit_of(frame: pd.DataFrame) -> pd.Series:
+    return frame["path"].str.extract(r"(visit\d+)_")[0]
+
+
+def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, caplog):
+    caplog.set_level(logging.INFO)
+    data = DataSettings(data=str(outing))
+    table = load_grouped(data, SignalSettings())
+    assert table.visits == "49 files in 6 visits"
+    assert "one camera, less than 10 minutes from one to the next: 49 files" in caplog.text
+    for seed in (0, 1, 2):
+        frame, left = split(table.frame, data, seed)
+        assert not left
+        held = frame["split"].ne("train")  # few visits: what is held out may share one
+        assert held.groupby(visit_of(frame)).nunique().max() == 1
+        assert set(frame.loc[~held, "label"]) == {"apple", "pear"}
+    folds = DataSettings(data=str(outing), cv=3, fold="1")
+    frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
+    tested = frame["split"].eq("test")
+    assert tested.groupby(visit_of(frame)).nunique().max() == 1
+    apart = DataSettings(data=str(outing), near_duplicates="ignore")
+    table = load_grouped(apart, SignalSettings())
+    assert table.visits == ""
+    assert table.frame["group"].eq("").all()
+
+
+def test_what_is_named_by_the_data_comes_before_the_visits(outing):
+    by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
+    table = load_grouped(by_name, SignalSettings())
+    assert table.visits == ""
+    assert table.frame["group"].nunique() == 6
+
+
+def test_visits_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
+    """Of one long visit nothing could be held out, nor five folds be made of two."""
+    folds = DataSettings(data=str(outing), cv=7)
+    table = load_grouped(folds, SignalSettings())
+    assert table.visits.startswith("not kept together, for they leave no split (--cv 7")
+    assert not table.frame["group"].str.startswith("visit").any()
+    for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
+        photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
+    caplog.clear()
+    data = DataSettings(data=str(outing))
+    table = load_grouped(data, SignalSettings())
+    assert table.visits.startswith("not kept together, for they hold more than half of a class: 49")
+    assert "figures may be too good" in caplog.text
+    frame, _ = split(table.frame, data, 0)
+    assert {*frame["split"]} == {"train", "valid", "calibration"}

@@ -1,0 +1,453 @@
+"""datasets.spectrograms.pictures: what is drawn once, kept whole, shared, and let go."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from datasets.audio.recipe import AudioRecipe
+from datasets.cache import main, readable
+from datasets.core import store as _sources
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.store import Store
+from datasets.recipes import recipe_from_dict
+from datasets.spectrograms import pictures as cache_module
+from datasets.spectrograms.pictures import PictureCache, Source, cache_root, no_signal
+
+RATE = 8000
+RECIPE = AudioRecipe(rate=RATE, window=0.5, size=(64, 64))
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch):
+    """As if all files had been there for a while: nobody can set the ctime."""
+    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+
+
+def write(path, seed=0, seconds=0.5):
+    """A clip of noise."""
+    noise = np.random.default_rng(seed).standard_normal(round(RATE * seconds)) / 10
+    soundfile.write(path, noise, RATE)
+    return path
+
+
+def grow_old(path, age=60.0):
+    os.utime(path, (time.time() - age,) * 2)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return PictureCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def clip(tmp_path):
+    return write(tmp_path / "a.wav")
+
+
+@pytest.fixture
+def reads(monkeypatch, tmp_path_factory):
+    """Paths that were decoded, in order, by whichever process."""
+    seen = tmp_path_factory.mktemp("reads") / "paths"
+    seen.touch()
+    original = AudioRecipe.read
+
+    def read(self, path, **span):
+        with open(seen, "a") as stream:
+            stream.write(f"{os.path.basename(path)}\n")
+        return original(self, path, **span)
+
+    monkeypatch.setattr(AudioRecipe, "read", read)
+    return lambda: seen.read_text().splitlines()
+
+
+class TestPicture:
+    @pytest.mark.parametrize("colour", ["grey", "magma", "windows"])
+    def test_holds_what_the_recipe_draws(self, store, clip, colour):
+        recipe = replace(RECIPE, colour=colour)
+        with Image.open(store.get(clip, recipe)) as image:
+            stored = np.asarray(image.convert("RGB"))
+        np.testing.assert_array_equal(stored, recipe.picture(clip))
+
+    def test_carries_its_recipe(self, store, clip):
+        with Image.open(store.get(clip, RECIPE, 0.1, 0.4)) as image:
+            texts = image.info
+        assert recipe_from_dict(json.loads(texts["recipe"])) == RECIPE
+        assert json.loads(texts["span"]) == [0.1, 0.4, None]
+
+    def test_says_when_there_was_no_signal(self, store, clip, tmp_path):
+        soundfile.write(tmp_path / "s.wav", np.zeros(RATE), RATE)
+        assert no_signal(store.get(tmp_path / "s.wav", RECIPE))
+        assert not no_signal(store.get(clip, RECIPE))
+
+    def test_one_file_by_all_routes_has_the_same_bytes(self, tmp_path):
+        paths = [write(tmp_path / f"{i}.wav", i) for i in range(60)]
+        single = PictureCache(tmp_path / "1")
+        several, _ = PictureCache(tmp_path / "2").render_all(paths, RECIPE, workers=2)
+        for path, other in zip(paths, several, strict=True):
+            mine = single.get(path, RECIPE)
+            assert mine.name == other.name
+            assert mine.read_bytes() == other.read_bytes()
+
+
+class TestKey:
+    def test_second_time_nothing_is_read(self, store, clip, reads):
+        first = store.get(clip, RECIPE)
+        assert store.get(clip, RECIPE) == first
+        assert PictureCache(store.root).get(clip, RECIPE) == first
+        assert reads() == ["a.wav"]
+
+    def test_a_copy_is_the_same_picture(self, store, clip, tmp_path, reads):
+        (tmp_path / "b.wav").write_bytes(clip.read_bytes())
+        assert store.get(tmp_path / "b.wav", RECIPE) == store.get(clip, RECIPE)
+        assert len(reads()) == 1
+
+    @pytest.mark.parametrize("other", [{"start": 0.1}, {"end": 0.4}, {"at": 0.2}])
+    def test_span_and_recipe_tell_apart(self, store, clip, other):
+        assert store.get(clip, RECIPE) != store.get(clip, RECIPE, **other)
+        assert store.get(clip, RECIPE) != store.get(clip, replace(RECIPE, level="fixed"))
+
+    def test_empty_cells_of_a_table_are_no_span(self, store, clip):
+        nan = float("nan")
+        assert store.get(clip, RECIPE, nan, nan, nan) == store.get(clip, RECIPE)
+
+    def test_a_changed_file_is_drawn_again(self, store, clip):
+        before = store.get(clip, RECIPE)
+        write(clip, seed=1)
+        assert store.get(clip, RECIPE) != before
+
+    @pytest.mark.parametrize("moved", [False, True])
+    def test_one_of_equal_size_and_mtime_is_drawn_again(self, store, clip, tmp_path, moved):
+        """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
+        other = write(tmp_path / "other.wav", seed=1)
+        for file in (clip, other):
+            os.utime(file, (1e9, 1e9))
+        before = store.get(clip, RECIPE)
+        assert os.stat(clip).st_size == os.stat(other).st_size
+        if moved:
+            os.replace(other, clip)
+        else:
+            clip.write_bytes(other.read_bytes())
+            os.utime(clip, (1e9, 1e9))
+        after = store.get(clip, RECIPE)
+        assert after != before
+        assert store.render_all([clip], RECIPE) == ([after], [])
+
+    def test_hashes_with_less_of_a_stamp_are_made_anew(self, store, clip):
+        """Lines from before the ctime was kept: the file may have been replaced since."""
+        before = store.get(clip, RECIPE)
+        lines = (store.root / "sources.jsonl").read_text().split("\n")
+        path, size, mtime, *_, digest = json.loads(lines[1])
+        write(clip, seed=1)
+        os.utime(clip, ns=(mtime, mtime))
+        (store.root / "sources.jsonl").write_text(json.dumps([path, size, mtime, digest]) + "\n")
+        assert PictureCache(store.root).get(clip, RECIPE) != before
+
+    def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
+        monkeypatch.setattr(_sources, "SETTLED", 2.0)
+        stamp = _sources.stamp_of(clip)
+        monkeypatch.setattr(cache_module, "stamp_of", lambda path: stamp)  # within one tick
+        before = store.get(clip, RECIPE)
+        write(clip, seed=1)
+        assert store.get(clip, RECIPE) != before
+
+    def test_lines_cut_short_are_passed_over(self, store, clip, tmp_path, reads):
+        store.get(clip, RECIPE)
+        with open(store.root / "sources.jsonl", "a") as stream:
+            stream.write('["half a li')
+        store.get(write(tmp_path / "b.wav", 1), RECIPE)
+        again = PictureCache(store.root)
+        again.get(clip, RECIPE)
+        again.get(tmp_path / "b.wav", RECIPE)
+        assert reads() == ["a.wav", "b.wav"]
+
+
+class TestFailures:
+    @pytest.fixture
+    def bad(self, tmp_path):
+        path = tmp_path / "bad.wav"
+        path.write_bytes(b"RIFF nothing")
+        return path
+
+    def test_are_not_tried_again_until_the_file_changes(self, tmp_path, bad, reads):
+        for _ in range(2):
+            with pytest.raises(BadFile, match="cannot be decoded"):
+                PictureCache(tmp_path / "c").get(bad, RECIPE)
+        assert reads() == ["bad.wav"]
+        write(bad)
+        assert PictureCache(tmp_path / "c").get(bad, RECIPE).exists()
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_one_among_many_is_listed(self, store, tmp_path, bad, workers):
+        good = [write(tmp_path / f"{i}.wav", i) for i in range(60)]
+        for _ in range(2):
+            listed = [*good[:7], bad, *good[7:], tmp_path / "absent.wav"]
+            paths, rejected = store.render_all(listed, RECIPE, workers=workers)
+            assert [path is None for path in paths].count(True) == 2
+            assert paths[7] is None
+            assert paths[-1] is None
+            assert [os.path.basename(r.path) for r in rejected] == ["bad.wav", "absent.wav"]
+            assert "cannot be decoded" in rejected[0].reason
+            assert "No such file" in rejected[1].reason
+
+    def test_an_absent_file_is_tried_again(self, store, tmp_path):
+        with pytest.raises(BadFile, match="No such file"):
+            store.get(tmp_path / "a.wav", RECIPE)
+        write(tmp_path / "a.wav")
+        assert store.get(tmp_path / "a.wav", RECIPE).exists()
+
+    @pytest.mark.slow
+    def test_a_decoder_that_takes_its_process_along(self, store, tmp_path):
+        good = [write(tmp_path / f"{i}.wav", i) for i in range(50)]
+        deadly = write(tmp_path / "deadly.wav", 99)
+        paths, rejected = store.render_all([*good, deadly], Deadly(**vars(RECIPE)), workers=2)
+        assert all(path.exists() for path in paths[:-1])
+        assert paths[-1] is None
+        assert [os.path.basename(r.path) for r in rejected] == ["deadly.wav"]
+        assert "the process that read it died" in rejected[0].reason
+
+    def test_wrong_span_is_listed(self, store, clip):
+        _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], RECIPE)
+        assert "end after it" in rejected[0].reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadly(AudioRecipe):
+    """A recipe whose decoder ends the process on one file."""
+
+    def read(self, path, **span):
+        if os.path.basename(path) == "deadly.wav":
+            os._exit(1)
+        return super().read(path, **span)
+
+
+class TestMany:
+    def test_windows_of_one_recording(self, store, tmp_path):
+        path = write(tmp_path / "long.wav", seconds=20)
+        items = [Source(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
+        seen = []
+        paths, rejected = store.render_all(
+            items, RECIPE, progress=lambda done, total: seen.append((done, total))
+        )
+        assert not rejected
+        assert len(set(paths)) == 40
+        assert seen[0] == (0, 40)
+        assert seen[-1] == (40, 40)
+        assert seen == sorted(seen)
+        with Image.open(paths[30]) as image:
+            np.testing.assert_array_equal(
+                np.asarray(image.convert("RGB")), RECIPE.picture(path, start=15, end=15.5)
+            )
+
+    def test_none(self, store):
+        assert store.render_all([], RECIPE) == ([], [])
+
+    def test_workers_must_be_some(self, store):
+        with pytest.raises(SecondhandError, match="workers=0"):
+            store.render_all([], RECIPE, workers=0)
+
+    def test_folder_that_cannot_be_written(self, tmp_path, clip):
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises((SecondhandError, OSError)):
+            PictureCache(tmp_path / "file").render_all([clip], RECIPE)
+
+
+def get_many(root, paths):
+    store = PictureCache(root)
+    return [store.get(path, RECIPE).name for path in paths]
+
+
+KILLED = """
+import os, sys, threading, time
+from datasets.spectrograms.pictures import PictureCache
+from datasets.audio.recipe import AudioRecipe
+recipe = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+print("ready", flush=True)
+PictureCache(sys.argv[1]).render_all(sys.argv[2:], recipe, workers=int(os.environ["WORKERS"]))
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class TestProcesses:
+    @pytest.mark.slow
+    def test_several_at_once(self, tmp_path):
+        paths = [write(tmp_path / f"{i}.wav", i) for i in range(30)]
+        time.sleep(2.1)  # files just written are not known again by their stamps
+        root = tmp_path / "cache"
+        with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+            answers = list(pool.map(get_many, [root] * 4, [paths] * 4))
+        assert all(answer == answers[0] for answer in answers)
+        assert PictureCache(root).verify() == (30, [])
+        assert not list(root.glob("tmp/*"))
+        lines = [line for line in (root / "sources.jsonl").read_text().splitlines() if line]
+        assert {json.loads(line)[0] for line in lines} == {str(path) for path in paths}
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_killed_it_leaves_nothing_half_written_and_goes_on(self, tmp_path, reads, workers):
+        paths = [str(write(tmp_path / f"{i}.wav", i)) for i in range(400)]
+        root = tmp_path / "cache"
+        run = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(root), *paths],
+            env={**os.environ, "WORKERS": str(workers)},
+            stdout=subprocess.PIPE,
+        )
+        assert run.stdout.readline() == b"ready\n"
+        while len(list(Store(root, ".png").files())) < 20:
+            assert run.poll() is None, "it ended before it could be killed"
+            time.sleep(0.005)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        assert len(children) == workers
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+        deadline = time.monotonic() + 20
+        while any(is_running(child) for child in children):
+            assert time.monotonic() < deadline, "its workers outlived it"
+            time.sleep(0.02)
+        there = list(Store(root, ".png").files())
+        assert 20 <= len(there) < 400
+        for path in there:
+            with Image.open(path) as image:
+                image.load()
+        store = PictureCache(root)
+        assert store.verify() == (len(there), [])
+        pictures, rejected = store.render_all(paths, RECIPE, workers=1)
+        assert not rejected
+        assert len(set(pictures)) == 400
+        assert len(reads()) == 400 - len(there)
+
+    def test_what_a_killed_process_left_is_swept(self, store, clip):
+        left = store.root / "tmp" / "x.part"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"half")
+        store.render_all([clip], RECIPE)
+        assert left.exists()  # it may belong to a process at work
+        grow_old(left, 3600)
+        store.render_all([clip], RECIPE)
+        assert not left.exists()
+
+
+class TestLimit:
+    def fill(self, store, tmp_path, count=20):
+        paths = [write(tmp_path / f"{i}.wav", i) for i in range(count)]
+        pictures = [store.get(path, RECIPE) for path in paths]
+        for age, picture in enumerate(pictures):  # the first is the oldest
+            grow_old(picture, 3600 - age)
+        return paths, pictures
+
+    def test_least_recently_used_go_first(self, store, tmp_path):
+        paths, pictures = self.fill(store, tmp_path)
+        size = sum(picture.stat().st_size for picture in pictures)
+        small = PictureCache(store.root, max_bytes=size // 2)
+        small.get(paths[0], RECIPE)  # used again
+        small.get(write(tmp_path / "new.wav", 99), RECIPE)
+        assert pictures[0].exists()
+        assert not pictures[1].exists()
+        assert pictures[-1].exists()
+        assert small.info()["bytes"] <= size // 2
+        assert [p.exists() for p in pictures[1:]] == sorted(p.exists() for p in pictures[1:])
+
+    def test_pictures_in_use_stay(self, tmp_path, caplog):
+        paths = [write(tmp_path / f"{i}.wav", i) for i in range(10)]
+        store = PictureCache(tmp_path / "c", max_bytes=5000)
+        with caplog.at_level(logging.WARNING):
+            pictures, _ = store.render_all(paths, RECIPE)
+        assert all(picture.exists() for picture in pictures)
+        assert caplog.text.count("more than the cache's limit of 5000 bytes") == 1
+
+    def test_pictures_found_again_by_their_content_are_in_use(self, tmp_path):
+        paths, pictures = self.fill(PictureCache(tmp_path / "c"), tmp_path)
+        new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
+        (tmp_path / "c/sources.jsonl").unlink()
+        store = PictureCache(tmp_path / "c", max_bytes=5000)
+        found, _ = store.render_all([*paths, *new], RECIPE, workers=1)
+        assert found[: len(paths)] == pictures
+        assert all(picture.exists() for picture in found)
+
+    def test_limit_must_be_some(self, tmp_path):
+        with pytest.raises(SecondhandError, match="max_bytes=0"):
+            PictureCache(tmp_path, max_bytes=0)
+
+
+class TestUpkeep:
+    def test_verify_finds_damage_and_forgery(self, store, tmp_path):
+        paths = [write(tmp_path / f"{i}.wav", i) for i in range(4)]
+        cut, swapped, other, fine = (store.get(path, RECIPE) for path in paths)
+        cut.write_bytes(cut.read_bytes()[:-200])
+        swapped.write_bytes(other.read_bytes())
+        right, wrong = store.verify()
+        assert right == 2
+        assert set(wrong) == {cut, swapped}
+        assert not cut.exists()
+        assert fine.exists()
+        assert store.get(paths[0], RECIPE) == cut
+        assert store.verify() == (3, [])
+
+    def test_clear_leaves_what_is_not_its_own(self, store, clip, tmp_path):
+        store.get(clip, RECIPE)
+        (store.root / "ab").mkdir(exist_ok=True)
+        (store.root / "ab" / "holiday.png").write_bytes(b"mine")
+        assert store.clear() == 1
+        assert store.info()["pictures"] == 0
+        assert (store.root / "ab" / "holiday.png").exists()
+        assert store.get(clip, RECIPE).exists()
+
+    def test_command(self, store, clip, capsys):
+        picture = store.get(clip, RECIPE)
+        options = ["--cache-dir", str(store.root)]
+        assert main(["info", *options]) == 0
+        said = capsys.readouterr().out
+        assert "limit: 20.0 GiB\n" in said
+        assert "decoded pictures: 0 bytes\n" in said
+        assert "pictures: 1\n" in said
+        assert main(["verify", *options]) == 0
+        picture.write_bytes(b"broken")
+        assert main(["verify", *options]) == 3
+        assert str(picture) in capsys.readouterr().err
+        store.get(clip, RECIPE)
+        assert main(["clear", *options]) == 0
+        assert not picture.exists()
+        with pytest.raises(SystemExit, match="2"):
+            main(["polish"])
+
+    @pytest.mark.parametrize(
+        ("size", "said"),
+        [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (2**20 - 1, "1.0 MiB"),
+            (3 * 2**29, "1.5 GiB"),
+            (5000 * 2**30, "5000.0 GiB"),
+        ],
+    )
+    def test_bytes_for_people(self, size, said):
+        assert readable(size) == said
+
+    def test_cache_root(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+        assert cache_root() == tmp_path
+        monkeypatch.delenv("SECONDHAND_CACHE")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+        assert cache_root().name == "secondhand"
+        assert PictureCache(tmp_path).max_bytes == cache_module.MAX_BYTES

@@ -1,0 +1,238 @@
+"""Work on a Dask cluster: each item answered once, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from datasets import cluster as _cluster
+from datasets.cluster import Cluster, connect
+from datasets.core.errors import SecondhandError
+from datasets.render import main, render
+from datasets.spectrograms.pictures import PictureCache
+from tests.cluster import killed_when, scheduler_and_workers
+from tests.datasets import chunks
+
+pytestmark = pytest.mark.slow
+
+distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
+
+
+@pytest.fixture(scope="module")
+def here():
+    """A cluster of one thread in this process: quick, and no ports."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield Cluster(client, "tcp://here:1")
+
+
+def clips(folder: Path, count: int) -> list[Path]:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        values = rng.standard_normal(8000) / 10
+        soundfile.write(folder / f"{number:03}.wav", values, 16_000)
+    return sorted(folder.iterdir())
+
+
+def test_each_item_is_answered_once(here):
+    work = [[1, 2], [3], [1, 2], [4, 5, 6]]  # the same chunk twice: asked twice, answered twice
+    assert dict(here.spread(chunks.halves, work, None)) == {
+        0: [0.5, 1.0], 1: [1.5], 2: [0.5, 1.0], 3: [2.0, 2.5, 3.0],
+    }  # fmt: skip
+    assert list(here.spread(chunks.halves, [], None)) == []
+
+
+def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypatch):
+    files = clips(tmp_path / "clips", 20)
+    (tmp_path / "clips" / "cut.wav").write_bytes(files[0].read_bytes()[:20])
+    monkeypatch.chdir(tmp_path)  # names as the user gave them, for workers with another folder
+    monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: contextlib.nullcontext(here))
+    theirs = render(["clips"], "theirs", cache=PictureCache("shared"), cluster="tcp://here:1")
+    ours = render(["clips"], "ours", cache=PictureCache("own"), workers=1)
+    assert [path for path, _ in theirs[0]] == [path for path, _ in ours[0]]
+    assert theirs[1] == ours[1]
+    assert [path for path, _ in theirs[1]] == ["clips/cut.wav"]
+    assert bytes_of(tmp_path / "theirs") == bytes_of(tmp_path / "ours")
+    assert bytes_of(tmp_path / "shared") == bytes_of(tmp_path / "own")  # and no marker is left
+
+
+def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
+    monkeypatch.setattr(_cluster.Kind, "packed", seen_here(_cluster.Kind.packed))
+    with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
+        list(here.spread(chunks.halves, [[2]], None, path_of=chunks.path_of))
+
+
+def seen_here(packed):
+    """As on a machine where all files are there."""
+
+    def changed(kind, chunk, number):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_cluster, "exists", lambda path: True)
+            return packed(kind, chunk, number)
+
+    return changed
+
+
+def test_a_file_that_nobody_sees_is_left_to_the_task(here):
+    found = here.spread(chunks.halves, [[2]], None, path_of=chunks.path_of)
+    assert list(found) == [(0, [1.0])]
+
+
+def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_path):
+    gone = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
+    monkeypatch.setattr("datasets.cluster.marked", lambda folder: gone)
+    with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
+        list(here.spread(chunks.halves, [[2]], None, folder=tmp_path))
+
+
+def test_a_worker_of_another_version_is_named(here, monkeypatch):
+    own, others = _cluster.renderer(), iter([(999, 999)])  # who asks is first, then the worker
+    monkeypatch.setattr(_cluster, "renderer", lambda: next(others, own))
+    with pytest.raises(SecondhandError, match="runs another version"):
+        list(here.spread(chunks.halves, [[2]], None))
+
+
+def test_what_ends_a_run_reaches_the_user(here):
+    with pytest.raises(SecondhandError, match="not today"):
+        list(here.spread(chunks.refused, [[2]], None))
+    with pytest.raises(SecondhandError, match=r"TypeError.*versions"):
+        list(here.spread(chunks.halves, [["word"]], None))
+
+
+def test_no_scheduler_is_said_in_time(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        port = silent.getsockname()[1]
+        began = time.monotonic()
+        with (
+            pytest.raises(SecondhandError, match=f"tcp://127.0.0.1:{port}: no scheduler answers"),
+            connect(f"tcp://127.0.0.1:{port}", timeout=1),
+        ):
+            pass
+    with (
+        pytest.raises(SecondhandError, match=r"dask scheduler.*--cluster local"),
+        connect(f"tcp://127.0.0.1:{port}", timeout=1),
+    ):
+        pass
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0.1:8786", "http://10.0.0.1:8786", "tcp://host"])
+def test_a_wrong_address_is_a_wrong_call(address, tmp_path, capsys):
+    (file,) = clips(tmp_path / "clips", 1)
+    out = ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c")]
+    assert main([str(file), *out, "--cluster", address]) == 2
+    assert f"--cluster {address!r}" in capsys.readouterr().err
+
+
+def test_without_dask_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(SecondhandError, match=r"pip install -e .\.\[cluster\]"), connect("local"):
+        pass
+
+
+def test_a_killed_worker_costs_nothing(tmp_path):
+    files = clips(tmp_path / "clips", 120)
+    log = tmp_path / "log"
+    with scheduler_and_workers(tmp_path) as (address, workers):
+        shared = PictureCache(tmp_path / "shared")
+        half = partial(drawn_at_least, shared.root, 20)
+        with killed_when(half, workers[0]) as killer:
+            found, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
+            assert not killer.is_alive()  # it died on the way, not afterwards
+        # The other one alone; what it had done before is not asked of it again.
+        with connect(address) as cluster:
+            work = [[n, n + 1] for n in range(0, 20, 2)]
+            answers = dict(cluster.spread(partial(chunks.noted, log), work, None))
+    own = PictureCache(tmp_path / "own")
+    ours, _ = render(files, tmp_path / "ours", cache=own, workers=2)
+    assert rejected == []
+    assert [path for path, _ in found] == [path for path, _ in ours] == files
+    assert bytes_of(tmp_path / "theirs") == bytes_of(tmp_path / "ours")
+    pictures = {path: data for path, data in bytes_of(shared.root).items() if path.suffix == ".png"}
+    assert pictures == {p: d for p, d in bytes_of(own.root).items() if p.suffix == ".png"}
+    assert answers == dict(enumerate(work))
+    noted = [line.split() for line in log.read_text().splitlines()]
+    assert Counter(number for number, _ in noted) == Counter(map(str, range(20)))
+    assert {pid for _, pid in noted} == {str(workers[1].pid)}
+
+
+def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+    work = [[4 * n + k for k in range(4)] for n in range(50)]
+    with scheduler_and_workers(tmp_path) as (address, workers), connect(address) as cluster:
+
+        def both_are_at_it() -> bool:
+            lines = log.read_text().splitlines()
+            return len(lines) >= 60 and any(w.endswith(f" {workers[0].pid}") for w in lines)
+
+        with killed_when(both_are_at_it, workers[0]):
+            answers = list(cluster.spread(partial(chunks.noted, log), work, None))
+    assert sorted(answers) == list(enumerate(work))  # each once
+    times = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
+    assert set(times) == set(range(200))
+    assert max(times.values()) <= 2
+    # At most what it had under way, or had done and nobody had fetched.
+    assert sum(n == 2 for n in times.values()) <= 4 * 6
+
+
+def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
+    import psutil
+
+    before = dict(os.environ)
+    with connect("local", workers=2) as cluster:
+        me = psutil.Process()
+        listening = {
+            process: {c.laddr.ip for c in process.net_connections("inet") if c.status == "LISTEN"}
+            for process in [me, *me.children(recursive=True)]
+        }
+        work = [[1, 2], [3, -1, 5], [7], [8, 9]]
+        answers = dict(cluster.spread(chunks.halves, work, "died"))
+    assert len([process for process in listening if listening[process]]) == 3
+    assert set().union(*listening.values()) == {"127.0.0.1"}
+    assert answers == {0: [0.5, 1.0], 1: [1.5, "died", 2.5], 2: [3.5], 3: [4.0, 4.5]}
+    _, alive = psutil.wait_procs([p for p in listening if listening[p] and p != me], timeout=20)
+    assert not alive
+    assert os.environ == before, "Dask's settings for its workers stay"
+
+
+def test_no_workers_is_said_in_time(tmp_path):
+    with scheduler_and_workers(tmp_path, 1) as (address, workers):
+        with connect(address, patience=3) as cluster:
+            workers[0].kill()
+            with pytest.raises(SecondhandError, match="no workers for 3 s"):
+                list(cluster.spread(chunks.halves, [[1], [2]], None))
+        with pytest.raises(SecondhandError, match="has no workers"), connect(address, patience=1):
+            pass
+
+
+def drawn_at_least(root: Path, count: int) -> bool:
+    return sum(1 for _ in root.glob("*/*.png")) >= count
+
+
+def bytes_of(folder: Path) -> dict[Path, bytes]:
+    """Every file but the hashes known by path."""
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "sources.jsonl"
+    }

@@ -1,0 +1,291 @@
+"""Settings: which source wins, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datasets.core.config_file import check_names, read_settings
+from datasets.core.errors import SecondhandError
+from learners.cli.flags import PRESETS, dump, make_parser, parse
+from learners.cli.settings import NetworkSettings, Settings, TrainSettings
+
+
+def read(*argv: str) -> dict[str, Any]:
+    return parse(make_parser("learners.finetune", "words"), list(argv)).flat()
+
+
+def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> None:
+    preset = yaml.safe_load((PRESETS / "best.yaml").read_text())
+    file = tmp_path / "mine.yaml"
+    file.write_text("ema: false\nmixup: 0.5\n")
+    default = read()
+    assert (default["epochs"], default["mixup"]) == (5, 0.0)
+    words = (("--preset", "best"), ("--config", str(file)), ("--mixup", "0.9"))
+    for order in permutations(words):
+        got = read(*(word for pair in order for word in pair))
+        assert got["wd"] == default["wd"]
+        assert got["epochs"] == preset["epochs"] != default["epochs"]
+        assert got["ema"] is False is not preset["ema"]
+        assert got["mixup"] == 0.9
+        equals = read(*("=".join(pair) for pair in order))
+        assert equals == got
+
+
+def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("epochs: 2\nbs: 8\n")
+    (tmp_path / "b.yaml").write_text("epochs: 3\n")
+    got = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
+    assert (got["epochs"], got["bs"]) == (3, 8)
+
+
+def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
+    open_ = TrainSettings()
+    for kind, usual in (("picture", 100), ("strain", 100), ("sound", 2)):
+        stepped, fitted = (open_.of(kind, fits=fits) for fits in (False, True))
+        assert (stepped.lr_mult, stepped.lr, stepped.freeze_epochs) == (usual, 6e-3, 1)
+        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (None, 3e-4, "fit")
+    assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
+    assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
+    assert TrainSettings(probe=True).of("picture", fits=False).freeze_epochs == 20
+    assert TrainSettings(probe=True).of("picture", fits=True).epochs == 0
+    assert (open_.lr_mult, open_.lr) == (None, None)
+    heads = ("auto", "stages", "linear", "concat", "cosine")
+    assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False] * 2
+    assert not NetworkSettings(pretrained=False).fits
+
+
+@pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_presets_hold_only_settings_and_change_some(file: Path) -> None:
+    check_names(file, read_settings(file), list(Settings().flat()))
+    assert read("--preset", file.stem) != read()
+
+
+def test_unknown_preset_names_the_known_ones() -> None:
+    for name in ("bset", "../presets/best"):
+        with pytest.raises(SecondhandError, match=r"none of best, .*quick"):
+            read("--preset", name)
+
+
+def test_all_unknown_keys_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("epoch: 3\nbs: 4\nbakcbone: resnet18\nzzzzz: 1\n")
+    with pytest.raises(SecondhandError) as error:
+        read("--config", str(file))
+    message = str(error.value)
+    assert str(file) in message
+    assert "'epoch' (meant 'epochs'?)" in message
+    assert "'bakcbone' (meant 'backbone'?)" in message
+    assert "'zzzzz'" in message
+    assert "'bs'" not in message
+
+
+@pytest.mark.parametrize("content", ["- 1\n- 2\n", "a: [1\n", "just words"])
+def test_a_file_that_is_not_settings(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(content)
+    with pytest.raises(SecondhandError, match=r"--config .*odd\.yaml"):
+        read("--config", str(file))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SecondhandError, match="cannot be read"):
+        read("--config", str(tmp_path / "none.yaml"))
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read("--config", str(tmp_path / "empty.yaml")) == read()
+
+
+@pytest.mark.parametrize("second", [["--unknown", "b"], ["--unknown=b"]])
+def test_strangers_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
+    with pytest.raises(SecondhandError, match="--unknown is given 2 times: name one folder or"):
+        read("--unknown", "a", *second)
+    assert read("--data", "a", "--epochs", "3", "--epochs", "5")["epochs"] == 5
+
+
+def test_several_data_are_all_kept_in_their_order(tmp_path: Path) -> None:
+    several = ["a b", "c.csv", "d"]
+    assert read("--data", "a b", "--epochs", "3", "--data=c.csv", "--data", "d")["data"] == several
+    assert read("--data", "a b", "c.csv", "d", "--epochs", "3")["data"] == several
+    assert read("--data", "a b")["data"] == "a b"
+    (tmp_path / "several.yaml").write_text("data: [a b, c.csv]\n")
+    again = read("--config", str(tmp_path / "several.yaml"))["data"]
+    assert again == ["a b", "c.csv"]
+    assert read("--config", str(tmp_path / "several.yaml"), "--data", "x")["data"] == "x"
+
+
+def test_yes_and_no() -> None:
+    assert read()["flip"] is True
+    assert read("--no-flip")["flip"] is False
+    assert read("--flip")["flip"] is True
+    assert read("--compile")["compile"] is True
+    assert read("--no-pretrained")["pretrained"] is False
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--epochs", "many"),
+        ("--lr", "fast"),
+        ("--head", "round"),
+        ("--precision", "fp8"),
+        ("--no-such-flag",),
+    ],
+)
+def test_a_wrong_value_ends_with_status_2_and_names_it(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(*argv)
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert argv[-1].lstrip("-") in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("epochs: many\n", "epochs.*many"),
+        ("epochs:\n", "'epochs' has no value"),
+        ("data: 2024\n", "YAML reads data: 2024 as no text; put it in quotes: '2024'"),
+        ("out: 2024\n", "YAML reads out: 2024 as no text"),
+        ("group_by: yes\n", "YAML reads group_by: True as no text"),
+        ("views: [0.5, [1]]\n", "'views' is neither a number, a word"),
+        ("cv: {a: 1}\n", "'cv' is neither a number, a word"),
+        ("out: 2024-01-01\n", "'out' is neither a number, a word"),
+        ("out: 2024-99-99\n", "cannot be read .month must be in 1..12"),
+        (f"epochs: {'9' * 5000}\n", "cannot be read .Exceeds the limit"),
+        ("epochs: !!int ''\n", "cannot be read .string index out of range"),
+        ("epochs: !!timestamp x\n", "cannot be read"),
+        (f"epochs: {'[' * 3000}\n", "nested more than 50 deep"),
+        (f"{'- ' * 3000}\n", "nested more than 50 deep"),
+        ("views: &a [*a]\n", "'views' is neither a number, a word"),
+        ('out: "\\x1b[2J"\n', "'out' has characters that cannot be printed"),
+        ("data: !!python/object/apply:os.system [id]\n", "cannot be read"),
+        (f"views: [{', '.join(['1'] * 1001)}]\n", "'views' is neither"),
+        (f"# {'x' * (1 << 20)}\n", "larger than 1024 kB"),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_one_error_that_names_it(
+    tmp_path: Path, text: str, match: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(text)
+    with pytest.raises(SecondhandError, match=match) as error:
+        read("--config", str(tmp_path / "wrong.yaml"))
+    assert str(error.value).startswith(f"--config {tmp_path / 'wrong.yaml'}: ")
+    assert str(error.value).isprintable()
+
+
+def test_a_file_that_unfolds_is_not_unfolded(tmp_path: Path) -> None:
+    """Nine to the eighth power words, were it written out."""
+    lines = ["data: &a [x, x, x, x, x, x, x, x, x]"]
+    names = ("unknown", "kind", "fold", "cv", "valid", "rate", "window", "level")
+    for before, after, name in zip("abcdefgh", "bcdefghi", names, strict=True):
+        lines.append(f"{name}: &{after} [{', '.join([f'*{before}'] * 9)}]")
+    (tmp_path / "laughs.yaml").write_text("\n".join(lines))
+    with pytest.raises(SecondhandError, match="'unknown' is neither a number, a word"):
+        read("--config", str(tmp_path / "laughs.yaml"))
+
+
+def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
+    argv = ["--preset", "best", "--no-flip", "--data", "Früchte: a #1", "--weights", "w.pth"]
+    argv += ["--lr", "1e-5", "--clip", "1", "--group-by", r"(\d+)_", "--out", "runs/x"]
+    settings = parse(make_parser("learners.finetune", "words"), argv)
+    (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
+    parser = make_parser("learners.finetune", "words")
+    again = parse(parser, ["--config", str(tmp_path / "config.yaml")])
+    assert again == settings
+    assert again.train.lr == 1e-5
+    assert isinstance(again.train.lr, float)
+
+
+def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--epochs", "9", "--no-flip", "--print_config")
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["epochs"] == 9
+    (tmp_path / "printed.yaml").write_text(printed)
+    assert read("--config", str(tmp_path / "printed.yaml")) == read("--epochs", "9", "--no-flip")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"epochs": -1}, "--epochs -1 (it is 0 or more)"),
+        ({"cache_limit": 0}, "--cache-limit 0 (it is above 0)"),
+        ({"seeds": 17}, "--seeds 17 (it is 1 to 16)"),
+        ({"pct_start": 1.0}, "--pct-start 1.0 (it is above 0 and below 1)"),
+        ({"label_smoothing": 1}, "--label-smoothing 1 (it is 0 to below 1)"),
+        ({"lr": 100.0}, "--lr 100.0 (it is auto, or above 0 and below 100)"),
+        ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),
+        ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
+        ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
+        ({"probe": True, "freeze_epochs": 0}, "--probe with --freeze-epochs 0"),
+        ({"per_class": True}, "--per-class without --target-accuracy"),
+        (
+            {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
+            "--overlap 1 (it is 0 to 0.95), --target-accuracy beside --target-coverage (one of the two)",
+        ),
+    ],
+)
+def test_every_number_out_of_its_range_is_named_with_it(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(SecondhandError) as error:
+        Settings().but(**values).check()
+    assert str(error.value) == f"out of range: {said}"
+
+
+def test_what_is_at_the_end_of_a_range_is_in_it() -> None:
+    Settings().check()
+    Settings().but(overlap=0.95, seeds=16, lr="auto", target_coverage=1, clip=None, wd=0).check()
+
+
+def test_settings_differ_by_name_in_whatever_section() -> None:
+    before = Settings()
+    after = before.but(fold=3, out=Path("x"), epochs=9)
+    assert (after.data.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
+    assert before == Settings()
+    assert after.but(fold=None, out=None, epochs=5) == before
+    names = [item.name for section in vars(before).values() for item in fields(section)]
+    assert len(names) == len(set(names)) == len(before.flat())
+    with pytest.raises(TypeError, match="no settings: epoch"):
+        before.but(epoch=9)
+
+
+def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--help-all")
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    for section in vars(Settings()).values():
+        assert f"\n{section.__doc__}:\n" in said
+    assert f"default: {TrainSettings().freeze_epochs}" in said
+
+
+def test_a_flag_that_may_stand_bare(tmp_path: Path) -> None:
+    assert [read(*words)["tta"] for words in ((), ("--tta",), ("--tta", "6"))] == [1, 4, 6]
+    assert read("--tta", "--epochs", "3")["tta"] == 4
+
+
+@pytest.mark.parametrize("text", ["fold: 1", "fold: '1'", "fold:  # none\nseed: 2"])
+def test_a_fold_may_be_a_number(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text + "\n")
+    assert read("--config", str(tmp_path / "c.yaml"))["fold"] == (None if "none" in text else "1")
+
+
+@pytest.mark.parametrize("cv", [5, "fold", None])
+def test_folds_by_number_or_column_are_read_back_as_they_were(tmp_path: Path, cv: object) -> None:
+    words = [] if cv is None else ["--cv", str(cv)]
+    settings = parse(make_parser("learners.finetune", "words"), words)
+    assert settings.data.cv == cv
+    (tmp_path / "saved.yaml").write_text(dump(settings))
+    assert read("--config", str(tmp_path / "saved.yaml"))["cv"] == cv

@@ -1,0 +1,165 @@
+"""A long recording's one answer, and the windows that it comes from."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms.pictures import Source
+from datasets.strain.recipe import StrainRecipe
+from learners.inference.answers import NO_SIGNAL, TOP_WINDOWS, Answer, Prediction, pooled
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle, save_bundle
+from learners.predict import main
+from learners.uncertainty.reasons import Reason
+from tests.learners.inference.test_predictor import bundle
+
+RATE = 8000
+RECIPE = AudioRecipe(rate=RATE, window=1.0, size=(48, 48), n_mels=16)
+
+
+@pytest.fixture(scope="module")
+def model() -> Bundle:
+    made = bundle()
+    made.recipe, made.overlap = RECIPE.to_dict(), 0.5
+    return made
+
+
+def tone(path: Path, seconds: float, *, silent: float = 0.0) -> Path:
+    """A sweep, then silence."""
+    t = np.arange(round(seconds * RATE)) / RATE
+    sound = 0.3 * np.sin(2 * np.pi * (200 + 300 * t) * t)
+    sound[len(sound) - round(silent * RATE) :] = 0
+    soundfile.write(path, sound, RATE)
+    return path
+
+
+def test_the_logits_are_the_mean_of_the_largest() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(7, 4)).astype(np.float32)
+    features = rng.normal(size=(7, 5)).astype(np.float32)
+    blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
+    windows = [Answer(blank, z, x) for z, x in zip(logits, features, strict=True)]
+    windows.insert(2, Answer(blank._replace(reason=NO_SIGNAL), None, None))
+    joined, near, trained = pooled(windows)
+    wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
+    np.testing.assert_allclose(joined, wanted, rtol=1e-6)
+    speaking = np.argsort(logits[:, wanted.argmax()])[-TOP_WINDOWS:]
+    np.testing.assert_allclose(near, features[speaking].mean(axis=0), rtol=1e-5)
+    assert not trained
+    seen = [Answer(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows]
+    assert pooled(seen)[2]
+    one = [int(n) + (n >= 2) for n in speaking[:1]]  # behind the silent window by one
+    assert not pooled([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
+
+
+def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:
+    long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
+    predictor = Predictor(model)
+    one, other, again = predictor.predict([long, short, Source(str(long), 0.5, 1.5)], bs=2)
+    assert [(w.start, w.end) for w in one.windows] == [(s / 2, s / 2 + 1) for s in range(5)]
+    assert np.isnan(one.start)
+    assert one.path == str(long)
+    assert other.windows == ()
+    # A window's own answer is what the span alone is answered.
+    assert one.windows[1].best == again.best
+    assert one.windows[1].probability == pytest.approx(again.probability, abs=1e-5)
+    assert (again.start, again.end) == (0.5, 1.5)
+    # The file's: independently, from the logits of the spans.
+    spans = [Source(str(long), w.start, w.end) for w in one.windows]
+    _, logits, _ = predictor.outputs(spans)
+    joined = torch.from_numpy(logits).topk(TOP_WINDOWS, dim=0).values.mean(0)
+    chance = (joined / predictor.confidence.temperature.value).softmax(0)
+    assert one.probability == pytest.approx(float(chance.max()), abs=1e-5)
+    assert one.best == model.classes[int(chance.argmax())]
+
+
+def test_a_long_span_keeps_its_own_place(model: Bundle, tmp_path: Path) -> None:
+    long = tone(tmp_path / "long.wav", 4.0)
+    span, same, whole = Predictor(model).predict(
+        [Source(str(long), 0.5, 3.0), Source(str(long), 0.5, 3.0), long]
+    )
+    assert (span.start, span.end) == (0.5, 3.0)
+    assert [w.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
+    assert [w.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
+    assert (same.start, same.probability) == (0.5, span.probability), "asked twice, answered twice"
+    assert np.isnan(whole.start)
+    assert len(whole.windows) == 7
+
+
+def test_silence_takes_no_part_and_all_of_it_is_no_signal(model: Bundle, tmp_path: Path) -> None:
+    half = tone(tmp_path / "half.wav", 4.0, silent=2.0)
+    first = tone(tmp_path / "all.wav", 2.0)
+    none = tone(tmp_path / "none.wav", 3.0, silent=3.0)
+    heard, alone, silent = Predictor(model).predict([half, first, none])
+    reasons = [window.reason for window in heard.windows]
+    assert reasons[-3:] == ["no signal"] * 3
+    assert heard.best in model.classes
+    assert silent.reason == "no signal"
+    assert silent.label == "unknown"
+    assert [w.reason for w in silent.windows] == ["no signal"] * 5
+    assert alone.best in model.classes
+
+
+def test_a_window_that_cannot_be_read_makes_the_file_bad(model: Bundle, tmp_path: Path) -> None:
+    whole = tone(tmp_path / "whole.flac", 30.0)
+    content = whole.read_bytes()
+    whole.write_bytes(content[: len(content) // 2])
+    good = tone(tmp_path / "good.wav", 2.0)
+    bad, fine = Predictor(model).predict([whole, good])
+    assert bad.reason.startswith("bad file: ")
+    assert bad.windows[0].best in model.classes  # what can be heard is told window by window
+    assert bad.label == "unknown"
+    assert np.isnan(bad.probability)
+    assert fine.best in model.classes
+
+
+def test_the_command_prints_a_row_a_file_or_a_window(
+    model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_bundle(model, tmp_path / "model")
+    long = tone(tmp_path / "long.wav", 3.0)
+    assert main([str(folder), str(long)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["path"], row["start"]) for row in rows] == [(str(long), "")]
+    assert main([str(folder), str(long), "--windows"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["end"]) for row in rows] == [1.0, 1.5, 2.0, 2.5, 3.0]
+
+
+def test_the_command_says_what_of_the_windows_is_in_no_event(
+    model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(save_bundle(model, tmp_path / "model"))
+    long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
+    call = [folder, str(long), str(short)]
+    assert main([*call, "--events", "--threshold", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1
+    assert "6 windows of 2 recordings: 0 answered, 6 refused (6 ambiguous); 0 events; 2 rec" in err
+    assert main([*call, "--events", "--threshold", "0", "--min-length", "0.9"]) == 0
+    out, err = capsys.readouterr()
+    assert str(short) not in out, "it is shorter"
+    assert "6 windows of 2 recordings: 6 answered; " in err
+    for words, message in {
+        ("--windows", "--at", "1"): r"--windows: .* --at 1 asks about one moment",
+        ("--events", "--at", "1"): r"--events: .* --at 1 asks about one moment",
+        ("--format", "raven", "--at", "1"): r"--format raven: .* --at 1 asks about one moment",
+        ("--windows", "--events"): r"--windows, --events: .* leave one out",
+    }.items():
+        with pytest.raises(SecondhandError, match=message):
+            main([*call, *words])
+    model = replace(model, recipe=StrainRecipe(size=(48, 48)).to_dict())
+    call[0] = str(save_bundle(model, tmp_path / "strain"))
+    for flag in ("--windows", "--events"):
+        with pytest.raises(SecondhandError, match=rf"{flag}: .* a model of strain, .* --at, or"):
+            main([*call, flag])

@@ -1,0 +1,131 @@
+"""Predictions on a cluster are those of one machine, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+
+from datasets.cluster import Cluster, connect
+from datasets.core.errors import SecondhandError
+from learners.backbones.building import NetworkSpec, build
+from learners.inference.batches import predict_on
+from learners.inference.predictor import Predictor
+from learners.machine import threads_kept
+from learners.model.bundle import Bundle, save_bundle
+from learners.predict import main
+from learners.predictions import Journal
+from tests.cluster import killed_when, scheduler_and_workers
+from tests.learners.confidences import settings
+from tests.pictures import write_pictures
+
+distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in a worker: two add up in another order, and the last bits differ."""
+    with threads_kept(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
+    bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, confidence=settings(3))
+    return save_bundle(bundle, tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(scope="module")
+def here():
+    """A cluster of one thread in this process: quick, and no ports."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield Cluster(client, "tcp://here:1")
+
+
+def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
+    here, model, tmp_path, monkeypatch
+):
+    write_pictures(tmp_path / "p", per_class=5)
+    (tmp_path / "p" / "broken.jpg").write_text("no picture")
+    monkeypatch.chdir(tmp_path)
+    files = [str(p) for p in sorted(Path("p").rglob("*.jpg"))]
+    files += ["gone.jpg", files[0]]
+    ours = list(Predictor(model, top=2).predict(files, bs=4, workers=1))
+    theirs = list(predict_on(here, os.path.relpath(model), files, bs=4, top=2))
+    assert repr(theirs) == repr(ours)  # NaN is not equal to itself
+    assert [row.path for row in theirs] == files
+    assert sum(row.reason.startswith("bad file") for row in theirs) == 2
+
+
+def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, monkeypatch):
+    (good,) = sorted(write_pictures(tmp_path / "p", per_class=1).rglob("red*.jpg"))
+    with pytest.raises(SecondhandError, match=f"{tmp_path}/none: not a model folder"):
+        list(predict_on(here, tmp_path / "none", [good]))
+    gone = shutil.copytree(model, tmp_path / "model")
+    monkeypatch.setattr(
+        "learners.inference.batches.model_digest", lambda folder: f"{os.urandom(4)!r}"
+    )
+    with pytest.raises(SecondhandError, match=f"another model lies in {gone}"):
+        list(predict_on(here, gone, [good]))
+    shutil.rmtree(gone)
+    with pytest.raises(SecondhandError, match=rf"worker \S+ on .*the model folder {gone} is not"):
+        list(predict_on(here, gone, [good]))
+
+
+def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
+    here, model, tmp_path, monkeypatch
+):
+    folder = write_pictures(tmp_path / "p", per_class=5)
+    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    call = [str(model), str(folder), "--cluster", "local", "--bs", "2", "--out"]
+    kept = []
+    monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: nullcontext(here))
+    monkeypatch.setattr("learners.inference.batches._TOGETHER", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
+        main([*call, str(whole)])
+    assert len(whole.read_text().splitlines()) == 16
+    lines = kept[0].splitlines(keepends=True)
+    assert len(lines) == 1 + 8  # the question, and a chunk each
+    (tmp_path / "out.csv.part").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    assert main([*call, str(out)]) == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
+    folder = write_pictures(tmp_path / "p", per_class=40)
+    (folder / "broken.jpg").write_text("no picture")
+    call = [str(model), str(folder), "--bs", "2"]
+    assert main([*call, "--workers", "1"]) == 3
+    alone = capsys.readouterr()
+    with scheduler_and_workers(tmp_path) as (address, workers):
+        with connect(address) as cluster:
+            # Both have the model, so that both are at work when one of them is killed.
+            list(predict_on(cluster, model, sorted(folder.rglob("*.jpg"))[:4], bs=1, device="cpu"))
+        rows: list[str] = []
+        with killed_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
+            files = sorted(str(path) for path in folder.rglob("*.jpg"))
+            for answer in predict_on(cluster, model, files, bs=2, device="cpu"):
+                rows.append(answer.path)
+            assert not killer.is_alive()
+        assert rows == files
+        assert main([*call, "--cluster", address, "--device", "cpu"]) == 3
+    theirs = capsys.readouterr()
+    assert theirs.out == alone.out
+    assert theirs.err == alone.err

@@ -1,0 +1,83 @@
+"""Features of files: those that the backbone itself gives, and rows of NaN for what is no picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from PIL import Image
+from sklearn.metrics import pairwise_distances
+
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import SecondhandError
+from datasets.spectrograms.pictures import Source
+from learners.backbones.building import NetworkSpec, build
+from learners.inference.embedding import embed
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+
+def test_features_are_the_bodys_own_pooled(tmp_path: Path) -> None:
+    write_pictures(tmp_path, per_class=3, classes=2)
+    files = sorted(tmp_path.rglob("*.jpg"))
+    features, rejected = embed(files, size=64, bs=4)  # the last batch is smaller
+    assert not rejected
+
+    network, _, preprocessing = build(NetworkSpec("embedded", 2, 64, head="linear"))
+    with Image.open(files[4]) as picture:
+        values = np.asarray(preprocessing.fit(picture.convert("RGB")), np.float32) / 255
+    x = (values - np.array(preprocessing.mean)) / np.array(preprocessing.std)
+    with torch.inference_mode():
+        expected = network[0].eval()(
+            torch.from_numpy(x.astype(np.float32).transpose(2, 0, 1))[None]
+        )
+    np.testing.assert_allclose(features[4], expected.mean((2, 3))[0], atol=1e-4)
+
+
+def test_files_of_a_class_lie_together(tmp_path: Path) -> None:
+    write_pictures(tmp_path, per_class=4, classes=3)
+    files = sorted(tmp_path.rglob("*.jpg"))
+    features, _ = embed(files, size=64)
+    apart = pairwise_distances(features, metric="cosine")
+    np.fill_diagonal(apart, np.inf)
+    assert [files[n].parent for n in apart.argmin(axis=1)] == [file.parent for file in files]
+
+
+def test_a_bad_file_is_a_row_of_nan_and_is_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path, per_class=2, classes=1)
+    broken = tmp_path / "red" / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    features, rejected = embed([broken, *sorted(tmp_path.rglob("red_*.jpg"))], size=64)
+    assert np.isnan(features[0]).all()
+    assert np.isfinite(features[1:]).all()
+    assert [(item.path, "not a picture" in item.reason) for item in rejected] == [
+        (str(broken), True)
+    ]
+    nothing, rejected = embed([broken], size=64)
+    assert nothing.shape == (1, 0)
+    assert len(rejected) == 1
+
+
+def test_a_recording_by_its_recipe_and_by_its_spans(tmp_path: Path) -> None:
+    rate = 16_000
+    t = np.arange(2 * rate) / rate
+    low, high = np.sin(2 * np.pi * 300 * t), np.sin(2 * np.pi * 5000 * t)
+    path, silent = tmp_path / "both.wav", tmp_path / "silent.wav"
+    soundfile.write(path, np.concatenate([low, high]) / 2, rate)
+    soundfile.write(silent, np.zeros(rate), rate)
+    recipe = AudioRecipe(rate=rate, window=1.0)
+    spans = [Source(str(path), start, start + 1.0) for start in (0.2, 0.7, 2.2, 2.7)]
+    features, rejected = embed([*spans, Source(str(silent))], size=64, recipe=recipe)
+    assert [item.reason for item in rejected] == ["no signal"]
+    apart = pairwise_distances(features[:4])
+    assert apart[0, 1] < apart[0, 2] / 2
+    assert apart[2, 3] < apart[1, 3] / 2
+
+
+def test_an_unknown_backbone_is_named() -> None:
+    with pytest.raises(SecondhandError, match="resnet_nobody"):
+        embed([], backbone="resnet_nobody")

@@ -1,0 +1,446 @@
+"""ONNX Runtime in the network's place: the predictor's answers stay what they are."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import soundfile
+import torch
+from PIL import Image
+
+import learners.inference.engine
+from datasets.audio.recipe import AudioRecipe
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import write_beside
+from datasets.spectrograms.pictures import cache_root
+from learners.backbones import Network
+from learners.cli import console
+from learners.cli.settings import ConfidenceSettings
+from learners.inference.engine import OnnxArithmetic, _kind, kept_file, write_network
+from learners.inference.predictor import Predictor
+from learners.machine import threads_kept
+from learners.model import PLAIN
+from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
+from learners.model.tensors import sha256
+from learners.predict import main as predict
+from learners.uncertainty import Confidence, Items
+from tests.learners.exports import (
+    CLASSES,
+    NETWORKS,
+    SIZE,
+    VIEWS,
+    bundle,
+    close,
+    noise,
+    plain_bundle,
+)
+from tests.test_dependencies import DISTRIBUTIONS, ROOT, declared, plain
+
+
+@pytest.fixture(scope="module")
+def small() -> Bundle:
+    return plain_bundle()
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for n, pixels in enumerate(noise(5)):
+        Image.fromarray(pixels.transpose(1, 2, 0)).resize((50, 40)).save(folder / f"{n}.png")
+    return sorted(map(str, folder.iterdir()))
+
+
+@pytest.mark.slow
+def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str]) -> None:
+    same(small, pictures)
+    same(replace(small, views=VIEWS), pictures)
+
+
+@pytest.mark.slow
+def test_the_engine_changes_no_answer_of_several_networks(pictures: list[str]) -> None:
+    """What else can be written in ONNX, the tests of the export see."""
+    same(replace(bundle(*NETWORKS["cosine ensemble"]), views=VIEWS), pictures)
+
+
+@pytest.mark.slow
+def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for n in range(3):
+        soundfile.write(tmp_path / f"{n}.wav", 0.1 * rng.standard_normal(8000 * (n + 1)), 8000)
+    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE))
+    same(replace(small, recipe=recipe.to_dict()), sorted(map(str, tmp_path.glob("*.wav"))))
+
+
+def same(model: Bundle, files: list[str]) -> None:
+    ours = list(Predictor(model, engine="onnx", top=4).answers(files, bs=2))
+    theirs = list(Predictor(model, device="cpu", top=4).answers(files, bs=2))
+    assert len(ours) == len(files)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.prediction.label == b.prediction.label
+        assert dict(a.prediction.top) == pytest.approx(dict(b.prediction.top), abs=1e-4)
+        close(a.logits, b.logits)
+        close(a.features, b.features)
+
+
+@pytest.mark.slow
+def test_the_engine_really_asks_onnx_runtime(
+    small: Bundle, pictures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = Predictor(small, engine="onnx")
+    monkeypatch.setattr(predictor.network, "forward", lambda x: 1 / 0)
+    for module in predictor.network:
+        monkeypatch.setattr(module, "forward", lambda x: 1 / 0)
+    assert all(answer.best in CLASSES for answer in predictor.predict(pictures))
+
+
+@pytest.mark.slow
+def test_the_file_is_written_once_and_again_where_it_is_wrong(
+    small: Bundle, pictures: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    content = kept_file(small).read_bytes()
+    model = replace(small, network=copy.deepcopy(small.network))
+    written: list[Path] = []
+
+    def write(network: Network, example: torch.Tensor, file: Path, graph: Path) -> None:
+        """What the exporter made of it: its seconds are taken once."""
+        written.append(file)
+        if file not in written[:1]:
+            raise InterruptedError
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+
+    monkeypatch.setattr(learners.inference.engine, "write", write)
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+
+    def answers() -> list[list[float]]:
+        _, logits, _ = Predictor(model, engine="onnx").outputs(pictures)
+        return logits.tolist()
+
+    first = answers()
+    assert answers() == first
+    (file,) = written
+    assert file.parent == cache_root() / "onnx"
+    for spoilt in (b"", content[: len(content) // 2], _other_weights(file)):
+        file.write_bytes(spoilt)
+        assert answers() == first
+    assert written == [file] * 4
+    with torch.no_grad():  # another network has another name
+        list(model.network.parameters())[-1].add_(1)
+    with pytest.raises(InterruptedError):
+        answers()
+    assert len(set(written)) == 2
+
+
+@pytest.mark.slow
+def test_a_network_of_a_known_kind_is_not_traced_again(
+    small: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its weights are filled into what is kept of another, and a graph that is no good is done without."""
+    kept_file(small)
+    graph = cache_root() / "onnx" / f"{_kind(small.spec).hexdigest()[:32]}.graph"
+    other = replace(small, network=copy.deepcopy(small.network))
+    with torch.no_grad():
+        for weights in other.network.parameters():
+            weights.mul_(1.1)
+
+    def write(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(learners.inference.engine, "write", write)
+    file = tmp_path / "model.onnx"
+    write_network(other, file)
+    pixels = noise(3)
+    ours = OnnxArithmetic(file, other, (PLAIN,))(pixels)
+    for a, b in zip(ours, Predictor(other, device="cpu").forward(pixels), strict=True):
+        close(a, b)
+    content = graph.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setenv("SECONDHAND_CACHE", str(tmp_path))
+        (tmp_path / "onnx").mkdir()
+        for spoilt in (b"", content[:-1000], file.read_bytes()):
+            write_beside(tmp_path / "onnx" / graph.name, spoilt)
+            with pytest.raises(InterruptedError):
+                write_network(small, file)
+
+
+def _other_weights(file: Path) -> bytes:
+    """A whole file, with one wrong tensor in it."""
+    model = onnx.load(file)
+    tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)  # of the head
+    tensor.raw_data = (np.frombuffer(tensor.raw_data, np.float32) * 1.01).tobytes()
+    return bytes(model.SerializeToString())
+
+
+def test_wrong_engines(small: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of auto, torch, onnx"):
+        Predictor(small, engine="tpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(SecondhandError, match="--engine onnx runs on the CPU"):
+        Predictor(small, engine="onnx", device="cuda:0")
+
+
+# --- model.onnx, in the model folder --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the default head, a distance and several views."""
+    made = plain_bundle()
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
+    logits, features = Predictor(made, device="cpu").forward(pixels)
+    items = Items(logits.astype(float), logits.argmax(1), features)
+    made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
+    folder = tmp_path_factory.mktemp("carried")
+    bundle = replace(made, views=VIEWS)
+    model = save_bundle(bundle, folder / "model")
+    add_onnx(bundle, model, write_network)
+    return model
+
+
+@pytest.fixture(scope="module")
+def hears(carried: Path) -> Path:
+    """The same for sound."""
+    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
+    made = replace(load_bundle(carried), recipe=recipe, views=VIEWS[:1])
+    folder = carried.parent / "hears"
+    model = save_bundle(made, folder)
+    add_onnx(made, model, lambda _, file: shutil.copy(carried / ONNX, file))
+    return model
+
+
+@pytest.mark.slow
+def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: list[str]) -> None:
+    ours, theirs = Predictor(carried), Predictor(carried, engine="torch")
+    assert (ours.engine, theirs.engine) == ("onnx", "torch")
+    for a, b in zip(ours.answers(pictures, bs=2), theirs.answers(pictures, bs=5), strict=True):
+        assert (a.prediction.label, a.prediction.reason) == (
+            b.prediction.label,
+            b.prediction.reason,
+        )
+        assert dict(a.prediction.top) == pytest.approx(dict(b.prediction.top), abs=1e-4)
+        assert a.prediction.distance_p == b.prediction.distance_p
+        close(a.logits, b.logits)
+        close(a.features, b.features)
+    assert not ours.bundle.built
+    pixels = ours.open(pictures[0])
+    states = (one.network.state_dict().values() for one in (ours, theirs))
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True)), "built when asked for"
+    with threads_kept(9):  # of one picture most cores would have no part: they share it
+        close(ours.forward(pixels[None])[0], theirs.forward(pixels[None])[0])
+
+
+@pytest.mark.slow
+def test_an_answer_takes_neither_torch_nor_pandas(
+    carried: Path, hears: Path, pictures: list[str], tmp_path: Path
+) -> None:
+    """From Python and by the command, of a picture and of a sound; also where processes cannot be
+    forked and what POSIX alone has is not there. Nor fastai with torch."""
+    file = str(tmp_path / "a.wav")
+    soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
+    program = (
+        "import multiprocessing, os, sys\n"
+        "sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'))\n"
+        "del os.fork, os.forkpty, os.nice, os.sched_getaffinity, os.pread, os.pwrite, os.O_CLOEXEC\n"
+        "multiprocessing.set_start_method('spawn')\n"
+        "from datasets.core import processes\n"
+        "processes.FORKS = False\n"
+        "from learners.predictor import Predictor\n"
+        "folder, picture, hears, sound, out = sys.argv[1:]\n"
+        "(answer,) = Predictor(folder).predict([picture])\n"
+        "(heard,) = Predictor(hears).predict([sound])\n"
+        "assert answer.best and len(heard.windows) > 1, (answer, heard)\n"
+        "from learners.predict import main\n"
+        "assert main([hears, sound, '--windows']) == 0\n"
+        "assert main([folder, picture, '--no-tta', '--out', out]) == 0 and os.path.getsize(out)\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
+        "(same,) = Predictor(folder, engine='torch').predict([picture])\n"
+        "assert same.best == answer.best\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file,
+         str(tmp_path / "all.csv")],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    loaded, with_torch = (set(line.split()) for line in ran.stdout.splitlines()[-2:])
+    assert not {"fastai", "fastcore", "fastxtend", "fastprogress"} & with_torch
+    assert "onnxruntime" in loaded
+    assert not {"scipy", "difflib"} & loaded
+    assert "torch" in with_torch
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "dependency-groups"
+    ]
+    there = {plain(re.split(r"[\[>]", line)[0]) for line in groups["predict"]}
+    for extra, names in declared().items():
+        more = {m for m, homes in DISTRIBUTIONS.items() if (names - there) & {*map(plain, homes)}}
+        assert not more & loaded, extra
+
+
+def test_what_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "learners.runs", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SystemExit, match="2"):
+        console.run(lambda: import_module("pandas") and 0)
+    assert "error: pandas is not installed" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):  # that is a fault of ours
+        console.run(lambda: import_module("learners.runs") and 0)
+
+
+@pytest.mark.slow
+def test_a_folder_without_the_file_is_answered_by_torch(
+    carried: Path, pictures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("learners.inference.engine.find_spec", lambda name: None)
+        assert Predictor(carried).engine == "torch"
+    assert Predictor(load_bundle(carried)).engine == "torch", "its network is in memory"
+    folder = Path(shutil.copytree(carried, tmp_path / "model"))
+    (folder / ONNX).write_bytes((folder / ONNX).read_bytes()[:-1] + b"?")
+    with pytest.raises(BadFile, match=r"model\.onnx: its content is not what config\.json says"):
+        Predictor(folder)
+    (folder / ONNX).unlink()
+    gone = Predictor(folder)
+    assert gone.engine == "torch"
+    assert [a.label for a in gone.predict(pictures)] == [
+        a.label for a in Predictor(carried).predict(pictures)
+    ]
+
+
+@pytest.mark.slow
+def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
+    carried: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(file: Path, workers: int | None = None) -> None:
+        raise RuntimeError("opset 99")
+
+    monkeypatch.setattr("learners.inference.engine.open_onnx", fail)
+    assert Predictor(carried).engine == "torch"
+    assert "model.onnx is not for this ONNX Runtime, torch answers: opset 99" in caplog.text
+    with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99; use --engine torch"):
+        Predictor(carried, engine="onnx")
+
+
+def test_a_stop_while_the_network_is_written_leaves_a_model(small: Bundle, tmp_path: Path) -> None:
+    folder = save_bundle(small, tmp_path / "model")
+
+    def stopped(bundle: Bundle, file: Path) -> None:
+        file.write_bytes(b"half of it")
+        assert load_bundle(folder).onnx is None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add_onnx(small, folder, stopped)
+    assert load_bundle(folder).onnx is None
+    add_onnx(small, folder, lambda _, file: file.write_bytes(b"whole"))
+    assert load_bundle(folder).onnx == folder / ONNX
+
+
+def test_a_network_that_cannot_be_written_goes_without(
+    small: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(bundle: Bundle, file: Path) -> None:
+        raise SecondhandError("no words for it")
+
+    folder = save_bundle(small, tmp_path / "model")
+    add_onnx(small, folder, fail)
+    assert [r.message for r in caplog.records] == [
+        "no model.onnx, the model answers with torch: no words for it"
+    ]
+    assert not (folder / ONNX).exists()
+    assert Predictor(folder).engine == "torch"
+
+
+def _refers(model: onnx.ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../config.json")
+
+
+def _refers_in_a_node(model: onnx.ModelProto) -> None:
+    tensor = onnx.TensorProto(external_data=[{"key": "location", "value": "/etc/passwd"}])  # type: ignore[list-item]
+    model.graph.node.add(op_type="Constant").attribute.add(name="value", t=tensor)
+
+
+def _nests(model: onnx.ModelProto) -> None:
+    model.graph.node.add(op_type="If").attribute.add(name="then_branch", g=onnx.GraphProto())
+
+
+def _own_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "of.mine"
+
+
+def _function(model: onnx.ModelProto) -> None:
+    model.functions.add(name="f", domain="of.mine")
+
+
+def _sparse(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.add()
+
+
+def _other_shape(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 2 * SIZE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (_refers, "refers to another file"),
+        (_refers_in_a_node, "refers to another file"),
+        (_nests, "a graph within its graph"),
+        (_own_operator, "operators that are not ONNX's own"),
+        (_function, "training or functions"),
+        (_sparse, "sparse tensors"),
+        (_other_shape, "takes and gives"),
+        (b"\x3a\xff\xff\xff\x7f", "damaged ONNX"),
+        (b"\x0b", "damaged ONNX"),
+    ],
+)  # fmt: skip
+def test_a_file_that_may_not_be_trusted_is_refused(
+    carried: Path, tmp_path: Path, spoil: Callable[[onnx.ModelProto], None] | bytes, match: str
+) -> None:
+    """Whoever changes it also changes the hash that stands for it."""
+    folder = Path(shutil.copytree(carried, tmp_path / "model"))
+    if isinstance(spoil, bytes):
+        (folder / ONNX).write_bytes(spoil)
+    else:
+        model = onnx.load(folder / ONNX)
+        spoil(model)
+        (folder / ONNX).write_bytes(model.SerializeToString())
+    config = json.loads((folder / CONFIG).read_text())
+    config["hashes"][ONNX] = sha256(folder / ONNX)
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(BadFile, match=match) as caught:
+        Predictor(folder)
+    assert str(caught.value).startswith(str(folder / ONNX))
+
+
+@pytest.mark.slow
+def test_the_command_takes_the_engine(
+    small: Bundle, pictures: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(save_bundle(small, tmp_path / "model"))
+    rows = []
+    for engine in ("torch", "onnx"):
+        assert predict([folder, *pictures, "--engine", engine, "--format", "jsonl"]) == 0
+        rows.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    for ours, theirs in zip(*rows, strict=True):
+        assert ours["label"] == theirs["label"]
+        assert ours["probability"] == pytest.approx(theirs["probability"], abs=1e-4)

@@ -1,0 +1,167 @@
+"""What prediction opens: moments in files, and decoders that die or never end."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from datasets.audio.recipe import AudioRecipe
+from datasets.core import processes as _workers
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.processes import CRASHED
+from datasets.spectrograms.pictures import Source
+from learners.inference import opening
+from learners.inference.embedding import embed
+from learners.inference.predictor import Predictor
+from learners.predict import main
+from tests import mutants
+from tests.crashes import crash
+from tests.datasets.files import picture
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.forks,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mutants.write_models(folder := tmp_path_factory.mktemp("models"))
+    return folder
+
+
+def fragile(whole):
+    """A decoder that dies of some files, and never ends with others."""
+
+    def decode(source, *words, **options):
+        if "deadly" in str(source):
+            crash()
+        if "endless" in str(source):
+            time.sleep(600)
+        return whole(source, *words, **options)
+
+    return decode
+
+
+@pytest.mark.parametrize("deed", ["deadly", "endless"])
+def test_a_decoder_that_dies_costs_one_answer(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    files = [picture(tmp_path / f"{n}.png") for n in range(9)]
+    expected = list(Predictor(models / "picture").predict(files))
+    files.insert(4, picture(tmp_path / f"{deed}.png"))
+    monkeypatch.setattr(opening, "open_picture", fragile(opening.open_picture))
+    monkeypatch.setattr(_workers, "PATIENCE", 3.0)
+    answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
+    assert answers.pop(4)[:5] == (str(files[4]), "unknown", "", pytest.approx(np.nan, nan_ok=True),
+                                  f"bad file: {CRASHED}")  # fmt: skip
+    assert [(a.path, a.label, a.best) for a in answers] == [
+        (e.path, e.label, e.best) for e in expected
+    ]
+    assert [a.probability for a in answers] == pytest.approx([e.probability for e in expected])
+
+
+@pytest.mark.parametrize("method", ["spans", "read"])
+def test_a_sound_that_kills_costs_one_answer(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Both where its length is looked up and where it is decoded."""
+    rng = np.random.default_rng(0)
+    files = [tmp_path / name for name in ("a.wav", "deadly.wav", "b.wav", "long.wav")]
+    for file in files:
+        soundfile.write(file, rng.uniform(-0.5, 0.5, 12_000 if "long" in file.name else 4000), 8000)
+    whole = getattr(AudioRecipe, method)
+    shaky = fragile(lambda path, recipe, **options: whole(recipe, path, **options))
+    monkeypatch.setattr(
+        AudioRecipe, method, lambda recipe, path, **options: shaky(path, recipe, **options)
+    )
+    answers = list(Predictor(models / "sound").predict(files))
+    bad = [answer.reason for answer in answers]
+    if method == "read":
+        assert bad[1] == f"bad file: {CRASHED}"
+    assert all(not reason.startswith("bad file") for n, reason in enumerate(bad) if n != 1)
+    assert len(answers[3].windows) > 1
+
+
+def test_what_is_embedded_is_opened_apart_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [picture(tmp_path / f"{name}.png") for name in ("a", "deadly", "b")]
+    monkeypatch.setattr(opening, "open_picture", fragile(opening.open_picture))
+    features, rejected = embed(files, backbone="embedded", size=64)
+    assert [Path(item.path).name for item in rejected] == ["deadly.png"]
+    assert rejected[0].reason == CRASHED
+    assert np.isfinite(features).all(axis=1).tolist() == [True, False, True]
+
+
+def test_what_is_handed_over_can_be(models: Path) -> None:
+    opened = Predictor(models / "picture").open(Source("/nowhere/a.png"))
+    assert isinstance(opened, BadFile)
+    assert opened.reason == "there is no such file"
+
+
+def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
+    noise[:16_000] = 0  # silent for two seconds of its five
+    soundfile.write(tmp_path / "a.wav", noise, 8000)
+    soundfile.write(tmp_path / "short.wav", noise[-8000:], 8000)
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    paths = [str(tmp_path / name) for name in ("a.wav", "short.wav", "bad.wav")]
+    predictor = Predictor(models / "sound")
+    (early,) = predictor.predict(paths[:1], at=0.5)
+    assert (early.reason, early.at) == ("no signal", 0.5), "seconds from its beginning"
+    whole, _, bad = predictor.predict(paths)
+    assert len(whole.windows) > 5
+    assert math.isnan(whole.at)
+    assert main([str(models / "sound"), *paths, "--at", "4", "--format", "jsonl"]) == 3
+    out, err = capsys.readouterr()
+    first, second, third = map(json.loads, out.splitlines())
+    assert (first["best"] != "", first["at"], first["windows"]) == (True, 4.0, [])
+    assert second["reason"] == "no such moment: 4 s is outside, it lasts from 0 to 1 s"
+    assert third["reason"] == bad.reason, "and a bad file is a bad one at any moment"
+    assert "1 of 3 files were bad" in err
+    assert "1 of 3 files do not hold --at 4.0" in err
+
+
+def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    path.write_bytes(mutants.strain_file(np.random.default_rng(0)))
+    predictor = Predictor(models / "strain")
+    asked: list[Any] = [
+        path,
+        Source(str(path), at=1126259457.5),
+        Source(str(path), start=9, end=11),
+    ]
+    loudest, given, within = predictor.predict(asked)
+    assert loudest.at == predictor.recipe.read(path).trigger
+    assert given.at == 1126259457.5
+    assert 1126259455 <= within.at <= 1126259457
+    (again,) = predictor.predict([path], at=loudest.at)
+    assert (again.at, again.best) == (loudest.at, loudest.best)
+    assert again.probability == pytest.approx(loudest.probability, abs=1e-5), "of the same picture"
+    (outside,) = predictor.predict([path], at=99.0)
+    assert outside.reason.startswith(
+        "no such moment: GPS 99.000 is outside, it covers 1126259446.000"
+    )
+    assert outside.at == 99.0
+
+
+def test_a_picture_has_no_moment(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    for asked in (
+        lambda: main([str(models / "picture"), str(tmp_path / "a.png"), "--at", "0"]),
+        lambda: next(Predictor(models / "picture").predict([tmp_path / "a.png"], at=0.0)),
+    ):
+        with pytest.raises(
+            SecondhandError, match=r"--at 0: a picture has no moments.*leave it out"
+        ):
+            asked()

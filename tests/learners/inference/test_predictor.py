@@ -1,0 +1,252 @@
+"""Prediction: what the network is given, and what is made of its logits."""
+
+from __future__ import annotations
+
+import math
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.images.opening import Preprocessing
+from learners.backbones.building import NetworkSpec, build
+from learners.inference.predictor import Prediction, Predictor
+from learners.machine import threads_kept
+from learners.model.bundle import Bundle
+from tests.learners.confidences import settings
+
+ROOT = Path(__file__).parents[3]
+CLASSES = ["a", "b", "c", "d"]
+TEMPERATURE = 1.7
+
+
+def bundle(preprocessing: Preprocessing | None = None) -> Bundle:
+    torch.manual_seed(0)
+    network, spec, own = build(NetworkSpec("test_resnet", len(CLASSES), size=48), pretrained=False)
+    # Norms as after some training; answers that differ between pictures.
+    network.train()
+    with torch.no_grad():
+        for _ in range(20):
+            network(torch.randn(16, 3, 48, 48))
+        # A fresh network prefers one class whatever it sees.
+        network.eval()
+        features = network[1][:-1](
+            network[0](torch.rand(64, 3, 48, 48) * torch.rand(64, 3, 1, 1) * 4 - 2)
+        )
+        weight = network[1][-1].weight
+        weight -= (
+            (weight @ features.mean(0))[:, None]
+            * features.mean(0)
+            / features.mean(0).square().sum()
+        )
+    return Bundle(
+        network=network.eval(),
+        spec=spec,
+        classes=CLASSES,
+        preprocessing=preprocessing or own,
+        confidence=settings(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> Bundle:
+    return bundle()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Every way a picture comes: sizes, modes, an upright mark, JPEGs that are decoded smaller."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+
+    def noise(height: int, width: int, channels: int = 3) -> Image.Image:
+        small = rng.integers(0, 256, (9, 7, channels), dtype=np.uint8)
+        return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+    turned = Image.Exif()
+    turned[274] = 6
+    noise(60, 90).save(folder / "0.jpg", quality=85)
+    noise(900, 700).save(folder / "1_large.jpg", quality=85)
+    noise(50, 80).save(folder / "2_turned.jpg", exif=turned)
+    noise(64, 64).convert("L").save(folder / "3_grey.png")
+    noise(70, 40, 4).save(folder / "4_rgba.png")
+    noise(70, 40).convert("P").save(folder / "5_palette.png")
+    Image.fromarray(rng.integers(0, 65536, (52, 50)).astype(np.uint16)).save(folder / "6_deep.png")
+    noise(20, 21).save(folder / "7_tiny.webp")
+    for index in range(8, 13):
+        noise(48 + index, 100 - index).save(folder / f"{index}.jpg")
+    return sorted(folder.iterdir())
+
+
+def same(first: list[Prediction], second: list[Prediction]) -> None:
+    for one, two in zip(first, second, strict=True):
+        assert (one.path, one.label, one.best, one.reason) == (
+            two.path, two.label, two.best, two.reason,
+        )  # fmt: skip
+        assert one.probability == pytest.approx(two.probability, abs=1e-5, nan_ok=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        Preprocessing(size=48, interpolation="bicubic", crop=0.9),
+        Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2), crop=1.0, squish=True),
+    ],
+)
+def test_the_network_sees_what_validation_saw(pictures, preprocessing):
+    from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+
+    seen: list[torch.Tensor] = []
+    predictor = Predictor(bundle(preprocessing), device="cpu")
+    predictor.network[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with threads_kept(1):  # one after the other
+        list(predictor.predict(pictures, bs=5))
+    frame = pd.DataFrame({"path": [str(path) for path in pictures], "label": "a", "split": "valid"})
+    frame = pd.concat([frame, frame.head(4).assign(split="train")], ignore_index=True)
+    block = PictureBlock(preprocessing, Augmentation())
+    dls = dataloaders(frame, block, CLASSES, bs=4, workers=0)
+    expected = torch.cat([batch[0] for batch in dls.valid]).as_subclass(torch.Tensor)
+    assert len(expected) == len(pictures)
+    assert expected.std() > 0.3
+    torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 40])
+@pytest.mark.parametrize("count", [1, 3, 17])
+def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, threads, count):
+    predictor = Predictor(model, device="cpu")
+    batch = np.stack([predictor.open(str(path)) for path in islice(cycle(pictures), count)])
+    with threads_kept(threads):
+        logits, features = predictor.forward(batch)
+    mean, std = (
+        np.array(v)[:, None, None] for v in (model.preprocessing.mean, model.preprocessing.std)
+    )
+    with torch.inference_mode():
+        expected = model.network(torch.from_numpy((batch / 255.0 - mean) / std).float()).numpy()
+    assert len(features) == count
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
+    predictor = Predictor(model, top=3, threshold=0, device="cpu")
+    answers = list(predictor.predict(pictures))
+    opened = [predictor.open(str(path)) for path in pictures]
+    assert not any(isinstance(picture, BadFile) for picture in opened)
+    mean, std = (
+        np.array(v)[:, None, None] for v in (model.preprocessing.mean, model.preprocessing.std)
+    )
+    x = torch.from_numpy((np.stack(opened) / 255.0 - mean) / std).float()  # type: ignore[arg-type]
+    with torch.inference_mode():
+        logits = model.network(x).double().numpy() / TEMPERATURE
+    expected = np.exp(logits - logits.max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    assert len({round(answer.probability, 4) for answer in answers}) > 5, "nothing is told apart"
+    for answer, row in zip(answers, expected, strict=True):
+        order = np.argsort(-row)
+        assert answer.best == CLASSES[order[0]]
+        assert answer.probability == pytest.approx(row.max(), abs=1e-5)
+        assert [name for name, _ in answer.top] == [CLASSES[i] for i in order[:3]]
+        assert [p for _, p in answer.top] == pytest.approx(row[order[:3]], abs=1e-5)
+        assert math.isnan(answer.distance_p)
+
+
+@pytest.mark.parametrize("bs", [1, 2, 5, 13, 64])
+def test_every_batch_size_and_thread_count_gives_the_same_answers(model, pictures, bs):
+    expected = list(Predictor(model).predict(pictures, bs=32, workers=1))
+    assert [answer.path for answer in expected] == [str(path) for path in pictures]
+    same(list(Predictor(model).predict(pictures, bs=bs, workers=4)), expected)
+
+
+def test_the_order_is_that_of_the_call(model, pictures):
+    mixed = [pictures[i] for i in (7, 0, 7, 12, 3, 1)]
+    alone = {str(path): next(Predictor(model).predict([path])) for path in set(mixed)}
+    same(list(Predictor(model).predict(mixed, bs=4)), [alone[str(path)] for path in mixed])
+
+
+@pytest.mark.parametrize("bs", [1, 3, 32])
+def test_bad_files_among_good_ones(model, pictures, tmp_path, bs):
+    (tmp_path / "text.jpg").write_text("no picture")
+    (tmp_path / "cut.jpg").write_bytes(pictures[0].read_bytes()[:300])
+    (tmp_path / "empty.png").touch()
+    bad = [tmp_path / name for name in ("text.jpg", "cut.jpg", "empty.png", "absent.jpg")]
+    answers = list(
+        Predictor(model).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]], bs=bs)
+    )
+    spoilt, good = [*answers[:3], answers[7]], [*answers[3:7], *answers[8:]]
+    same(good, list(Predictor(model).predict(pictures[:6])))
+    for answer, path, reason in zip(
+        spoilt, bad, ["not a picture", "truncated", "empty file", "no such file"], strict=True
+    ):
+        assert answer.path == str(path)
+        assert (answer.label, answer.best, answer.top) == ("unknown", "", [])
+        assert answer.reason.startswith("bad file: ")
+        assert reason in answer.reason
+        assert math.isnan(answer.probability)
+
+
+@pytest.mark.parametrize("threshold", [0, 0.4, 0.95, 1, None])
+def test_below_the_threshold_it_is_unknown(model, pictures, threshold):
+    answers = list(Predictor(model, threshold=threshold).predict(pictures))
+    limit = 0.5 if threshold is None else threshold  # the model's own
+    for answer in answers:
+        accepted = answer.probability >= limit
+        assert answer.label == (answer.best if accepted else "unknown")
+        assert answer.reason == ("" if accepted else "ambiguous")
+        assert answer.best in CLASSES
+    if threshold == 0:
+        assert all(answer.label == answer.best for answer in answers)
+    if threshold == 1:
+        assert any(answer.label == "unknown" for answer in answers)
+
+
+def test_a_model_without_settings_asks_for_95_per_cent(model):
+    bare = Predictor(Bundle(model.network, model.spec, CLASSES, model.preprocessing))
+    assert bare.confidence.threshold.value == 0.95
+    assert bare.confidence.temperature.value == 1
+
+
+@pytest.mark.parametrize("top", [1, 4, 9])
+def test_so_many_classes_are_listed(model, pictures, top):
+    (answer,) = Predictor(model, top=top).predict(pictures[:1])
+    probabilities = [p for _, p in answer.top]
+    assert len(probabilities) == min(top, len(CLASSES))
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert answer.top[0] == (answer.best, answer.probability)
+    if top >= len(CLASSES):
+        assert sum(probabilities) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"threshold": 1.1}, "threshold 1.1: expected"),
+        ({"threshold": -0.1}, "threshold -0.1: expected"),
+        ({"threshold": math.nan}, "threshold nan: expected"),
+        ({"top": 0}, "--top 0"),
+        ({"device": "gpu"}, "none of auto, cpu, cuda"),
+    ],
+)
+def test_wrong_settings_are_refused(model, options, match):
+    with pytest.raises(SecondhandError, match=match):
+        Predictor(model, **options)
+
+
+def test_one_file_alone_starts_one_worker(model, pictures):
+    """Each takes a while to start; those that are there stay."""
+    predictor = Predictor(model, device="cpu")
+    for asked, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
+        assert len(list(predictor.predict(asked, workers=3))) == len(asked)
+        assert predictor._openers.workers == workers
+    predictor.close()
+
+
+def test_no_files_give_no_answers_and_no_batch_is_no_setting(model):
+    assert list(Predictor(model).predict([])) == []
+    with pytest.raises(SecondhandError, match="--bs 0"):
+        list(Predictor(model).predict(["x.jpg"], bs=0))

@@ -1,0 +1,136 @@
+"""A table of triggers comes back with an answer, or the reason for none, in each row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+import torch
+
+from datasets.core.errors import SecondhandError
+from datasets.strain import StrainRecipe
+from learners.backbones.building import NetworkSpec, build
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle, save_bundle
+from learners.predict import main
+from tests.datasets.files import write
+from tests.datasets.triggers.strain import CSV, RATE, START, frame
+from tests.learners.confidences import settings
+
+pytestmark = pytest.mark.slow
+
+
+def saved(folder: Path, **drawn: Any) -> str:
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
+    recipe = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0, **drawn).to_dict()
+    bundle = Bundle(
+        network, spec, ["Blip", "Tomte"], preprocessing, recipe=recipe, confidence=settings(2)
+    )
+    return str(save_bundle(bundle, folder / "model"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frames")
+    frame(folder)
+    frame(folder, start=START + 64, gap=slice(38 * RATE, 39 * RATE))
+    return folder
+
+
+#: GPS time less START, detector; and why it is not answered.
+ROWS = [
+    (90.0, "H1", ""),
+    (20.0, "H1", ""),
+    (63.0, "H1", "on either side"),
+    (102.5, "H1", "without gaps are needed"),
+    (200.0, "H1", "no strain of H1 at GPS"),
+    (20.0, "Z9", "no strain of the detector 'Z9'"),
+    (20.0, "H1", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [
+        f"{START + gps:.1f},{ifo},8.0,id{n},Koi_Fish,0.5" for n, (gps, ifo, _) in enumerate(ROWS)
+    ]
+    text = CSV + "\n".join([*rows, "soon,H1,8.0,last,Koi_Fish,0.5"]) + "\n"
+    return write(tmp_path_factory.mktemp("table") / "t.csv", text)
+
+
+def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
+    assert main([model, "--triggers", str(table), "--strain", str(frames), "--threshold", "0"]) == 3
+    out, err = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(out)))
+    given = list(csv.DictReader(table.open()))
+    assert [*rows[0]] == [
+        "event_time", "ifo", "snr", "gravityspy_id", "given_ml_label", "given_ml_confidence",
+        "ml_label", "ml_confidence", "label", "reason",
+    ]  # fmt: skip
+    for row, before, (_, _, why) in zip(rows, given, [*ROWS, (0, "", "no GPS time")], strict=True):
+        kept = {name.removeprefix("given_"): row[name] for name in [*row][:6]}
+        assert kept == before
+        assert (row["ml_label"] in ("Blip", "Tomte")) == (not why)
+        assert (row["label"] == "unknown") == bool(why)
+        assert why in row["reason"]
+    assert rows[1]["ml_confidence"] == rows[6]["ml_confidence"]
+    assert "5 of 8 triggers were not answered" in err
+    assert f"{table}, row 4: " in err
+    # As each alone is answered.
+    (alone,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
+    assert float(rows[1]["ml_confidence"]) == pytest.approx(alone.probability, abs=1e-6)
+
+
+def test_a_model_of_detectors_together_is_asked_with_all_of_them(tmp_path, table, capsys):
+    folder = tmp_path / "frames"
+    frame(folder)
+    frame(folder, start=START + 64)
+    frame(folder, "L1")
+    call = [
+        saved(tmp_path, together=("H1", "L1")),
+        "--triggers",
+        str(table),
+        "--strain",
+        str(folder),
+    ]
+    assert main(call) == 3
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[1]["ml_label"] in ("Blip", "Tomte")
+    assert rows[1] == {**rows[6], "gravityspy_id": "id1"}
+    assert rows[0]["reason"] == f"no strain of L1 at GPS {START + 90}.000"
+
+
+def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, capsys):
+    out = tmp_path / "answers.hdf5"
+    call = [model, "--triggers", str(table), "--strain", str(frames), "--out", str(out)]
+    assert main(call) == 3
+    with h5py.File(out) as file:
+        read = file["triggers"][:]
+    assert read["gravityspy_id"].tolist() == [*(b"id%d" % n for n in range(7)), b"last"]
+    assert [bool(name) for name in read["ml_label"]] == [not why for _, _, why in ROWS] + [False]
+    with pytest.raises(SecondhandError, match="is there already"):
+        main(call)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--triggers", "t.csv"], "with --strain, of a model of strain"),
+        (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "not with --at"),
+    ],
+)
+def test_a_call_that_cannot_be_is_said(model, words, said):
+    with pytest.raises(SecondhandError, match=said):
+        main([model, *words])
+    with pytest.raises(SecondhandError, match=r"not with a\.hdf5"):
+        main([model, "a.hdf5", "--strain", "x", "--triggers", "t.csv"])

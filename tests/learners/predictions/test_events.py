@@ -1,0 +1,195 @@
+"""Windows become events: where they begin and end, and what their probability means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from datasets.items import UNKNOWN
+from learners.inference import Prediction
+from learners.predictions import Events
+from learners.predictions.events import joined
+from learners.uncertainty.reasons import AMBIGUOUS, Reason, Why
+from tests.learners.inference.test_answers import tone
+
+NAN = math.nan
+CLASSES = "abc"
+
+
+def window(start: float, end: float, label: str, *shares: float) -> Prediction:
+    """A window whose classes have these shares; the rest is the background's."""
+    top = sorted(zip(CLASSES, shares, strict=True), key=lambda pair: -pair[1])
+    reason = AMBIGUOUS if label == UNKNOWN else Reason()
+    return Prediction("x", label, *top[0], reason, top, NAN, start, end)
+
+
+def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Prediction:
+    """Windows of the classes that letters name, "." for unknown."""
+    shares = {c: tuple(0.9 if c == one else 0.05 for one in CLASSES) for c in CLASSES}
+    windows = tuple(
+        window(n * hop, n * hop + length, c, *shares[c])
+        if c in CLASSES
+        else window(n * hop, n * hop + length, UNKNOWN, 0.3, 0.3, 0.4)
+        for n, c in enumerate(labels)
+    )
+    return Prediction("x", "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+
+
+def spans(labels: str, gap: float = 0, min_length: float = 0, **how: float) -> list[object]:
+    rows = Events(gap, min_length).of(recording(labels, **how))
+    return [(row.label, row.start, row.end) for row in rows]
+
+
+def test_neighbours_of_one_class_are_one_event():
+    # Windows of 2 s each second: each speaks for the second in its middle, the ends for themselves.
+    assert spans("..aaa..b.") == [("a", 2.5, 5.5), ("b", 7.5, 8.5)]
+    assert spans("aa.") == [("a", 0.0, 2.5)]
+    assert spans(".cc") == [("c", 1.5, 4.0)]
+    assert spans("aabb") == [("a", 0.0, 2.5), ("b", 2.5, 5.0)]
+    assert spans(".aa.", length=1.0) == [("a", 1.0, 3.0)]
+    assert spans("....") == []
+
+
+def test_each_of_several_labels_has_its_own_events():
+    each = [(0.9, 0.8, 0.1), (0.7, 0.9, 0.2), (0.6, 0.1, 0.1), (0.2, 0.2, 0.3)]
+    said = ["a|b", "a|b", "a", UNKNOWN]
+    windows = tuple(
+        window(n, n + 1, *one)
+        for n, one in enumerate((s, *p) for s, p in zip(said, each, strict=True))
+    )
+    of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    rows = Events(many=True).of(of)
+    assert [(row.label, row.best, row.start, row.end, row.at) for row in rows] == [
+        ("a", "a", 0, 3, 0.5),
+        ("b", "b", 0, 2, 1.5),
+    ]
+    logits = [np.log(p / (1 - p)) for p in (0.9, 0.7, 0.6)]
+    assert rows[0].probability == pytest.approx(1 / (1 + np.exp(-np.mean(logits))))
+    assert dict(rows[1].top)["b"] == rows[1].probability == pytest.approx(6 / 7)
+
+
+def test_a_gap_is_bridged_also_over_another_class_and_short_ones_are_left_out():
+    assert spans("a.a..a", length=1.0) == [("a", 0, 1), ("a", 2, 3), ("a", 5, 6)]
+    assert spans("a.a..a", gap=1, length=1.0) == [("a", 0, 3), ("a", 5, 6)]
+    assert spans("aba", gap=1, length=1.0) == [("a", 0, 3), ("b", 1, 2)]
+    assert spans("a.aa.b", min_length=2, length=1.0) == [("a", 2, 4)]
+    assert spans("a.aa.b", gap=1, min_length=2, length=1.0) == [("a", 0, 4)]
+
+
+def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
+    windows = (
+        window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
+        window(2, 4, "a", 0.7, 0.1, 0.1),
+    )  # fmt: skip
+    (row,) = Events().of(recording("")._replace(windows=windows))
+    assert row.at == 2.0
+    assert row.windows == ()
+    assert row.probability < 0.9
+    bad = Reason(Why.BAD_FILE, "cut off")
+    whole = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
+    assert Events().of(whole) == [whole]
+    assert [r.label for r in Events().of(whole._replace(windows=windows))] == [UNKNOWN, "a"]
+
+
+def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
+    path = str(tone(tmp_path / "short.wav", 0.75))
+    short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)._replace(path=path)
+    (row,) = Events(min_length=0.75).of(short)
+    assert (row.label, row.start, row.end) == ("b", 0.0, 0.75)
+    assert row.at == 0.375
+    assert row.probability == pytest.approx(0.8)
+    events = Events(min_length=0.8)
+    assert events.of(short) == []
+    assert events.short == 1
+    assert [r.label for r in events.of(short._replace(path="gone.wav"))] == ["b"]
+
+
+def test_what_has_no_row_is_counted():
+    events = Events(min_length=2)
+    for labels in ("a.aa.b", "..", ""):  # and silence: the last is one of that alone
+        one, end = recording(labels, length=1.0), len(labels)
+        silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
+        events.of(one._replace(windows=(*one.windows, silent)))
+    bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
+    events.of(bad)
+    assert events.summary() == (
+        "11 windows of 3 recordings: 4 answered, 7 refused (4 ambiguous, 3 no signal); 1 events, 2 "
+        "shorter than --min-length 2 s left out; 2 recordings without any"
+    )
+
+
+def test_the_probability_is_that_of_the_mean_of_the_logits():
+    rng = np.random.default_rng(0)
+    for background in (False, True):
+        z = rng.normal(size=(5, 4))
+        if not background:
+            z[:, 3] = -np.inf
+        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        windows = [window(n, n + 1, "a", *row[:3]) for n, row in enumerate(p)]
+        mean = np.exp(z.mean(axis=0))
+        mean /= mean.sum()
+        found = dict(joined(windows))
+        assert [found[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
+
+
+def simulated(
+    rng: np.random.Generator, events: int, n: int, shared: float, own: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """SIMULATED events of known classes, [events], and what their windows say, [events, n, 3]: Gaussian
+    evidence, of which a part is the same in all windows of an event. Each window is calibrated."""
+    truth = rng.integers(0, 3, events)
+    heard = rng.normal(0, shared, (events, 1, 3)) + rng.normal(0, own, (events, n, 3))
+    heard[np.arange(events), :, truth] += 2.0
+    p = np.exp(heard * 2.0 / (shared**2 + own**2))
+    return truth, p / p.sum(axis=2, keepdims=True)
+
+
+def test_the_probability_is_calibrated_where_windows_hear_the_same():
+    """And where they do not it is cautious; that of the surest window, or windows counted as
+    independent, say too much."""
+    rng = np.random.default_rng(0)
+    for shared, own, off in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
+        truth, p = simulated(rng, 4000, 6, shared, own)
+        single = p.argmax(axis=2) == truth[:, None]
+        assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
+        rows = [joined([window(k, k + 1, "a", *row) for k, row in enumerate(one)]) for one in p]
+        right = np.array([row[0][0] == CLASSES[t] for row, t in zip(rows, truth, strict=True)])
+        stated = np.array([row[0][1] for row in rows])
+        assert -off < stated.mean() - right.mean() < 0.015
+        for low in (0.5, 0.7, 0.9):
+            inside = (stated >= low) & (stated < low + 0.2)
+            assert -2 * off < stated[inside].mean() - right[inside].mean() < 0.04
+        if off < 0.05:
+            assert p.max(axis=(1, 2)).mean() - right.mean() > 0.03
+            product = np.exp(np.log(p).sum(axis=1))
+            product /= product.sum(axis=1, keepdims=True)
+            assert product.max(axis=1).mean() - right.mean() > 0.1
+
+
+def test_twenty_events_in_two_hours_are_found_where_they_are():
+    """SIMULATED windows of 2 s each second: the more of an event is in one, the surer it is of its
+    class. `benchmarks/bench_events.py` hears sound."""
+    rng = np.random.default_rng(1)
+    known = [
+        (CLASSES[rng.integers(3)], start, start + rng.uniform(1.5, 6))
+        for start in np.arange(20) * 360.0 + rng.uniform(5, 340, 20)
+    ]
+    windows = []
+    for n in range(7199):
+        heard = np.append(rng.normal(0, 0.5, 3), 2.0)  # the last is the background's
+        for label, start, end in known:
+            heard[CLASSES.index(label)] += 6.0 * max(0.0, min(end, n + 2) - max(start, n))
+        p = np.exp(heard - heard.max())
+        p /= p.sum()
+        best = int(p.argmax())
+        sure = best < 3 and p[best] > 0.9
+        windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
+    rows = Events(gap=1.0).of(recording("")._replace(windows=tuple(windows)))
+    assert [row.label for row in rows] == [label for label, _, _ in known]
+    for row, (_, start, end) in zip(rows, known, strict=True):
+        assert abs(row.start - start) <= 1.0
+        assert abs(row.end - end) <= 1.0
+        assert start - 1 <= row.at <= end + 1
+        assert row.probability > 0.9

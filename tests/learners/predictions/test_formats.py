@@ -1,0 +1,279 @@
+"""What is written in each format; what of it is read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from datetime import datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from datasets.annotations import read_annotations
+from datasets.core.cells import read_cells
+from datasets.core.errors import SecondhandError
+from datasets.items import load_table
+from learners.active.listing import as_text
+from learners.inference import Prediction
+from learners.predictions import Events, Shape, check_out, write
+from learners.predictions.tracks import raven_table
+from learners.runs.folder import write_csv
+from learners.runs.resume import begin
+from learners.uncertainty.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from tests.learners.inference.test_answers import tone
+from tests.pictures import write_pictures
+
+NAN = math.nan
+
+
+def answer(path: object, label: str = "a", p: float = 0.8, *span: float) -> Prediction:
+    reason = AMBIGUOUS if label == "unknown" else Reason()
+    start, end = span or (NAN, NAN)
+    best = "b" if label == "unknown" else label
+    return Prediction(str(path), label, best, p, reason, [(best, p)], NAN, start, end)
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> list[Prediction]:
+    """Three of sound, one of them bad, and below a folder another of the same stem."""
+    folder = tmp_path / "recordings"
+    (folder / "deep").mkdir(parents=True)
+    paths = [folder / "x.flac", folder / "x.wav", folder / "deep/x.wav"]
+    for path in paths:
+        tone(path, 3.0)
+    long = answer(paths[1])._replace(
+        windows=(
+            answer(paths[1], "a", 0.9, 0.0, 1.0),
+            answer(paths[1], "unknown", 0.4, 1.0, 2.0),
+            answer(paths[1], "b b", 0.7, 2.0, 3.0),
+        )
+    )
+    bad = answer(folder / "bad.wav", "unknown", NAN)._replace(
+        reason=Reason(Why.BAD_FILE, "cut off"), best="", top=[]
+    )
+    return [answer(paths[2]), answer(paths[0], "unknown"), long, bad]
+
+
+def tabbed(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.open(newline=""), delimiter="\t"))
+
+
+def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
+    names = (str(tmp_path / "recordings"),)
+    shape = Shape(windows=True, names=names, band=(20.0, 4000.0))
+    write("raven", recordings, shape, tmp_path / "raven")
+    found = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
+    assert found == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
+    assert tabbed(tmp_path / "raven/x.selections.txt") == []
+    rows = tabbed(tmp_path / "raven/x.wav.selections.txt")
+    assert rows[1] == {
+        "Selection": "2", "View": "Spectrogram 1", "Channel": "1", "Begin Time (s)": "2.0",
+        "End Time (s)": "3.0", "Low Freq (Hz)": "20.0", "High Freq (Hz)": "4000.0",
+        "Begin Path": recordings[2].path, "File Offset (s)": "2.0", "Annotation": "b b",
+        "Score": "0.700000",
+    }  # fmt: skip
+    assert [row["Annotation"] for row in rows] == ["a", "b b"]
+    # What fits into one window is all of its recording.
+    (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
+    assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.0", "3.0")
+    write("audacity", recordings, shape, tmp_path / "audacity")
+    text = (tmp_path / "audacity/x.wav.txt").read_text()
+    assert text == "0.0\t1.0\ta\n2.0\t3.0\tb b\n"
+    assert (tmp_path / "audacity/x.txt").read_text() == ""
+
+
+def test_a_table_says_which_moment_of_strain_was_judged(capsys):
+    one = answer("H-H1_strain.hdf5")._replace(at=1126259462.391)
+    bad = one._replace(label="unknown", best="", at=NAN, reason=Reason(Why.BAD_FILE, "cut off"))
+    write("table", [one, bad], Shape(gps=True), None)
+    first, last = capsys.readouterr().out.splitlines()
+    assert "at GPS 1126259462.391 s" in first
+    assert " at " not in last
+    write("table", [one._replace(at=2.5)], Shape(), None)
+    assert "at 2.500 s" in capsys.readouterr().out
+
+
+def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
+    folder = tmp_path / "recordings"
+    with pytest.raises(SecondhandError, match="is there already"):
+        check_out("raven", "sound", folder, overwrite=False)
+    check_out("raven", "sound", folder, overwrite=True)
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    write("raven", recordings, Shape(windows=True, names=(str(folder),)), folder)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(list(folder.rglob("*.selections.txt"))) == 3
+
+
+def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
+    shape = Shape(events=Events(gap=1.0), classes=("a", "b b"), top=1)
+    two = recordings[2]._replace(
+        windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
+    )
+    for format in ("csv", "jsonl", "table", "raven", "audacity"):
+        write(format, [two], shape, None)
+        lines = capsys.readouterr().out.splitlines()
+        rows = [line for line in lines if "b b" in line]
+        assert len(rows) == 1, format
+        assert "2.0" in rows[0]
+        assert "4.0" in rows[0]
+    write("camtrap-dp", [two], shape, tmp_path / "package")
+    rows = list(csv.DictReader((tmp_path / "package/observations.csv").open()))
+    assert [row["scientificName"] for row in rows] == ["a", "b b"]
+    seconds = [
+        (
+            datetime.fromisoformat(row["eventEnd"]) - datetime.fromisoformat(row["eventStart"])
+        ).seconds
+        for row in rows
+    ]
+    assert seconds == [1, 2]
+
+
+def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shape = Shape(windows=True, classes=("a", "b b"))
+    said = {}
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
+        monkeypatch.setenv("NO_COLOR", colour)
+        monkeypatch.setattr("sys.stdout", stream)
+        write("table", recordings, shape, None)
+        said[name] = stream.getvalue()
+    assert "\x1b[32m" in said["terminal"]
+    assert "\x1b[3" not in said["file"] + said["plain"]
+    lines = said["file"].splitlines()
+    assert len(lines) == 6
+    assert len({line.index(str(Path(recordings[0].path).parents[1])) for line in lines[2:5]}) == 1
+    assert lines[-1].endswith("bad.wav (bad file: cut off)")
+    assert "ambiguous; b?" in lines[1]
+
+
+def test_where_a_format_may_go(recordings, tmp_path):
+    for call, said in {
+        ("raven", "picture", None): "--format raven: is for sound, and this is a model of picture",
+        ("camtrap-dp", "strain", tmp_path): "is for picture and sound",
+        ("camtrap-dp", "sound", None): "name a folder with --out",
+        ("csv", "sound", tmp_path): "a folder; name a file",
+    }.items():
+        with pytest.raises(SecondhandError, match=said):
+            check_out(*call, overwrite=False)
+    with pytest.raises(SecondhandError, match="a label track is of one recording"):
+        write("audacity", recordings, Shape(windows=True), None)
+
+
+def test_what_is_written_is_read_back(recordings, tmp_path):
+    """By the readers of annotations."""
+    folder = tmp_path / "recordings"
+    wanted = [
+        (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
+        (str(folder / "x.wav"), "b b", 2.0, 3.0),
+    ]  # fmt: skip
+    shape = Shape(windows=True, names=(str(folder),), band=(20.0, 4000.0))
+    for format in ("raven", "audacity"):
+        write(format, recordings, shape, folder)
+        frame, *_ = read_annotations(folder)
+        rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
+        assert rows == wanted, format
+        for path in folder.rglob("*.txt"):
+            path.unlink()
+    write("camtrap-dp", recordings[2:3], shape, folder)
+    frame, *_ = read_annotations(folder)
+    rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
+    assert rows == wanted[1:]
+
+
+@pytest.mark.parametrize("writer", ["predict", "run"])
+@pytest.mark.parametrize("name", ["a.wav", "b.hdf5"])
+def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name):
+    """Its times read back as the item's own, to the last bit: it is no second item."""
+    file = tmp_path / name
+    file.write_bytes(b"signal")
+    gps, start, end = 1126259462.0123457, 1.897648165999982, 2.0000000012345
+    times = {"start": start, "end": end} if name == "a.wav" else {"gps": gps}
+    rows = [{"path": str(file), "label": "ab"[n % 2]} for n in range(5)]
+    items = pd.DataFrame([row | {k: v + n for k, v in times.items()} for n, row in enumerate(rows)])
+    items.to_csv(tmp_path / "items.csv", index=False)
+    given = answer(file, "a", 0.8, times.get("start", NAN), times.get("end", NAN))
+    given = given._replace(label="b", at=times.get("gps", NAN))
+    out = tmp_path / "answers.csv"
+    if writer == "predict":
+        write("csv", [given], Shape(), out)
+    else:
+        write_csv(out, pd.DataFrame([given._asdict()]).drop(columns="windows"))
+    (row,) = csv.DictReader(out.open())
+    assert [float(row["at" if k == "gps" else k]) for k in times] == [*times.values()]
+    table = load_table([str(tmp_path / "items.csv"), str(out)], check=lambda _: None)
+    assert table.frame["label"].tolist() == [*"bbaba"]
+    assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
+    assert table.corrections["label"].tolist() == ["b"]
+
+
+def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
+    """A table of one recording, by its own name; one of several, by the names in it."""
+    names = ["tab\tb.wav", "line\nb.wav", ' "a" .wav', "\u3000wide.wav"]
+    files = [tone(tmp_path / name, 1.0) for name in names]
+    rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
+    wanted = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
+    write("raven", rows, Shape(names=[str(tmp_path)]), tmp_path)
+    for several in (False, True):
+        if several:
+            for path in tmp_path.glob("*.txt"):
+                path.unlink()
+            with (tmp_path / "all.selections.txt").open("w") as stream:
+                raven_table(rows, Shape(), stream)
+        frame, rejected, _ = read_annotations(tmp_path)
+        found = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
+        assert ({*found}, rejected) == (wanted, [])
+
+
+def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "known", per_class=2, classes=2)
+    write_pictures(tmp_path / "new", per_class=3, classes=1, size=48)
+    new = sorted(map(str, (tmp_path / "new" / "red").iterdir()))
+    out, first = tmp_path / "tr.csv", answer(new[0], "red")
+    first = first._replace(branch=(("Café", 0.99), ("red", 0.6)))
+    answers = [
+        first._replace(label="Café", reason=AMBIGUOUS),
+        first._replace(path=new[1]),
+        first._replace(path=new[2], label="unknown", reason=UNLIKE),
+    ]
+    write("csv", answers, Shape(hidden=("set", "known")), out)
+    with pytest.raises(SecondhandError, match="no label was corrected"):
+        load_table([str(tmp_path / "known"), str(out)])
+    rows = pd.read_csv(out, keep_default_na=False)
+    rows.loc[0, "label"] = "green"
+    rows.to_csv(out, index=False)
+    table = load_table([str(tmp_path / "known"), str(out)])
+    assert table.classes == ["green", "red"]
+    assert dict(table.frame[["path", "label"]].to_numpy()).get(new[0]) == "green"
+    assert len(table.frame) == 5
+
+
+def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
+    """Of answers on standard output, of a list to label and of a run; numbers stay numbers."""
+    labels = ["=SUM(A1)", "+1 more", "-cmd", "@home", "'=x", "-1.5", "plain"]
+    paths = [f"{sign}{n}.jpg" for n, sign in enumerate(("=", "+", "-", "@", "\t", "'=", ""))]
+    rows = [
+        answer(path, label)._replace(at=-1.5) for path, label in zip(paths, labels, strict=True)
+    ]
+    write("csv", rows, Shape(classes=labels), tmp_path / "answers.csv")
+    listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.at} for r in rows]
+    (tmp_path / "next.csv").write_text(as_text(["path", "label", "guess", "at"], listed))
+    write_csv(tmp_path / "predictions.csv", pd.DataFrame(rows).drop(columns="windows"))
+    write_csv(tmp_path / "rejected.csv", zip(paths, labels, strict=True), ["path", "label"])
+    items = pd.DataFrame({"path": paths, "label": labels})
+    begin(tmp_path, {"items.csv": items})
+    for name in ("answers.csv", "next.csv", "predictions.csv", "rejected.csv", "items.csv"):
+        with open(tmp_path / name, newline="", encoding="utf-8") as opened:
+            cells = [cell for row in csv.reader(opened) for cell in row]
+        signs = tuple("=+-@\t\r")
+        assert {cell for cell in cells if cell.startswith(signs)} <= {"-1.5", "-1.500000"}, name
+        read = read_cells(tmp_path / name)
+        assert read["path"].tolist() == paths
+        assert read["guess" if name == "next.csv" else "label"].tolist() == labels
+        if "at" in read:
+            assert read["at"].astype(float).tolist() == [-1.5] * len(paths)

@@ -1,0 +1,259 @@
+"""A job that is stopped goes on, and ends with the file of one that was not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from datasets.core.errors import SecondhandError
+from learners.cli import console
+from learners.inference import Prediction, Predictor, in_rounds
+from learners.model.bundle import save_bundle
+from learners.predict import main
+from learners.predictions import Journal
+from learners.uncertainty.reasons import Reason, Why
+from tests.forks import Program, until
+from tests.learners.inference.test_answers import RECIPE, tone
+from tests.learners.inference.test_predictor import bundle
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of pictures, and of sound."""
+    folder = tmp_path_factory.mktemp("models")
+    made = bundle()
+    save_bundle(made, folder / "pictures")
+    made.recipe, made.overlap = RECIPE.to_dict(), 0.5
+    save_bundle(made, folder / "sound")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_pictures(tmp_path_factory.mktemp("files"), per_class=6, size=16)
+    (folder / "green/broken.jpg").write_text("no picture")
+    for number, seconds in enumerate([3.0, 0.6, 7.5, 2.2, 3.1]):
+        tone(folder / f"{number}.wav", seconds)
+    return folder
+
+
+def answer(path: str, **fields: object) -> Prediction:
+    blank = Prediction(path, "a", "a", 0.5, Reason(), [("a", 0.5), ("b", 0.1)], float("nan"))
+    return blank._replace(**fields)
+
+
+@pytest.mark.parametrize("kind", ["pictures", "sound"])
+def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
+    kind, models, files, tmp_path, monkeypatch
+):
+    """In any line, and so in any round: its header, its middle, its end."""
+    monkeypatch.setattr("learners.inference.rounds.ROUND", 1)
+    kept = []
+    monkeypatch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
+    call = [str(models / kind), str(files), "--bs", "3", "--workers", "1", "--out"]
+    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    assert main([*call, str(whole)]) == (3 if kind == "pictures" else 0)
+    lines = kept[0].splitlines(keepends=True)
+    assert len(lines) >= 4
+    assert len(whole.read_text().splitlines()) == (20 if kind == "pictures" else 6)
+    asked: list[str] = []
+    real = Predictor.predict
+
+    def predict(self, paths, **how):
+        return real(self, (asked.append(path) or path for path in paths), **how)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    places = [10, len(lines[0]) + 5, len(lines[0] + lines[1]), len(kept[0]) - 1]
+    for left in places if kind == "pictures" else places[2:3]:
+        asked.clear()
+        out.unlink(missing_ok=True)
+        (tmp_path / "out.csv.part").write_bytes(kept[0][:left])
+        main([*call, str(out)])
+        assert out.read_bytes() == whole.read_bytes()
+        assert len(asked) < len(whole.read_text().splitlines()) - 1 or left < 2 * len(lines[0])
+
+
+def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
+    """In the last bit: rounds end where recordings do, in the middle of a batch."""
+    monkeypatch.setattr("learners.inference.rounds.ROUND", 2)
+    names = [str(files / f"{n}.wav") for n in range(5)] * 2
+    predictor = Predictor(models / "sound")
+    whole = [*in_rounds(predictor.predict(names, bs=3), 3)]
+    assert len(whole) > 2
+    done = len(whole[0])
+    rest = [*predictor.predict(names[done:], bs=3)]
+    assert repr(rest) == repr([one for taken in whole[1:] for one in taken])
+
+
+def test_killed_it_goes_on(models, tmp_path):
+    folder = write_pictures(tmp_path / "files", per_class=40, size=16)
+    out, whole = tmp_path / "answers.csv", tmp_path / "whole.csv"
+    words = [str(models / "pictures"), str(folder), "--bs", "1", "--workers", "1", "--out"]
+    assert main([*words, str(whole)]) == 0
+    part = tmp_path / "answers.csv.part"
+    program = Program("-m", "learners.predict", *words, str(out))
+    until(lambda: part.exists() and part.read_bytes().count(b"\n") > 2)
+    program.kill()
+    program.wait(60)
+    assert not out.exists()
+    assert part.exists()
+    assert main([*words, str(out)]) == 0
+    assert out.read_bytes() == whole.read_bytes()
+    assert not part.exists()
+
+
+def test_another_question_is_an_error_that_names_the_difference(models, files, tmp_path, capsys):
+    out = tmp_path / "answers.csv"
+    call = [str(models / "pictures"), str(files), "--out", str(out)]
+    part = tmp_path / "answers.csv.part"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "finish", lambda self: None)
+        main(call)
+    out.unlink()
+    before = part.read_bytes()
+    with pytest.raises(SecondhandError, match=r"--threshold None, and this call has 0\.25; give"):
+        main([*call, "--threshold", "0.25"])
+    with pytest.raises(SecondhandError, match=r"the folders \["):
+        main([call[0], str(files / "red"), *call[2:]])
+    other = bundle()
+    other.classes = ["e", "f", "g", "h"]
+    save_bundle(other, tmp_path / "other")
+    with pytest.raises(SecondhandError, match=r"the model of config\.json"):
+        main([str(tmp_path / "other"), *call[1:]])
+    assert part.read_bytes() == before
+    assert main([*call, "--threshold", "0", "--overwrite"]) == 3
+    assert {line.split(",")[1] for line in out.read_text().splitlines()[1:]} != {"unknown"}
+    with pytest.raises(SecondhandError, match="is there already; choose another, or give --over"):
+        main(call)
+    part.write_text("something of the user's\n")
+    with pytest.raises(SecondhandError, match="is no journal of answers"):
+        main(call)
+    assert part.read_text() == "something of the user's\n"
+
+
+def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
+    models, files, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("learners.inference.rounds.ROUND", 1)
+    out = tmp_path / "answers.csv"
+    call = [str(models / "pictures"), str(files), "--bs", "4", "--out", str(out)]
+    left = [3]
+
+    def fsync(descriptor: int) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(SystemExit) as end:
+            console.run(lambda: main(call))
+    assert end.value.code == 1
+    assert f"{out}: No space left on device" in capsys.readouterr().err
+    assert main(call) == 3
+    assert len(out.read_text().splitlines()) == 20
+
+
+def test_two_at_work_on_one_answer_keep_out_of_each_others_way(tmp_path):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom learners.predictions import Journal\n"
+        "with Journal(Path(sys.argv[1]), {}):\n    print('there', flush=True)\n    time.sleep(60)\n"
+    )
+    program = Program("-c", code, str(tmp_path / "answers.csv"))
+    until(lambda: "there" in program.out)
+    with pytest.raises(SecondhandError, match="another process is at work on it"):
+        Journal(tmp_path / "answers.csv", {})
+    program.kill()
+    program.wait(60)
+    Journal(tmp_path / "answers.csv", {})
+
+
+def test_files_may_come_and_go_in_between(tmp_path):
+    """Each is asked once for each time it is named; what is gone keeps its answer."""
+    out = tmp_path / "a.csv"
+    with Journal(out, {}) as journal:
+        assert [*journal.left(iter("bdfdh"))] == [*"bdfdh"]
+        assert [*journal.add([[answer(p) for p in "bdf"], [answer("d")]])] == [3, 4]
+    with Journal(out, {}) as journal:
+        assert [*journal.left(iter("abcddfdg"))] == [*"acdg"]
+        assert [*journal.add([[answer("a")]])] == [5]
+        assert [one.path for one in journal] == [*"bdfda"]
+
+
+def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_path, caplog):
+    caplog.set_level("INFO")
+    files = [str(tmp_path / f"{name}.jpg") for name in "abc"]
+    for file in files:
+        Path(file).write_text("old")
+    out = tmp_path / "a.csv"
+    named = [*files, files[1]]  # one of them twice
+    with Journal(out, {}) as journal:
+        left = journal.left(iter(named))
+        asked = [next(left), next(left)]
+        Path(files[0]).write_text("new, while it was read")
+        asked += left
+        list(journal.add([[answer(file) for file in asked]]))
+    then = Path(files[1]).stat().st_mtime_ns
+    Path(files[1]).write_text("new")
+    os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
+    with Journal(out, {}) as journal:
+        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        assert "3 files have changed since they were answered" in caplog.text
+        assert [one.path for one in journal] == [files[2]]
+    with Journal(out, {}) as journal:  # after a kill
+        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        list(journal.add([[answer(files[n], label="b") for n in (0, 1, 1)]]))
+    with Journal(out, {}) as journal:
+        told = [(one.path, one.label) for one in journal]
+        assert told == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
+        assert [*journal.left(iter(named))] == []
+        assert journal.before == 4
+
+
+def test_an_answer_is_kept_to_the_last_bit(tmp_path):
+    reason = Reason(Why.BAD_FILE, "cut off: \u2028 half")
+    window = answer("x\udcff.wav", start=0.1, end=1 / 3, set=("a",), probability=0.1 + 0.2)
+    long = answer("x\udcff.wav", reason=reason, windows=(window, window), known=-1e-300)
+    with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
+        list(journal.left(iter([long.path])))
+        list(journal.add([[long]]))
+    with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
+        (found,) = journal
+    assert repr(found) == repr(long)
+    assert found.reason.why is Why.BAD_FILE
+    assert found.windows[0].probability == 0.1 + 0.2
+    assert json.loads((tmp_path / "a.csv.part").read_text().splitlines()[0])[1] == {"a": 1}
+
+
+def test_a_terminal_sees_files_done_their_rate_and_the_time_left(monkeypatch, capsys):
+    class Terminal:
+        text = ""
+        encoding = "utf-8"
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            pass
+
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    with console.bar(lambda: 40) as to:
+        to(10, 5)
+        to(40, 5)
+    assert "40/40" in shown.text
+    assert "files/s" in shown.text
+    monkeypatch.undo()
+    with console.bar(lambda: 40) as to:
+        to(10, 5)
+    assert capsys.readouterr().err == ""

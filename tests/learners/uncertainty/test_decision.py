@@ -1,0 +1,736 @@
+"""Accepting, refusing and why; targets; folders that lost their reference; bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import ConfidenceSettings
+from learners.uncertainty.arrays import softmax
+from learners.uncertainty.decision import (
+    AMBIGUOUS,
+    BACKGROUND,
+    NO_CLASS,
+    UNLIKE,
+    UNUSUAL,
+    Confidence,
+)
+from learners.uncertainty.detectors import RETIRED, SCORES, Items
+from learners.uncertainty.scores import Mahalanobis
+from learners.uncertainty.temperature import fit_temperature
+from tests.learners.confidences import settings
+
+WIDTH = 16
+
+
+def world(n, classes=5, seed=0, noise=1.6):
+    """Features in clusters, and the logits of a head that is twice too sure."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(0, 1.5, (classes, WIDTH))
+    labels = rng.integers(0, classes, n)
+    features = centres[labels] + rng.normal(0, noise, (n, WIDTH))
+    logits = -((features[:, None] - centres) ** 2).sum(axis=2) / noise**2
+    return logits, labels, features
+
+
+def strange(n):
+    """Logits of known items, with features in a direction that no class has."""
+    logits, _, features = world(n, seed=9)
+    centres = np.random.default_rng(99).normal(0, 1.5, (5, WIDTH))
+    away = np.linalg.svd(centres)[2][-1]
+    return logits, features * 0.1 + 10 * away
+
+
+def fitted(n=400, alpha=0.05, **options):
+    held, train = Items(*world(n, seed=1)), Items(*world(800, seed=2))
+    return Confidence.fit(held, train, ConfidenceSettings(**options), alpha=alpha)
+
+
+def test_known_items_are_accepted_and_strangers_are_not():
+    model = fitted()
+    logits, labels, features = world(1000, seed=3)
+    found = model.decide(logits, features)
+    accepted = found.label != NO_CLASS
+    assert accepted.mean() > 0.7
+    assert (found.label == labels)[accepted].mean() > 0.97
+    np.testing.assert_array_equal(found.label[accepted], found.best[accepted])
+    p = softmax(logits, model.temperature.value)
+    np.testing.assert_allclose(found.probability, p.max(axis=1))
+    np.testing.assert_allclose(found.probabilities, p)
+    far = model.decide(*strange(100))
+    assert set(far.reason) == {UNLIKE}
+    assert (far.label == NO_CLASS).all()
+    assert (far.distance_p < 0.05).all()
+    assert far.known.max() < np.median(found.known)
+
+
+def test_reasons_are_as_defined():
+    model = fitted()
+    logits, _, features = world(500, seed=4)
+    found = model.decide(logits, features)
+    floor = model.floors["combined"]
+    for label, probability, p, known, reason in zip(
+        found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
+    ):
+        expected = UNUSUAL if known < floor else ""
+        expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else expected
+        assert reason == expected
+        assert (label == NO_CLASS) == (reason != "")
+    assert {"", AMBIGUOUS, UNLIKE, UNUSUAL} == set(found.reason)
+
+
+@pytest.mark.parametrize("score", ["combined", "knn", "msp"])
+@pytest.mark.parametrize("kept", [0.5, 0.75, 1])
+def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
+    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=kept)
+    logits, _, features = world(4000, seed=5)
+    found = model.decide(logits, features)
+    assert (found.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
+    assert model.threshold.coverage == pytest.approx(kept, abs=0.002)
+    assert set(found.reason) <= {UNUSUAL, ""}
+
+
+def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
+    logits, _, features = world(2000, seed=6)
+    _, _, others = world(2000, seed=7)
+    sure = softmax(logits).max(axis=1) > 0.9
+    strangers = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
+    models = [fitted(), fitted(keep_known=1)]
+    assert models[1].floors == {}
+    taken = [(model.decide(*strangers).label != NO_CLASS).mean() for model in models]
+    assert 0 < taken[0] < 0.9 * taken[1]
+
+
+def test_another_score_brings_its_own_floor_and_another_threshold_none():
+    model = fitted(1000, threshold=1e-6, alpha=0, keep_known=0.75)
+    logits, _, features = world(4000, seed=5)
+    by_knn = model.with_score("knn").decide(logits, features)
+    assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)
+    np.testing.assert_array_equal(by_knn.label != NO_CLASS, by_knn.known >= model.floors["knn"])
+    assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize(
+    "how", [{}, {"target_coverage": 0.8}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how)
+)
+def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
+    """Their last bits differ: the items on which cuts lie pass all the same."""
+    logits, labels, features = world(300, seed=6)
+    held, train = Items(logits, labels, features), Items(*world(200, seed=5))
+    asked = ConfidenceSettings(**({"threshold": 0.5} | how), score=score)
+    model = Confidence.fit(held, train, asked)
+    first = model.decide(logits, features).label
+    # Fisher's ranks are those of one item more than it was fitted to.
+    assert (first != NO_CLASS).mean() - model.threshold.coverage == pytest.approx(0.01, abs=0.0101)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        noise = [1 + 1e-7 * rng.standard_normal(x.shape) for x in (logits, features)]
+        found = model.decide(logits * noise[0], features * noise[1])
+        np.testing.assert_array_equal(found.label, first)
+
+
+def test_a_target_stands_alone():
+    assert fitted(target_coverage=0.9).floors == {}
+
+
+@pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
+def test_floors_of_a_foreign_file_are_checked(floors):
+    with pytest.raises(SecondhandError, match=r"confidence\.floors"):
+        Confidence.from_dict(fitted().to_dict() | {"floors": floors}, fitted().arrays())
+
+
+@pytest.mark.slow
+def test_the_distance_refuses_the_fraction_it_says():
+    refused = []
+    for seed in range(200):
+        logits, labels, features = world(100, seed=seed)
+        held = Items(logits[:-1], labels[:-1], features[:-1])
+        train = Items(*world(200, seed=500))
+        model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
+        refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == UNLIKE)
+    assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
+    assert sum(refused) >= 1
+
+
+def apart(x, reference):
+    """Distances [n, m] between features of length 1."""
+    x, near = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, reference))
+    return np.linalg.norm(x[:, None] - near[None], axis=2)
+
+
+def copies_within(train, held):
+    """What 5 % of the calibration items lie within of a training item, and 5 % of the training items of
+    one of another class, whichever is less."""
+    others = apart(train.features, train.features)
+    others[train.labels[:, None] == train.labels] = np.inf
+    known = apart(held, train.features)
+    return min(np.quantile(each.min(axis=1), 0.05) for each in (known, others))
+
+
+def wide(n, seed):
+    """`world` among many features that tell nothing, as a network has of few items."""
+    logits, labels, features = world(n, seed=seed)
+    noise = np.random.default_rng(seed).normal(0, 1.6, (n, 40 * WIDTH))
+    return Items(logits, labels, np.hstack([features, noise]).astype(np.float32))
+
+
+def test_training_items_and_their_copies_are_never_unlike_the_training_data():
+    """Though their distances to their classes are greater than those of new items."""
+    train, held = wide(200, seed=1), wide(100, seed=2)
+    model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
+    classes = replace(model, distance=replace(model.distance, copy=-1.0))
+    assert (classes.decide(train.logits, train.features).distance_p < 0.05).mean() > 0.2
+    rng = np.random.default_rng(0)
+    for hair in (0, 0.1):
+        copies = train.features + hair * rng.normal(0, 1.6, train.features.shape)
+        assert (model.decide(train.logits, copies).distance_p == 1).all()
+    new = wide(500, seed=3)
+    now, before = (each.decide(new.logits, new.features).reason for each in (model, classes))
+    assert 0.9 * before.count(UNLIKE) < now.count(UNLIKE) < 0.1 * 500
+
+
+def test_twins_in_the_training_data_leave_what_rounding_is():
+    train, held = wide(100, seed=1), wide(100, seed=2)
+    twins = Items(
+        np.concatenate([train.logits, held.logits]),
+        np.concatenate([train.labels, held.labels]),
+        np.concatenate([train.features, held.features]),
+    )
+    model = Confidence.fit(held, twins, ConfidenceSettings(score="msp"))
+    turned = twins.features * np.float32(1.0001)
+    assert 0.001 < model.distance.copy < 0.02
+    assert UNLIKE not in model.decide(twins.logits, turned).reason
+
+
+def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
+    model = fitted()
+    logits, features = strange(3)
+    assert set(model.decide(logits, features).reason) == {UNLIKE}
+    assert UNLIKE not in model.decide(logits, features, trained=True).reason
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_distance_p_is_the_rank_among_calibration_items(labelled):
+    logits, labels, features = world(120, seed=1)
+    train = Items(*world(300, seed=2))
+    if not labelled:  # the nearest item is that of any class
+        train = replace(train, labels=None)
+    asked = ConfidenceSettings(score="msp")
+    model, reference = Confidence.fit(Items(logits, labels, features), train, asked), train.features
+    new_logits, _, new = world(20, seed=3)
+
+    def distance(x):
+        if labelled:
+            far = Mahalanobis()
+            far.fit(reference, train.logits, train.labels)
+            return -far.score(x, x)
+        return apart(x, reference).min(axis=1)
+
+    at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
+    p = (1 + at_least_as_far) / 121
+    if labelled:  # what is as near as a copy of a training item is that item
+        p[apart(new, reference).min(axis=1) <= copies_within(train, features)] = 1
+    np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
+    again = Confidence.from_dict(model.to_dict(), model.arrays())
+    np.testing.assert_array_equal(
+        again.decide(new_logits, new).distance_p, model.decide(new_logits, new).distance_p
+    )
+
+
+@pytest.mark.parametrize("score", ["combined", "msp", "knn", "gen"])
+def test_a_target_coverage_is_met_on_new_items(score):
+    model = fitted(2000, target_coverage=0.5, score=score)
+    logits, _, features = world(4000, seed=5)
+    accepted = model.decide(logits, features).label != NO_CLASS
+    assert accepted.mean() == pytest.approx(0.5, abs=0.04)
+    assert model.threshold.coverage == pytest.approx(0.5, abs=0.001)
+    assert model.threshold_on == ("probability" if score == "msp" else score)
+
+
+def test_a_target_accuracy_is_met_on_new_items():
+    logits, labels, features = world(2000, seed=1, noise=2.2)
+    held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
+    model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
+    assert model.notes == []
+    assert model.threshold.accuracy_low >= 0.97
+    new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
+    found = model.decide(new_logits, new)
+    accepted = found.label != NO_CLASS
+    assert accepted.mean() > 0.3
+    assert (found.label == new_labels)[accepted].mean() >= 0.97
+    assert (found.best == new_labels).mean() < 0.97  # it had something to do
+
+
+def test_a_target_that_cannot_be_supported_is_noted():
+    model = fitted(150, target_accuracy=0.999)
+    assert any("cannot support an accuracy of 0.999" in note for note in model.notes)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("score", ["msp", "combined"])
+@pytest.mark.parametrize("target", [0.9, 0.99])
+def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
+    """Answers that are hardly better than chance: no threshold could promise anything."""
+    logits, _, features = world(300, seed=1)
+    wrong = np.random.default_rng(0).integers(0, 4, 300)
+    held, train = Items(logits, wrong, features), Items(*world(800, seed=2))
+    plain = Confidence.fit(held, train, ConfidenceSettings(score=score, threshold=0.7))
+    asked = ConfidenceSettings(
+        score=score, threshold=0.7, target_accuracy=target, per_class=per_class
+    )
+    model = Confidence.fit(held, train, asked)
+    found, without = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
+    assert not (found & ~without).any()
+    assert (model.threshold.value, model.threshold_on) == (max(target, 0.7), "probability")
+    assert model.floors == plain.floors
+    assert model.threshold.message
+    assert model.promises == []
+    (note,) = [note for note in model.notes if "cannot support" in note]
+    assert "Nothing is promised" in note
+    assert "Add calibration files, or ask for less" in note
+    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
+
+
+@pytest.mark.parametrize("threshold", [0, 1])
+def test_thresholds_at_the_ends(threshold):
+    model = fitted(threshold=threshold, alpha=0.0)
+    logits, _, features = world(300, seed=6)
+    found = model.decide(logits, features)
+    accepted = found.label != NO_CLASS
+    np.testing.assert_array_equal(accepted, found.probability >= threshold)
+    assert accepted.all() if threshold == 0 else not accepted.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1.1}, "threshold 1.1"),
+        ({"threshold": float("nan")}, "threshold nan"),
+        ({"alpha": 1.0}, "alpha 1.0"),
+        ({"score": "mps"}, "'mps'"),
+        ({"target_accuracy": 1.0}, "target accuracy 1.0"),
+        ({"target_coverage": 0.0}, "target coverage 0.0"),
+        ({"target_coverage": 0.5, "target_accuracy": 0.9}, "one of the two"),
+    ],
+)
+def test_bad_settings_are_quoted(options, message):
+    with pytest.raises(SecondhandError, match=message):
+        fitted(**options)
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("target", [None, 0.6])
+def test_json_and_arrays_there_and_back(score, target):
+    model = fitted(score=score, target_coverage=target)
+    text = json.dumps(model.to_dict(), allow_nan=False)
+    arrays = {key: np.array(value) for key, value in model.arrays().items()}
+    assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # kept once
+    again = Confidence.from_dict(json.loads(text), arrays)
+    logits, _, features = world(200, seed=7)
+    a, b = model.decide(logits, features), again.decide(logits, features)
+    assert a.reason == b.reason
+    np.testing.assert_array_equal(a.label, b.label)
+    np.testing.assert_allclose(a.distance_p, b.distance_p)
+    np.testing.assert_allclose(a.known, b.known, rtol=1e-5)
+    assert again.to_dict() == model.to_dict()
+
+
+def test_without_reference_features_it_works_and_says_what_is_off():
+    logits, labels, _ = world(200, seed=1)
+    made = Confidence.fit(Items(logits, labels))
+    lost = Confidence.from_dict(fitted().to_dict())
+    for model in (made, lost):
+        assert any("distance off" in note for note in model.notes)
+        assert any("msp instead" in note for note in model.notes)
+        found = model.decide(logits)
+        assert np.isnan(found.distance_p).all()
+        assert UNLIKE not in found.reason
+        assert (found.label != NO_CLASS).any()
+        assert model.arrays() == {}
+    again = Confidence.from_dict(made.to_dict())
+    assert again.to_dict() == made.to_dict()
+
+
+def test_a_threshold_on_a_lost_score_is_refused():
+    settings = fitted(target_coverage=0.5).to_dict()
+    with pytest.raises(SecondhandError, match=r"confidence\.threshold_on.*reference\.safetensors"):
+        Confidence.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [
+        ("classes", 1),
+        ("classes", 5.0),
+        ("alpha", -0.1),
+        ("alpha", 1),
+        ("alpha", True),
+        ("score", "magic"),
+        ("threshold_on", "vibes"),
+        ("notes", "none"),
+        ("notes", [1]),
+        ("distance", "yes"),
+        ("temperature", 1.0),
+        ("temperature.value", 0.0),
+        ("temperature.value", float("inf")),
+        ("temperature.nll_after", "low"),
+        ("threshold.value", 1.1),
+        ("threshold.value", float("nan")),
+        ("threshold.coverage", 2),
+    ],
+)
+def test_a_bad_value_in_json_is_named(key, bad):
+    model = fitted()
+    settings = json.loads(json.dumps(model.to_dict()))
+    where, *rest = key.split(".")
+    if rest:
+        settings[where][rest[0]] = bad
+    else:
+        settings[where] = bad
+    with pytest.raises(SecondhandError, match="alpha" if key == "alpha" else rf"confidence\.{key}"):
+        Confidence.from_dict(settings, model.arrays())
+
+
+def test_missing_and_foreign_keys_and_arrays_are_named():
+    model = fitted()
+    settings, arrays = model.to_dict(), model.arrays()
+    with pytest.raises(SecondhandError, match=r"confidence\.alpha: missing"):
+        Confidence.from_dict({k: v for k, v in settings.items() if k != "alpha"}, arrays)
+    with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
+        Confidence.from_dict({**settings, "code": "print()"}, arrays)
+    with pytest.raises(SecondhandError, match="expected settings by name"):
+        Confidence.from_dict([], arrays)
+    for key in ("distance.of_class", "distance.means", "score.msp.calibration"):
+        with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
+            Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
+    with pytest.raises(SecondhandError, match="reference"):
+        Confidence.from_dict(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
+    with pytest.raises(SecondhandError, match=r"distance\.of_class.*ascending"):
+        Confidence.from_dict(settings, {**arrays, "distance.of_class": np.array([2.0, 1.0])})
+    for bad in ([np.nan], [3.0], [0.1, 0.2], []):
+        with pytest.raises(SecondhandError, match=r"distance\.copy"):
+            Confidence.from_dict(settings, {**arrays, "distance.copy": np.array(bad)})
+
+
+def test_values_that_are_not_finite_are_refused_by_name():
+    model = fitted()
+    logits, _, features = world(2, seed=8)
+    for bad_logits, bad_features in [
+        (logits * [[1], [np.nan]], features),
+        (logits, features * [[1], [np.inf]]),
+    ]:
+        with pytest.raises(SecondhandError, match=r"second\.png.*not finite"):
+            model.decide(bad_logits, bad_features, paths=["first.png", "second.png"])
+
+
+def test_other_shapes_are_refused():
+    model = fitted()
+    logits, _, features = world(2, seed=8)
+    with pytest.raises(SecondhandError, match="4 classes: expected 5"):
+        model.decide(logits[:, :4], features)
+    with pytest.raises(SecondhandError, match="features are needed"):
+        model.decide(logits)
+    with pytest.raises(SecondhandError, match="numbers: expected 16"):
+        model.decide(logits, features[:, :3])
+    with pytest.raises(SecondhandError, match="features of shape"):
+        model.decide(logits, features[:1])
+
+
+def test_distances_to_classes_need_the_training_items_labels():
+    logits, labels, features = world(100, seed=1)
+    for score, named in (("rmds", "rmds"), ("mahalanobis", "mahalanobis"), ("combined", "rmds")):
+        with pytest.raises(SecondhandError, match=f"score {named} needs"):
+            Confidence.fit(
+                Items(logits, labels, features),
+                Items(logits, None, features),
+                ConfidenceSettings(score=score),
+            )
+
+
+def test_few_items_are_noted():
+    model = fitted(10)
+    assert any("not enough to calibrate: 10 items" in note for note in model.notes)
+    assert any("at least 20 calibration items" in note for note in model.notes)
+    assert fitted(20).decide(*strange(1)).reason == [UNLIKE]
+    assert fitted(19).decide(*strange(1)).reason != [UNLIKE]
+    empty = fitted(0)
+    assert empty.temperature.value == 1
+    assert empty.decide(*strange(1)).distance_p == [1.0]
+
+
+@pytest.mark.parametrize("classes", [2, 1000])
+def test_two_classes_and_a_thousand(classes):
+    logits, labels, features = world(300, classes=classes, seed=1)
+    train = Items(*world(500, classes=classes, seed=2))
+    model = Confidence.fit(Items(logits, labels, features), train)
+    found = model.decide(logits, features)
+    assert found.probabilities.shape == (300, classes)
+    assert len(found.reason) == 300
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_all_right_or_all_wrong(right):
+    labels = np.arange(200) % 3
+    logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
+    model = Confidence.fit(Items(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
+    found = model.decide(logits)
+    if right:
+        assert (found.label == labels).all()
+        assert found.probability.mean() == pytest.approx(0.025 ** (1 / 200), abs=1e-3)
+    else:
+        assert found.probability.max() < 0.35
+        assert any("cannot support" in note for note in model.notes)
+
+
+def test_a_class_missing_from_calibration_can_still_be_predicted():
+    logits, labels, features = world(400, seed=1)
+    kept = labels != 2
+    held = Items(logits, labels, features).take(kept)
+    model = Confidence.fit(held, Items(*world(800, seed=2)))
+    new_logits, new_labels, new = world(400, seed=3)
+    found = model.decide(new_logits, new)
+    assert (found.label[new_labels == 2] == 2).mean() > 0.5
+
+
+def test_the_same_seed_gives_the_same_settings():
+    assert fitted().to_dict() == fitted().to_dict()
+
+
+def test_sets_travel_with_the_settings_and_older_settings_have_none():
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    again = Confidence.from_dict(settings, model.arrays())
+    logits, labels, features = world(500, seed=4)
+    p = model.decide(logits, features).probabilities
+    inside = again.sets.predict(p)
+    assert (inside == model.sets.predict(p)).all()
+    assert inside[np.arange(500), labels].mean() > 0.86
+    assert fitted().sets is None
+    del settings["sets"], settings["threshold"]["target"], settings["threshold"]["target_coverage"]
+    assert Confidence.from_dict(settings, model.arrays()).sets is None
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [("quantile", -1), ("coverage", 1), ("classes", 4), ("classes", "5"), ("n", 1.5), ("code", 1)],
+)
+def test_hostile_sets_are_named(key, bad):
+    model = fitted(coverage=0.9)
+    settings = json.loads(json.dumps(model.to_dict()))
+    settings["sets"][key] = bad
+    with pytest.raises(
+        SecondhandError, match="coverage" if key == "coverage" else r"confidence\.sets"
+    ):
+        Confidence.from_dict(settings, model.arrays())
+    with pytest.raises(SecondhandError, match=r"confidence\.sets"):
+        Confidence.from_dict({**settings, "sets": [1]}, model.arrays())
+
+
+def test_too_few_items_for_the_sets_are_noted():
+    model = fitted(10, coverage=0.99)
+    assert any("cannot support a coverage of 0.99" in note for note in model.notes)
+    assert model.sets.predict(np.full((3, 5), 0.2)).all()
+
+
+def test_another_threshold_or_score_leaves_the_rest():
+    model = fitted(keep_known=1)
+    logits, _, features = world(300, seed=4)
+    before = model.decide(logits, features)
+    loose = model.with_threshold(0.0).decide(logits, features)
+    assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
+    assert (model.decide(logits, features).label == before.label).all()
+    for name in ("gen", "rmds"):  # of the logits, and a part of the combination
+        other = model.with_score(name)
+        assert (other.decide(logits, features).label == before.label).all()
+        again = Confidence.from_dict(other.to_dict(), other.arrays())
+        assert again.decide(logits, features).known == pytest.approx(
+            other.decide(logits, features).known
+        )
+    both = model.asked(0.5, "gen")
+    assert (both.threshold.value, both.threshold_on, both.score) == (0.5, "probability", "gen")
+    assert model.asked(None, None) is model
+    with pytest.raises(SecondhandError, match="is none that this model holds"):
+        model.with_score("mahalanobis")
+    with pytest.raises(SecondhandError, match="give a --threshold"):
+        fitted(target_coverage=0.5).with_score("gen")
+    assert fitted(target_coverage=0.5).asked(0.5, "gen").score == "gen"
+
+
+def test_a_combination_of_two_scores_answers_as_it_did():
+    """Models saved before there were three have no arrays of the third."""
+    model = fitted(keep_known=1)
+    arrays = {k: v for k, v in model.arrays().items() if not k.startswith("score.rmds.")}
+    old = Confidence.from_dict(model.to_dict(), arrays)
+    logits, _, features = world(200, seed=4)
+    found = old.decide(logits, features)
+    parts = [model.with_score(name).decide(logits, features).known for name in ("msp", "knn")]
+    own = [np.sort(arrays[f"score.{name}.calibration"]) for name in ("msp", "knn")]
+    p = [
+        (1 + (held[None] <= new[:, None]).sum(axis=1)) / (len(held) + 1)
+        for held, new in zip(own, parts, strict=True)
+    ]
+    np.testing.assert_allclose(found.known, np.log(p).sum(axis=0))
+    assert old.arrays().keys() == arrays.keys()
+    assert (found.label == model.decide(logits, features).label).all()
+
+
+@pytest.mark.parametrize("score", RETIRED)
+def test_a_model_with_a_score_that_is_no_more_opens(score):
+    model = fitted(score="knn", target_coverage=0.5)
+    settings = model.with_threshold(0.9).to_dict() | {"score": score}
+    arrays = {**model.arrays(), "score.origin": np.ones((1, 16))}
+    again = Confidence.from_dict(settings, arrays)
+    assert again.score == "msp"
+    assert any(f"score {score} is no more: msp instead" in note for note in again.notes)
+    logits, _, features = world(200, seed=4)
+    found, expected = (m.decide(logits, features) for m in (again, model.with_threshold(0.9)))
+    assert found.reason == expected.reason
+    np.testing.assert_allclose(found.known, np.log(found.probability), atol=1e-12)
+    with pytest.raises(SecondhandError, match=f"'{score}', a score that is no more: fine-tune"):
+        Confidence.from_dict({**settings, "threshold_on": score}, arrays)
+
+
+def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
+    """Sharpening needs evidence: what was held out is easier than what comes from elsewhere."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 200)
+    z = rng.normal(size=(200, 3)) + 2 * np.eye(3)[y]
+    timid, sure = 0.4 * z, 3 * z
+    items = [Items(logits, y, None) for logits in (timid, sure)]
+    plain = [fit_temperature(one.logits, y) for one in items]
+    taken = [Confidence.fit(one, None, ConfidenceSettings()).temperature for one in items]
+    assert plain[0].value < plain[0].high < 1
+    assert taken[0].value == plain[0].high
+    assert taken[1] == plain[1]
+    right = Confidence.fit(Items(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
+    assert right.temperature.value == 1
+
+
+def beside_background(n, seed):
+    """Logits of five classes relative to a sixth, which is the background of the items returned last."""
+    logits, labels, features = world(n, classes=6, seed=seed)
+    known = labels < 5
+    against = (logits - logits[:, 5:])[:, :5]
+    return Items(against[known], labels[known], features[known]), logits, known
+
+
+def test_a_background_takes_its_share_of_the_probability():
+    held, _, _ = beside_background(400, seed=1)
+    train, _, _ = beside_background(800, seed=2)
+    model = Confidence.fit(held, train, background=True)
+    plain = Confidence.fit(held, train)
+    assert model.temperature == plain.temperature  # of the classes alone
+    items, logits, known = beside_background(1000, seed=3)
+    found = model.decide(items.logits, items.features)
+    # As the softmax over all six has it.
+    whole = softmax(logits[known], model.temperature.value)
+    np.testing.assert_allclose(found.probabilities, whole[:, :5], atol=1e-12)
+    np.testing.assert_allclose(found.probability, whole[:, :5].max(axis=1))
+    assert (found.label == items.labels)[found.label != NO_CLASS].mean() > 0.97
+    against = (logits - logits[:, 5:])[~known][:, :5]
+    near = items.features[: len(against)]  # so that it is not the distance that refuses
+    shown = model.decide(against, near)
+    assert (shown.label != NO_CLASS).mean() < 0.05
+    likelier = shown.probabilities.sum(axis=1) + shown.probabilities.max(axis=1) < 1
+    assert likelier.mean() > 0.9
+    assert [reason == BACKGROUND for reason in shown.reason] == likelier.tolist()
+    # However low the threshold, and whatever a target cuts.
+    assert (model.with_threshold(0).decide(against, near).label[likelier] == NO_CLASS).all()
+    cut = Confidence.fit(held, train, ConfidenceSettings(target_coverage=0.99), background=True)
+    assert (cut.decide(against, near).label[likelier] == NO_CLASS).all()
+    assert (plain.decide(against, near).label != NO_CLASS).mean() > 0.1
+
+
+def test_a_background_is_saved_and_models_without_one_stay_as_they_were():
+    held, _, _ = beside_background(400, seed=1)
+    model = Confidence.fit(held, held, ConfidenceSettings(coverage=0.9), background=True)
+    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    assert again.background
+    np.testing.assert_array_equal(
+        again.decide(held.logits, held.features).probabilities,
+        model.decide(held.logits, held.features).probabilities,
+    )
+    settings = fitted().to_dict()
+    assert "background" not in settings
+    assert not Confidence.from_dict(settings).background
+    with pytest.raises(SecondhandError, match="background"):
+        Confidence.from_dict({**settings, "background": "yes"})
+    inside = model.sets.predict(model.decide(held.logits, held.features).probabilities)
+    assert inside[np.arange(len(held.labels)), held.labels].mean() > 0.88
+
+
+def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
+    """Gaussian evidence for one of six classes, of which a site has three: its files are what the
+    others' share is taken from, and so the chances of all classes are too low for them."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 6, 20_000)
+    heard = rng.normal(0, 1, (len(truth), 6))
+    heard[np.arange(len(truth)), truth] += 1.5
+    logits = 1.5 * heard  # what Bayes makes of it
+    everything = settings(6, threshold=0.0)
+    site = everything.only([True, False, True, False, False, True])
+    here = np.isin(truth, (0, 2, 5))
+    found, before = site.decide(logits), everything.decide(logits)
+    np.testing.assert_allclose(found.probabilities[:, [1, 3, 4]], 0)
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+    assert set(found.best) == {0, 2, 5}
+    right = found.best == truth
+    for low in (0.4, 0.6, 0.8):
+        inside = here & (found.probability >= low) & (found.probability < low + 0.2)
+        limit = 4 * np.sqrt(0.25 / inside.sum())
+        assert abs(found.probability[inside].mean() - right[inside].mean()) < limit
+    share = before.probability[here].mean() - (before.best == truth)[here].mean()
+    assert abs(share) < 0.02
+    assert right[here].mean() > (before.best == truth)[here].mean() + 0.1
+    # What is likelier one of the others is unknown: most of theirs, and few of the site's.
+    other = np.array([reason == "other class" for reason in found.reason])
+    assert ((found.label == -1) == other).all()
+    assert (other == (before.probabilities[:, [1, 3, 4]].sum(axis=1) > 0.5)).all()
+    assert other[~here].mean() > 0.7 > 0.3 > other[here].mean()
+
+
+def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
+    logits = np.array([[1.0, 0.0, 2.0], [-1.0, -2.0, 3.0], [-1.0, -2.0, -2.0]])
+    model = replace(settings(3, threshold=0.0), background=True)
+    site = model.only([True, True, False])
+    found = site.decide(logits)
+    alone = np.exp(logits[:, :2])
+    alone /= 1 + alone.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found.probabilities[:, :2], alone)
+    assert found.reason == ["other class", "background", "background"]
+
+
+def test_classes_have_thresholds_of_their_own() -> None:
+    logits = np.log([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])
+    model = settings(3).with_threshold([0.5, 0.7, 0.55])
+    found = model.decide(logits)
+    assert [*found.label] == [0, NO_CLASS, 2]
+    assert [*found.reason] == ["", "ambiguous", ""]
+    assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
+    with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
+        model.with_threshold([0.5, 1.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
+)
+def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(how):
+    model = fitted(2000, **how)
+    logits, _, features = world(1500, seed=6, noise=2.5)
+    before = model.decide(logits, features)
+    after = model.with_threshold([0.0, 1.0, *[None] * 3]).decide(logits, features)
+    left = before.best >= 2
+    assert (before.label == NO_CLASS)[left].any()
+    np.testing.assert_array_equal(after.label[left], before.label[left])
+    assert [after.reason[n] for n in np.flatnonzero(left)] == [
+        before.reason[n] for n in np.flatnonzero(left)
+    ]
+    like = before.distance_p >= model.alpha
+    assert (after.label == 0)[(before.best == 0) & like].all()
+    assert not (after.label == 1)[after.probability < 1].any()

@@ -1,0 +1,177 @@
+"""Several labels an item: each calibrated, and cut, by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import ConfidenceSettings
+from learners.uncertainty import Confidence, ManyConfidence, read_confidence
+from learners.uncertainty.many import fit_platt
+
+pytestmark = pytest.mark.slow
+
+NAMES = ["often", "seldom", "once"]
+
+
+def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, ``scale`` times what they should be, and targets of labels that are ever rarer."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal([0.0, -2.0, -10.0], 2.5, (n, 3))
+    return true * scale, (rng.random((n, 3)) < expit(true)).astype(float)
+
+
+def fitted(n: int, seed: int = 0, target: float | None = None) -> ManyConfidence:
+    logits, targets = drawn(n, seed, 3.0)
+    return ManyConfidence.fit_many(
+        logits, targets, ConfidenceSettings(threshold=0.5, target_accuracy=target), NAMES
+    )
+
+
+def test_the_scale_and_shift_are_those_of_a_logistic_regression():
+    logits, targets = drawn(4000, scale=3.0)
+    scale, shift = fit_platt(logits[:, 1] - 1, targets[:, 1] == 1)
+    theirs = LogisticRegression(C=1e9).fit(logits[:, 1:2] - 1, targets[:, 1])
+    assert scale == pytest.approx(theirs.coef_[0, 0], rel=0.02)
+    assert shift == pytest.approx(theirs.intercept_[0], abs=0.02)
+    assert scale == pytest.approx(1 / 3, rel=0.1)
+    # Labels told apart without a mistake: as sure as that many items can be.
+    sure = fit_platt(np.r_[-np.ones(50), np.ones(50)], np.r_[np.zeros(50), np.ones(50)] == 1)
+    assert expit(sure[0] + sure[1]) == pytest.approx(51 / 52, abs=1e-3)
+
+
+def test_labels_are_said_by_their_own_probabilities_and_thresholds():
+    logits, targets = drawn(3000, 1, 3.0)
+    found = fitted(3000).decide(logits)
+    for k in (0, 1):
+        high = found.probabilities[:, k] > 0.8
+        assert found.probabilities[high, k].mean() == pytest.approx(
+            targets[high, k].mean(), abs=0.03
+        )
+    np.testing.assert_array_equal(found.said, found.probabilities >= 0.5)
+    none = ~found.said.any(axis=1)
+    assert (found.label[none] == -1).all()
+    assert {str(found.reason[n]) for n in np.flatnonzero(none)} == {"background"}
+    stricter = fitted(3000).with_threshold([0.9, 0.5, 1.0]).decide(logits)
+    assert stricter.said[:, 0].sum() < found.said[:, 0].sum()
+    assert not stricter.said[:, 2].any()
+    assert "ambiguous" in {str(reason) for reason in stricter.reason}
+    kept = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
+    np.testing.assert_array_equal(kept.said[:, 1:], found.said[:, 1:])
+    np.testing.assert_array_equal(kept.said[:, 0], stricter.said[:, 0])
+    alone = fitted(3000).only([False, True, True]).decide(logits)
+    assert not alone.said[:, 0].any()
+    np.testing.assert_array_equal(alone.said[:, 1], found.said[:, 1])
+
+
+def test_each_label_keeps_the_precision_it_promises():
+    """For 95 % of draws of the calibration items; of a rare one nothing is promised, and it says so."""
+    logits, targets = drawn(20_000, 99, 3.0)
+    broken = np.zeros(2)
+    for seed in range(12):
+        model = fitted(500, seed, 0.8)
+        said = model.decide(logits).said
+        broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
+        assert model.labels[0].coverage > 0.2
+    assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
+    assert "cannot support" in model.labels[2].message
+    assert model.labels[2].threshold == 0.8  # above that of the default rule, here 0.5
+    assert "ask for less" in model.labels[2].message
+    assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
+
+
+def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
+    logits, targets = drawn(500, 0, 3.0)
+    model = ManyConfidence.fit_many(logits, targets, ConfidenceSettings(target_accuracy=0.8), NAMES)
+    rare = model.labels[2]
+    assert rare.threshold == ConfidenceSettings().threshold > 0.8
+    assert "nothing is promised of it" in rare.message
+    assert "ask for less" in rare.message
+
+
+def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities():
+    rng = np.random.default_rng(0)
+    (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
+    asked = ConfidenceSettings(target_accuracy=0.8)
+    model = ManyConfidence.fit_many(
+        z, y, asked, NAMES, features=near[:400], reference=near[400:700]
+    )
+    # What passes the distance is what a threshold is chosen on, and what its promise is of.
+    there = model.decide(z, near[:400])
+    assert there.said[:, 0].mean() == pytest.approx(model.labels[0].coverage)
+    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.labels[0].precision)
+    assert model.decide(z[:200], near[700:]).unlike.mean() == pytest.approx(0.05, abs=0.04)
+    stored = json.loads(json.dumps(model.to_dict()))
+    again = read_confidence(stored, model.arrays())
+    for one in (model, again):
+        found = one.decide(z[:50], far)
+        assert not found.said.any()
+        assert {str(reason) for reason in found.reason} == {"unlike training data"}
+        assert (found.distance_p < 0.05).all()
+    assert "distance off" in read_confidence(stored).notes[-1]
+    with pytest.raises(SecondhandError, match="features are needed"):
+        again.decide(z)
+
+
+def test_what_is_not_known_has_no_part_in_it():
+    logits, targets = drawn(600)
+    half = targets.copy()
+    half[300:] = np.nan  # of all labels, which are calibrated together
+    part, first = (
+        ManyConfidence.fit_many(logits[:n], y[:n], ConfidenceSettings(), NAMES).labels
+        for n, y in ((600, half), (300, targets))
+    )
+    for ours, theirs in zip(part, first, strict=True):
+        np.testing.assert_allclose(
+            [float(v) for v in astuple(ours)[:-1]], [float(v) for v in astuple(theirs)[:-1]]
+        )
+        assert ours.message == theirs.message
+
+
+def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
+    rng = np.random.default_rng(0)
+    true = rng.normal(0, 2, (4000, 3))
+    y = (rng.random(true.shape) < expit(true)).astype(float)
+
+    def far(z: np.ndarray, n: int) -> np.ndarray:
+        model = ManyConfidence.fit_many(z[:n], y[:n], ConfidenceSettings(), NAMES)
+        return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
+
+    assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one is off by itself
+    alone = [fit_platt(3 * true[:50, k], y[:50, k] == 1) for k in range(3)]
+    by_itself = [
+        np.abs(expit(3 * a * t + b) - expit(t)) for t, (a, b) in zip(true.T, alone, strict=True)
+    ]
+    assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
+    y[3:50, 2] = 0
+    few = ManyConfidence.fit_many(3 * true[:50], y[:50], ConfidenceSettings(), NAMES).labels[2]
+    assert few.message.endswith("calibrated as all labels together are")
+    assert few.scale == pytest.approx(1 / 3, rel=0.5)
+
+
+def test_it_is_read_as_it_was_written_and_every_value_is_checked():
+    model = fitted(500, target=0.9)
+    stored = json.loads(json.dumps(model.to_dict()))
+    again = read_confidence(stored)
+    assert isinstance(again, ManyConfidence)
+    logits, _ = drawn(50)
+    ours, theirs = model.decide(logits), again.decide(logits)
+    np.testing.assert_array_equal(ours.said, theirs.said)
+    np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
+    assert type(read_confidence(Confidence.uncalibrated(3).to_dict())) is Confidence
+    for key, value in (("scale", -1), ("threshold", 2), ("items", 0.5), ("message", None)):
+        wrong = json.loads(json.dumps(stored))
+        wrong["labels"][1][key] = value
+        with pytest.raises(SecondhandError, match=f"confidence.labels.1.{key} is"):
+            read_confidence(wrong)
+    with pytest.raises(SecondhandError, match="two or more"):
+        read_confidence({"labels": [], "notes": []})
+    with pytest.raises(SecondhandError, match="--score knn"):
+        model.with_score("knn")

@@ -1,0 +1,264 @@
+"""Each score against its formula or another library; strangers of two kinds; the ranking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pytorch_ood.detector import GEN, RMD, MaxSoftmax, fDBD
+from pytorch_ood.detector import KNN as TorchKNN
+from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
+
+from datasets.core.errors import SecondhandError
+from learners.uncertainty import scores
+from learners.uncertainty.arrays import just_below, softmax
+from learners.uncertainty.detectors import (
+    SCORES,
+    Combined,
+    Items,
+    conformal_p,
+    fit_scores,
+    leave_one_class_out,
+    make_score,
+    rank_scores,
+)
+from learners.uncertainty.scores import FDBD, KNN, RMDS, Mahalanobis, normalise
+from learners.uncertainty.thresholds import auroc
+
+CLASSES, WIDTH = 4, 12
+
+
+def world(seed=0, n=400):
+    """Features in clusters, a linear head, and strangers between the clusters and far from all."""
+    rng = np.random.default_rng(seed)
+    centres = np.zeros((CLASSES, WIDTH))
+    centres[:, :CLASSES] = 4 * np.eye(CLASSES)
+    centres += 2.0
+
+    def items(count):
+        labels = rng.integers(0, CLASSES, count)
+        features = centres[labels] + rng.normal(0, 0.7, (count, WIDTH))
+        return as_items(features, labels)
+
+    def as_items(features, labels=None):
+        logits = (features - 2) @ centres.T * 0.5
+        return Items(logits, labels, features.astype(np.float32))
+
+    between = centres[rng.permuted(np.tile(np.arange(CLASSES), (n, 1)), axis=1)[:, :2]].mean(axis=1)
+    far = centres[rng.integers(0, CLASSES, n)] + 4 * (np.arange(WIDTH) >= CLASSES + 4)
+    noise = rng.normal(0, 0.7, (n, WIDTH))
+    return items(n), items(n), items(n), as_items(between + noise), as_items(far + noise)
+
+
+def test_scores_of_logits_are_those_of_pytorch_ood():
+    z = np.random.default_rng(0).normal(0, 3, (50, 6))
+    msp, gen = (make_score(name).score(None, z) for name in ("msp", "gen"))
+    np.testing.assert_allclose(msp, np.log(softmax(z).max(axis=1)))
+    np.testing.assert_allclose(np.exp(msp), -MaxSoftmax.score(torch.from_numpy(z)).numpy())
+    # Theirs is the mean over the classes, to be scored as a stranger.
+    np.testing.assert_allclose(gen, -6 * GEN.score(torch.from_numpy(z)).numpy(), rtol=1e-6)
+    for name in ("msp", "gen"):
+        found = make_score(name).score(None, [[1e4, 0.0, -1e4], [1.0, 0.0, -1.0]])
+        assert np.isfinite(found).all()
+        assert found[0] > found[1]
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_knn_is_that_of_scikit_learn(k):
+    neighbors = pytest.importorskip("sklearn.neighbors")
+    rng = np.random.default_rng(0)
+    train, new = rng.normal(size=(600, 16)), rng.normal(size=(700, 16))
+    score = KNN(k)
+    score.fit(train, np.zeros((600, 2)), np.zeros(600, int))
+    unit = train / np.linalg.norm(train, axis=1, keepdims=True)
+    oracle = neighbors.NearestNeighbors(n_neighbors=k).fit(unit)
+    distance, _ = oracle.kneighbors(new / np.linalg.norm(new, axis=1, keepdims=True))
+    np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
+
+
+def test_knn_is_that_of_pytorch_ood():
+    train, _, test, _, far = world()
+    score, oracle = KNN(3), TorchKNN(None, k=3)
+    score.fit(train.features, train.logits, train.labels)
+    oracle.fit_features(torch.from_numpy(train.features), torch.from_numpy(train.labels))
+    for items in (test, far):
+        expected = -oracle.predict_features(torch.from_numpy(items.features)).numpy()
+        np.testing.assert_allclose(score.score(items.features, None), expected, atol=1e-3)
+
+
+def principal(train, *others, size):
+    """On the first principal axes of the training items; times 100, for theirs adds a ridge."""
+    rows = [normalise(items.features).astype(float) for items in (train, *others)]
+    centre = rows[0].mean(axis=0)
+    axes = np.linalg.svd(rows[0] - centre, full_matrices=False)[2][:size]
+    return [torch.from_numpy(100 * (x - centre) @ axes.T).float() for x in rows]
+
+
+@pytest.mark.parametrize("n", [400, 9])
+def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monkeypatch):
+    """With more items than features and with fewer, where there is one axis to four items."""
+    monkeypatch.setattr(scores, "AXES", 8)
+    train, _, test, between, _ = world()
+    train = train.take(np.argsort(train.labels, kind="stable")[:: len(train) // n][:n])
+    x, *others = principal(train, test, between, size=min(8, n // 4))
+    labels = torch.from_numpy(train.labels)
+    # Their covariance is a sum where it should be a mean; RMD has no half before the squares.
+    for score, oracle, factor in (
+        (Mahalanobis(), TorchMahalanobis(None), 2 * n),
+        (RMDS(), RMD(None), n),
+    ):
+        score.fit(train.features, train.logits, train.labels)
+        oracle.fit_features(x, labels)
+        for items, new in zip((test, between), others, strict=True):
+            expected = -factor * oracle.predict_features(new).numpy()
+            found = score.score(items.features, None)
+            np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("made", [Mahalanobis, RMDS])
+def test_distances_with_fewer_items_than_features_and_a_class_missing(made):
+    rng = np.random.default_rng(0)
+    score = made()
+    score.fit(rng.normal(size=(30, 64)), np.zeros((30, 5)), rng.choice([0, 1, 4], 30))
+    assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
+    for few in (1, 2, 4):
+        score.fit(np.ones((few, 64)), np.zeros((few, 5)), np.arange(few))
+        assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
+        again = made()
+        again.restore(score.arrays())
+
+
+def test_fdbd_is_that_of_pytorch_ood():
+    train, _, test, between, far = world()
+    score = FDBD()
+    score.fit(train.features, train.logits, train.labels)
+    # The head is known here: logits = W x + b.
+    head = torch.nn.Linear(WIDTH, CLASSES)
+    weight = np.linalg.lstsq(np.c_[train.features, np.ones(400)], train.logits, rcond=None)[0]
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight[:-1].T))
+        head.bias.copy_(torch.from_numpy(weight[-1]))
+    oracle = fDBD(torch.nn.Identity(), head).fit_features(torch.from_numpy(train.features))
+    for items in (test, between, far):
+        expected = -oracle.predict_features(torch.from_numpy(items.features)).numpy()
+        np.testing.assert_allclose(
+            score.score(items.features, items.logits), expected, rtol=1e-3, atol=1e-6
+        )
+    with pytest.raises(SecondhandError, match="3 logits: expected 4"):
+        score.score(test.features, test.logits[:, :3])
+
+
+def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
+    calibration = np.array([-3.0, -2, -2, -1])
+    found = conformal_p(calibration, np.array([-4.0, -3, -2, 0]))
+    np.testing.assert_allclose(found, [1 / 5, 2 / 5, 4 / 5, 1])
+    refused = []
+    for seed in range(200):
+        values = np.random.default_rng(seed).normal(size=100)
+        refused.append(conformal_p(np.sort(values[:99]), values[99:])[0] <= 0.05)
+    assert 2 <= sum(refused) <= 20  # 5 % of 200, three binomial sigmas
+
+
+def test_the_combination_holds_on_both_kinds_of_strangers():
+    train, calibration, test, between, far = world()
+    found = {}
+    for name in ("msp", "knn", "combined"):
+        score = fit_scores(train, calibration, [name])[name]
+        known = score.score(test.features, test.logits)
+        found[name] = [
+            auroc(known, score.score(items.features, items.logits)) for items in (between, far)
+        ]
+    assert found["msp"][1] < 0.7  # far from all, yet sure
+    assert min(found["combined"]) > 0.9
+    assert min(found["combined"]) >= min(found["msp"])
+
+
+def test_the_combination_is_fishers_and_needs_calibration():
+    train, calibration, test, _, _ = world()
+    score = Combined()
+    score.fit(train.features, train.logits, train.labels)
+    with pytest.raises(SecondhandError, match="calibrate"):
+        score.score(test.features, test.logits)
+    score.calibrate(calibration.features, calibration.logits)
+    expected = np.zeros(len(test))
+    for name in ("msp", "knn", "rmds"):
+        part = fit_scores(train, calibration, [name])[name]
+        old = just_below(part.score(calibration.features, calibration.logits))
+        new = part.score(test.features, test.logits)
+        expected += np.log((1 + (old[None] <= new[:, None]).sum(axis=1)) / (len(old) + 1))
+    np.testing.assert_allclose(score.score(test.features, test.logits), expected)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_arrays_restore_the_score(name):
+    train, calibration, test, _, _ = world()
+    score = fit_scores(train, calibration, [name])[name]
+    again = make_score(name)
+    again.restore(score.arrays())
+    np.testing.assert_allclose(
+        again.score(test.features, test.logits), score.score(test.features, test.logits)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "bad"),
+    [
+        ("knn", "reference", np.full((3, 4), np.nan)),
+        ("knn", "reference", np.full((3, 4), 9.0)),
+        ("knn", "reference", np.zeros(3)),
+        ("mahalanobis", "means", np.zeros((4, 3))),
+        ("rmds", "sphere", np.zeros((5, 2))),
+        ("rmds", "centre", np.zeros((2, 3))),
+        ("fdbd", "lengths", np.zeros((4, 4))),
+        ("fdbd", "lengths", np.ones((4, 3))),
+        ("combined", "msp.calibration", np.array([2.0, 1.0])),
+    ],
+)
+def test_foreign_arrays_are_refused_by_name(name, key, bad):
+    train, calibration, _, _, _ = world()
+    arrays = fit_scores(train, calibration, [name])[name].arrays()
+    with pytest.raises(SecondhandError, match=key):
+        make_score(name).restore({**arrays, key: bad})
+
+
+def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
+    train, calibration, test, between, far = world()
+    ranked = rank_scores(fit_scores(train, calibration), test, far)
+    assert {figures.name for figures in ranked} == set(SCORES)
+    assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
+    assert all(f.low <= f.auroc <= f.high for f in ranked)
+    assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
+    bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
+    ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
+    assert {f.name for f in ranked} == {"msp", "gen"}
+    empty = Items(far.logits[:0], None, far.features[:0])
+    assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
+
+
+def test_leaving_one_class_out():
+    train, calibration, test, _, _ = world()
+    table = leave_one_class_out(train, calibration, test, names=("knn", "combined"))
+    assert set(table) == set(range(CLASSES))
+    assert all(f.auroc > 0.9 for row in table.values() for f in row)
+    two = [Items(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)]
+    with pytest.raises(SecondhandError, match="at least 3"):
+        leave_one_class_out(two[0], two[1], two[1])
+
+
+def test_a_left_out_class_without_test_items_is_skipped():
+    train, calibration, test, _, _ = world()
+    kept = test.take(np.flatnonzero(test.labels != 2))
+    assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
+
+
+def test_bad_requests_are_quoted():
+    with pytest.raises(SecondhandError, match=r"'mps'.*msp"):
+        make_score("mps")
+    with pytest.raises(SecondhandError, match="k 0"):
+        KNN(0)
+    score = KNN()
+    with pytest.raises(SecondhandError, match="needs penultimate features"):
+        score.fit(None, np.zeros((3, 2)), np.zeros(3, int))
+    score.fit(np.ones((3, 4)), np.zeros((3, 2)), np.zeros(3, int))
+    with pytest.raises(SecondhandError, match="5 numbers: expected 4"):
+        score.score(np.ones((1, 5)), None)
