@@ -105,6 +105,8 @@ def _run(
     words: tuple[str, ...], environment: dict[str, str], folder: str, said: Path, method: str
 ) -> None:
     os.setsid()
+    # As begun at a terminal: what a shell starts in the background, a suite too, ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Not that of the server: processes of its own are begun as always.
     multiprocessing.set_start_method(method, force=True)
     os.environ.clear()

@@ -18,7 +18,7 @@ import pytest
 
 from learners.inference.engine import write_network
 from learners.machine import UNREPORTED
-from learners.model.bundle import save_bundle
+from learners.model.bundle import add_onnx, save_bundle
 from learners.share.__main__ import main as share
 from tests.learners.exports import plain_bundle
 from tests.pictures import write_pictures
@@ -48,7 +48,9 @@ with serve(load([model])) as url:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A model folder with its ``model.onnx``, and a picture."""
     folder = tmp_path_factory.mktemp("reports")
-    model = save_bundle(plain_bundle(), folder / "model", write_onnx=write_network)
+    bundle = plain_bundle()
+    model = save_bundle(bundle, folder / "model")
+    add_onnx(bundle, model, write_network)
     picture = next(write_pictures(folder / "data", per_class=1).rglob("*.jpg"))
     return str(model), str(picture)
 

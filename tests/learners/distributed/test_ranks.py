@@ -307,10 +307,8 @@ def test_two_processes_begin_with_the_probe_of_one(pictures, tmp_path):
     with together(Forked, [*words, "--out", str(two)], tmp_path / "said") as both:
         assert both.wait(400) == 0, both.said()
     same_history(one, two)
-    half = [
-        (run / "log.txt").read_text().count("way from the probe to there") for run in (one, two)
-    ]
-    assert half == [1, 1]
+    blends = [(run / "log.txt").read_text().count("from the head-only model") for run in (one, two)]
+    assert blends == [2, 2], "half and a quarter of the way, each tried once"
     assert not list(two.rglob("probe.safetensors"))
 
 
