@@ -54,19 +54,6 @@ def real_transform() -> Callable[[Any], Any]:
     return rfft
 
 
-def past_frozen_groups(make: Callable[..., Any]) -> Callable[..., Any]:
-    """fastxtend's optimizers, made to pass by a group of parameters without gradients, a frozen one,
-    at which their step stops."""
-
-    def made(*args: Any, **options: Any) -> Any:
-        optimizer = make(*args, **options)
-        step = optimizer.opt_step
-        optimizer.opt_step = lambda *, p, **others: step(p=p, **others) if p else None
-        return optimizer
-
-    return made
-
-
 def draw_workers_seed_from(loader: DataLoader, generator: torch.Generator) -> None:
     """torch draws the seed of an epoch's workers from the loader's generator, else from the global
     one, which dropout draws from. torch's loader takes it as an argument; fastai's ``DataLoader``,

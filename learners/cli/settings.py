@@ -248,13 +248,7 @@ class TrainSettings:
         span=Span(low=1),
     )
     wd: float = option(0.01, "weight decay", span=Span(low=0))
-    pct_start: float = option(
-        0.3, "part of the cycle in which the rate rises", span=Span(above=0, below=1)
-    )
-    div: float = option(5.0, "the rate starts at lr / div")
-    div_final: float = option(1e5, "and ends at lr / div_final")
-    optimizer: Literal["adamw", "adam-foreach", "lion-foreach", "sgd"] = option("adamw", "which")
-    eps: float = option(1e-8, "of adamw and adam-foreach")
+    optimizer: Literal["adamw", "sgd"] = option("adamw", "which")
     clip: float | None = option(None, "largest norm of the gradient", span=Span(above=0))
     accumulate: int = option(1, "batches to one optimizer step", span=Span(low=1))
     mixup: float = option(0.0, "alpha of mixup; 0 is off", span=Span(low=0))
@@ -263,9 +257,6 @@ class TrainSettings:
     )
     class_weights: bool = option(False, "rare classes count more (docs/unbalanced.md)")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
-    monitor: Literal["valid_loss", "accuracy"] = option(
-        "valid_loss", "the validation figure that decides which weights are kept"
-    )
     keep: Literal["best", "last"] = option(
         "best",
         "the weights kept: those that validate best, of the head-only model, each epoch and blends of the "

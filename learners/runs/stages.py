@@ -101,8 +101,6 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
     set_seed(settings.train.seed, reproducible=True)
     table, rows, recipe = loaded
     settings = replace(settings, train=settings.train.of(table.kind, fits=settings.network.fits))
-    if table.many:  # the best epoch is that of the least cross-entropy
-        settings = replace(settings, train=replace(settings.train, monitor="valid_loss"))
     settings, choice = distributed.from_first(
         lambda: settle_backbone(folder, loaded, settings, device)
     )

@@ -313,15 +313,13 @@ class KeepBest(EpochEnd):
     Parameters
     ----------
     folder : where the files go.
-    monitor : "valid_loss" or a metric's name.
     last : keep the last epoch, whatever its value.
     """
 
     order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
 
-    def __init__(self, folder: Path, monitor: str = "valid_loss", *, last: bool = False) -> None:
-        self.folder, self.monitor, self.last = folder, monitor, last
-        self.sign = -1 if "loss" in monitor or "error" in monitor else 1
+    def __init__(self, folder: Path, *, last: bool = False) -> None:
+        self.folder, self.last = folder, last
         self.kept: dict[str, Any] = {}
 
     def epoch_ends(self) -> None:
@@ -368,13 +366,12 @@ class KeepBest(EpochEnd):
 
     def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
         """Keep these weights, unless others validated better: of equal ones the later have seen more."""
-        value = figures[self.monitor]
-        if self.kept and not self.last and self.sign * value < self.sign * self.kept["value"]:
+        value = figures["valid_loss"]
+        if self.kept and not self.last and value > self.kept["value"]:
             return
         reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
         probe = reached if self.learn.fixed_norms.body and phase == "frozen" else None
         self.kept = {
-            "monitor": self.monitor,
             "value": value,
             "epoch": epoch,
             "of": self.n_epoch,
@@ -400,10 +397,8 @@ class KeepBest(EpochEnd):
             what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
         elif probe == kept["reached"]:
             what = "the head-only model"
-        best = "lowest" if self.sign < 0 else "highest"
-        why = "the last, as --keep last asks" if self.last else f"the {best}"
-        figure = kept["monitor"].replace("valid_", "").replace("_", " ")
-        words = f"{what}: validation {figure} {kept['value']:.3g}, {why}"
+        why = "the last, as --keep last asks" if self.last else "the lowest"
+        words = f"{what}: validation loss {kept['value']:.3g}, {why}"
         if "accuracy" not in kept["reached"]:
             return words
         right = round(n * kept["reached"]["accuracy"])

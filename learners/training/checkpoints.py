@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from fastai.learner import Learner
-from fastai.optimizer import OptimWrapper
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -334,7 +333,7 @@ def _parameters(learn: Learner) -> list[Tensor]:
 
 def _inner(learn: Learner) -> Any:
     """What the optimizer keeps for each parameter: torch's own optimizers are wrapped."""
-    return learn.opt.opt.state if isinstance(learn.opt, OptimWrapper) else learn.opt.state
+    return learn.opt.opt.state
 
 
 def _like(value: Any, parameter: Tensor) -> Any:

@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import past_frozen_groups
 from datasets.images import Preprocessing
 from learners import distributed
 from learners.backbones import ConcatPool, parameter_groups
@@ -47,6 +46,9 @@ from learners.training.probe import Fitted, background_counts, fit_head, fit_pro
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
+
+#: The one-cycle policy: the rate begins at a fifth of its peak and rises for 0.3 of the steps.
+CYCLE = {"pct_start": 0.3, "div": 5.0}
 
 
 def make_learner(
@@ -113,17 +115,14 @@ def fine_tune(
 
     A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
     follows changes the body little (LP-FT, 2202.10054), its first group not at all (`thaw`). Another
-    head takes gradient steps first, as in fastai's ``fine_tune``, with ``div_final`` open and no
-    frozen phase where it would have no epoch. With a `Checkpoints` callback that has taken up an
-    earlier training, from there.
+    head takes gradient steps first, as in fastai's ``fine_tune``, with no frozen phase where it would
+    have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
 
     Parameters
     ----------
     lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
     groups : a number for each training item; the fit of the head judges its penalty by whole groups.
     """
-    cycle: dict[str, Any] = {"pct_start": settings.pct_start, "div": settings.div}
-    shared: dict[str, Any] = {"div_final": settings.div_final}
     at = learn.checkpoints.position if hasattr(learn, "checkpoints") else Position()
     if learn.fixed_norms.body:
         learn.freeze()
@@ -149,8 +148,7 @@ def fine_tune(
                         head_alone,
                         slice(top),
                         # A probe ends there, and so does its cycle.
-                        **(cycle if settings.probe else {"pct_start": 0.99}),
-                        **shared,
+                        **(CYCLE if settings.probe else {"pct_start": 0.99}),
                         start_epoch=at.epoch,
                     )
             top /= 2
@@ -158,7 +156,7 @@ def fine_tune(
         thaw(learn, settings)
         first = at.epoch if at.phase == 1 else 0
         lrs = slice(top / (settings.lr_mult or mult), top)
-        learn.fit_one_cycle(settings.epochs, lrs, **cycle, **shared, start_epoch=first)
+        learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
     if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
         learn.keep_best.try_part_way(settings.epochs)
 
@@ -231,16 +229,8 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
 def optimizer(settings: TrainSettings) -> Any:
     """The optimizer's constructor, as fastai's ``opt_func``."""
     if settings.optimizer == "adamw":
-        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=settings.eps, fused=True)
-    if settings.optimizer == "sgd":
-        return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, fused=True)
-    if settings.optimizer == "adam-foreach":
-        from fastxtend.optimizer.fused import adam
-
-        return past_frozen_groups(adam(eps=settings.eps, foreach=True))
-    from fastxtend.optimizer.lion import lion
-
-    return past_frozen_groups(lion(foreach=True))
+        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True)
+    return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, fused=True)
 
 
 def tracker(name: str, folder: Path) -> list[Callback]:

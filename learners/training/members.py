@@ -112,7 +112,7 @@ def train_members(
                 one, spec, preprocessing = _continued(folder, loaded, start, number, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
-        best = callbacks.KeepBest(saved, train.monitor, last=train.keep == "last")
+        best = callbacks.KeepBest(saved, last=train.keep == "last")
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
         checkpoints = Checkpoints(saved, history, settings.run.checkpoint_minutes)
         if checkpoints.trained and best.restore(one):

@@ -224,7 +224,6 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"epochs": -1}, "--epochs -1 (it is 0 or more)"),
         ({"cache_limit": 0}, "--cache-limit 0 (it is above 0)"),
         ({"seeds": 17}, "--seeds 17 (it is 1 to 16)"),
-        ({"pct_start": 1.0}, "--pct-start 1.0 (it is above 0 and below 1)"),
         ({"label_smoothing": 1}, "--label-smoothing 1 (it is 0 to below 1)"),
         ({"lr": 100.0}, "--lr 100.0 (it is auto, or above 0 and below 100)"),
         ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),

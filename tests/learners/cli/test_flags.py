@@ -51,7 +51,7 @@ def test_without_a_word_it_says_how_to_begin(capsys):
 
 @pytest.mark.parametrize(
     ("command", "usual", "rare"),
-    [(finetune, "--data", "--div-final"), (predict, "--format", "--threshold-per-class")],
+    [(finetune, "--data", "--lr-mult"), (predict, "--format", "--threshold-per-class")],
 )
 def test_help_shows_the_usual_flags_and_help_all_all(command, usual, rare, capsys):
     said = {}

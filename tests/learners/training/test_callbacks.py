@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner, ValueMetric
+from fastai.learner import Learner
 from fastxtend.callback.channelslast import ChannelsLast
 
 from datasets.core.errors import SecondhandError
@@ -118,7 +118,7 @@ def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epoc
 
 
 def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
-    best = callbacks.KeepBest(tmp_path / "checkpoint", "accuracy")
+    best = callbacks.KeepBest(tmp_path / "checkpoint")
     learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), best])
     quietly(learn, epochs=1, freeze_epochs=0)
     fresh = copy.deepcopy(learn.model)
@@ -127,20 +127,14 @@ def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
         assert torch.equal(fresh.state_dict()[name], value), name
 
 
-def test_keep_best_keeps_the_best_of_both_phases(tmp_path):
-    best = callbacks.KeepBest(tmp_path, "valid_loss")
-    assert best.sign == -1
-    assert callbacks.KeepBest(tmp_path, "accuracy").sign == 1
-    assert not best.restore(torch.nn.Linear(2, 2))
-
-
 @pytest.mark.parametrize("last", [False, True])
 def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
     """Of a fit that gets worse after its first epoch."""
-    best = callbacks.KeepBest(tmp_path / "checkpoint", "made_up", last=last)
+    best = callbacks.KeepBest(tmp_path / "checkpoint", last=last)
+    assert not best.restore(torch.nn.Linear(2, 2))
     learn = learner(folder, tmp_path, cbs=[best])
-    made_up, weights = iter([0.9, 0.3, 0.6]), []
-    learn.metrics = [ValueMetric(lambda: next(made_up), "made_up")]
+    losses, weights = iter([0.1, 0.7, 0.4]), []
+    monkeypatch.setattr(best, "figures", lambda: {"valid_loss": next(losses)})
     learn.add_cb(_AfterEpoch(lambda learn: weights.append(copy.deepcopy(learn.model.state_dict()))))
     with learn.no_bar(), learn.no_logging():
         learn.fit(3, 1e-2)
@@ -239,7 +233,7 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
 )
 def test_all_of_them_together(folder, tmp_path, precision):
     """Precision, EMA, compile, channels-last, accumulation and clipping in one run."""
-    best = callbacks.KeepBest(tmp_path / "checkpoint", "valid_loss")
+    best = callbacks.KeepBest(tmp_path / "checkpoint")
     cbs = [
         *callbacks.mixed_precision(precision, "cpu"),
         callbacks.Ema(),

@@ -86,24 +86,15 @@ def test_undisturbed_randomness_covers_all_generators():
     assert draw() == first
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam-foreach", "lion-foreach", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_every_optimizer_learns(folder, tmp_path, name):  # noqa: F811
-    learn = learner(folder, tmp_path, optimizer=name, eps=1e-5)
+    learn = learner(folder, tmp_path, optimizer=name)
     learn.unfreeze()
     with learn.no_bar(), learn.no_logging():
-        learn.fit(6, 3e-4 if name == "lion-foreach" else 5e-3)
+        learn.fit(6, 5e-3)
     losses = learn.recorder.losses
     assert {type(loss) for loss in losses} == {float}  # tensors would stay between the activations
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
-
-
-def test_eps_reaches_the_optimizer(tmp_path):
-    weight = torch.nn.Parameter(torch.ones(1))
-    opt = optimizer(TrainSettings(eps=0.5))([weight], lr=1.0)
-    weight.grad = torch.full((1,), 1e-3)
-    opt.step()
-    # AdamW: 1e-3 / (1e-3 + 0.5) of the rate, where the usual eps would give all of it.
-    assert 1 - weight.item() < 0.1
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

@@ -314,7 +314,7 @@ def test_the_blend_of_the_least_loss_is_kept(tmp_path, at, kept):
 def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
     best = callbacks.KeepBest(tmp_path)
     best.kept = {
-        "monitor": "valid_loss", "value": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
+        "value": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
     }  # fmt: skip
     said = best.said()
