@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from datasets.core.options import Span, option
 from datasets.core.processes import cores
-from learners.cli.options import Span, option
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ A row is a file, or a window of a long recording. Its columns:
 ``model``
     `learners.model.hash_of_features` of the model that made it.
 ``size, mtime, ctime, inode, digest``
-    the `learners.files.FileState` of the file when it was read: one that still is the same is not read
+    the `datasets.core.file_state.FileState` of the file when it was read: one that still is the same is not read
     again.
 """
 
@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
 from learners.active.vectors import cosines_of, numbers, unit
-from learners.files import FileState, is_same, locked
+from learners.files import locked
 from learners.inference import Answer, Asked, Floats, Predictor, stacked
 from learners.model import hash_of_features
 from learners.uncertainty import Why

@@ -28,11 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable
 from learners.active.vectors import unit
-from learners.files import FileState, states_of
 from learners.inference import Answer, Floats, Predictor
 from learners.uncertainty import ManyConfidence, Reason, Why, softmax
 

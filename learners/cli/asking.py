@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from learners.cli.options import option
+from datasets.core.options import option
 from learners.cli.settings import ScoreName
 
 STRAIN = "of a table of triggers: the folder, pattern or LAL cache of their strain files"

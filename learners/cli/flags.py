@@ -20,8 +20,8 @@ import yaml
 from datasets.core.config_file import config_action
 from datasets.core.errors import SecondhandError
 from datasets.core.installed import as_called
+from datasets.core.options import flag
 from learners.cli.console import be_quiet
-from learners.cli.options import flag
 from learners.cli.settings import Settings
 
 PRESETS = Path(__file__).parents[1] / "presets"

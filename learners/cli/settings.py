@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import Span, flag, option
 from datasets.core.scanning import whole
-from learners.cli.options import Span, flag, option
+from datasets.items import DataSettings, SignalSettings
 from learners.machine import SpeedSettings
 
 #: What tells known files from strangers; `learners.uncertainty` has them.
@@ -26,148 +27,8 @@ CANDIDATES = (
     "convnext_tiny.in12k",
     "vit_small_patch16_224.augreg_in21k",
 )
-#: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
-MAX_OVERLAP = 0.95
-#: And with at most so many networks.
+#: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
-
-
-@dataclass
-class DataSettings:
-    """data"""
-
-    data: str | list[str] = option(
-        "",
-        "folder of class folders, table with path,label, Raven's or Audacity's tables, Camtrap DP, "
-        "demo:digits, public set (python -m datasets.catalog); of several a file's last label counts",
-    )
-    label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
-    labels: str | None = option(
-        None, "several labels an item: many (a|b), or with commas the columns of 1, 0 and nothing"
-    )
-    strain: str | None = option(
-        None, "of a --data of triggers: folder or LAL cache of strain files"
-    )
-    classes_table: Path | None = option(
-        None,
-        "CSV file, label and parent, of a tree above the classes: what is no class may be a node",
-    )
-    from_: Path | None = option(
-        None,
-        "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
-    )
-    replay: float = option(
-        1.0,
-        "of --from: part of the items it learnt that are learnt again",
-        span=Span(low=0, high=1),
-    )
-    unknown: str | None = option(
-        None, "strangers, to measure what is refused: a folder, or a table with the column path"
-    )
-    background: str | None = option(
-        None,
-        "known strangers, noise, empty scenes, to learn as none of the classes: a folder or table "
-        "likewise",
-    )
-    kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
-    group_by: str | None = option(
-        None, "regular expression on the file name: what must not be split"
-    )
-    near_duplicates: Literal["keep-together", "ignore"] = option(
-        "keep-together",
-        "bursts, copies that no hash finds, photos of one visit: each cluster on one side of a split",
-    )
-    fold: str | None = option(
-        None, "value of the column 'fold' that is held out", read=str | int | None
-    )
-    cv: int | str | None = option(
-        None,
-        "cross-validation: the column fold, the column group, or a number of folds; with --fold one "
-        "of them",
-    )
-    valid: float = option(0.15, "part of the items that chooses the checkpoint")
-    calibration: float = option(0.15, "part of the items that sets temperature and threshold")
-
-    def __post_init__(self) -> None:
-        # YAML takes the name 1 for a number; folds are compared as the words of a table.
-        self.fold = None if self.fold is None else str(self.fold)
-        if isinstance(self.data, list) and len(self.data) == 1:
-            self.data = self.data[0]
-
-    @property
-    def many(self) -> bool:
-        """Whether an item may have several labels."""
-        return self.labels is not None or "demo:scenes" in self.sources
-
-    @property
-    def sources(self) -> list[str]:
-        """What ``--data`` names, one by one; nothing where it is not given."""
-        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
-
-
-@dataclass
-class SignalSettings:
-    """sound and strain"""
-
-    rate: int | None = option(None, "sound: Hz; the files' most common one if not given")
-    window: float | None = option(
-        None, "sound: seconds in a picture; what holds most files, 5 at most, if not given"
-    )
-    overlap: float = option(
-        0.25,
-        "sound: part of a long recording's window that the next shares",
-        span=Span(low=0, high=MAX_OVERLAP),
-    )
-    level: Literal["clip", "fixed", "pcen"] | None = option(
-        None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
-    )
-    n_fft: int | None = option(None, "sound: samples of a frame; 46 ms of them if not given")
-    hop: int | None = option(None, "sound: samples between frames; 12 ms of them if not given")
-    n_mels: int | None = option(None, "sound: mel bands")
-    range_db: float | None = option(None, "sound: dB from black to white")
-    views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
-    layout: Literal["channels", "row", "one"] | None = option(
-        None, "strain: three views as channels, views side by side, or one view"
-    )
-    detectors: Literal["separate", "together"] | None = option(
-        None, "strain: two or three at each time are the channels (together); separate if not given"
-    )
-    context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
-    fmin: float | None = option(None, "lowest frequency drawn, Hz")
-    fmax: float | None = option(None, "highest frequency drawn, Hz")
-    colour: str | None = option(None, "grey, windows (sound), or a colour map such as magma")
-    picture: list[int] | None = option(None, "height and width of the drawing, as [224, 224]")
-    noise: str | None = option(
-        None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
-    )
-    cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
-    cache_limit: float = option(
-        20.0, "GiB of drawings kept, the least recently used go first", span=Span(above=0)
-    )
-
-    def of(self, kind: str) -> dict[str, Any]:
-        """The settings given for a recipe of this kind; the others are inferred.
-
-        Raises
-        ------
-        SecondhandError : names every setting given that this kind of file does not have.
-        """
-        both = ("fmin", "fmax", "colour", "picture")
-        own = {
-            "sound": ("rate", "window", "level", "n_fft", "hop", "n_mels", "range_db"),
-            "strain": ("views", "layout", "context", "detectors"),
-        }
-        names = [name for names in own.values() for name in names] + list(both)
-        given = {name: v for name in names if (v := getattr(self, name)) is not None}
-        fitting = (*own[kind], *both) if kind in own else ()
-        if wrong := [flag(name) for name in given if name not in fitting]:
-            raise SecondhandError(
-                f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
-            )
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-        if "picture" in values:
-            values["size"] = values.pop("picture")
-        return values
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """What may be replaced, JSON read back with every value checked, names fit to be shared,
-a folder that one process works in, whether a file is the one it was."""
+a folder that one process works in."""
 
 from learners.files.checked import jsonable, ranged, read_as
 from learners.files.lock import LOCK, check_replaceable, disk_error, hold, locked
 from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
-from learners.files.state import BEGUN, FileState, is_same, states_of

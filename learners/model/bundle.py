@@ -39,10 +39,9 @@ from safetensors.numpy import save_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
 from datasets.images import Preprocessing
-from datasets.items import fault_of
+from datasets.items import MAX_OVERLAP, fault_of
 from datasets.recipes import recipe_from_dict
 from learners.backbones import NetworkSpec
-from learners.cli.settings import MAX_OVERLAP
 from learners.files import disk_error
 from learners.model.tensors import (
     check_file,

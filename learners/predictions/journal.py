@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, shown
-from learners.files import FileState, hold, is_same
+from datasets.core.file_state import FileState, is_same
+from learners.files import hold
 from learners.inference import Prediction
 from learners.uncertainty import Reason, Why
 

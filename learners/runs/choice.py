@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import stratified_folds, units_of
+from datasets.items import Loaded, stratified_folds, units_of
 from datasets.spectrograms import (
     KeptFeatures,
     PictureCache,
@@ -48,7 +48,7 @@ from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
 from learners.model import Bundle
-from learners.training import Loaded, fit_probe, in_plain_words, settle
+from learners.training import fit_probe, in_plain_words, settle
 
 log = logging.getLogger(__name__)
 

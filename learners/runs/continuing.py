@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.config_file import read_settings
 from datasets.core.errors import SecondhandError
-from learners.cli.options import flag
-from learners.cli.settings import DataSettings, Settings
+from datasets.core.options import flag
+from datasets.items import DataSettings, background_of, earlier_items
+from learners.cli.settings import Settings
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
-from learners.training import background_of, earlier_items
 from learners.uncertainty import Tree, read_tree
 
 if TYPE_CHECKING:

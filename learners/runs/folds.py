@@ -22,7 +22,7 @@ import yaml
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import fold_names
+from datasets.items import basis_of, check_splits, fold_names, folds_of, load_grouped
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, jsonable, locked
@@ -32,7 +32,6 @@ from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
 from learners.runs.many import check_many
 from learners.runs.resume import has_progress, write_config
-from learners.training import basis_of, check_splits, folds_of, load_grouped
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,12 @@ from fastai.torch_core import set_seed
 
 from datasets.core.cells import csv_text
 from datasets.core.files import write_beside
+from datasets.items import Loaded
 from learners.cli.settings import Settings
 from learners.evaluation import STRANGE, Evaluation, answer
 from learners.inference import Predictor
 from learners.runs.resume import write_config
-from learners.training import ANSWERS, Loaded, item_numbers, parts_of_labels, train_members
+from learners.training import ANSWERS, item_numbers, parts_of_labels, train_members
 
 log = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ from typing import Any
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
 from datasets.recipes import recipe_from_dict
 from datasets.spectrograms import Recipe
 from learners import distributed
 from learners.backbones import mel_of
-from learners.cli.settings import DataSettings, Settings, SignalSettings
+from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.model import WEIGHTS, Bundle, load_bundle
 from learners.runs.continuing import as_before, tree_of
 from learners.runs.folder import write_csv
 from learners.runs.many import check_many
 from learners.runs.resume import begin
-from learners.training import Loaded, prepare_items
 
 
 @dataclass

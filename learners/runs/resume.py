@@ -12,12 +12,12 @@ import pandas as pd
 
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
+from datasets.core.file_state import BEGUN, FileState, states_of
 from datasets.core.files import write_beside
+from datasets.core.options import flag
 from learners import distributed
 from learners.cli.flags import dump, given, parse
-from learners.cli.options import flag
 from learners.cli.settings import FREE, Settings
-from learners.files import BEGUN, FileState, states_of
 
 log = logging.getLogger(__name__)
 

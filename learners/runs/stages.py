@@ -14,7 +14,7 @@ import pandas as pd
 from fastai.torch_core import set_seed
 
 from datasets.core.errors import Rejected
-from datasets.items import UNKNOWN, items_of_run
+from datasets.items import UNKNOWN, Loaded, earlier_items, is_replayed, items_of_run
 from learners import distributed
 from learners.cli.settings import Settings
 from learners.evaluation import (
@@ -47,14 +47,7 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.growing import grow
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
-from learners.training import (
-    ANSWERS,
-    Loaded,
-    Trained,
-    earlier_items,
-    is_replayed,
-    train_members,
-)
+from learners.training import ANSWERS, Trained, train_members
 from learners.uncertainty import Items, Label, ManyConfidence
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
-from datasets.items import units_of
+from datasets.items import Loaded, picture_cache, units_of
 from datasets.loaders import (
     Augmentation,
     PictureBlock,
@@ -50,7 +50,6 @@ from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.growth import ANSWERS, Growth
-from learners.training.items import Loaded, picture_cache
 from learners.training.learner import fine_tune, make_learner, tracker
 from learners.training.parts import Parts
 from learners.training.seeding import Seeds

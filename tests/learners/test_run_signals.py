@@ -14,8 +14,8 @@ import yaml
 
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import SecondhandError
+from datasets.items import DataSettings, SignalSettings
 from datasets.sources import glitches
-from learners.cli.settings import DataSettings, SignalSettings
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.runs.reading import load_items

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.file_state import FileState
 from datasets.spectrograms import Source
 from learners.active import Embeddings, embeddings, vectors
-from learners.files import FileState
 from learners.inference import Predictor
 from learners.model import hash_of_features, save_bundle
 from tests.app import sites

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import DataSettings, SignalSettings
+from datasets.items import DataSettings, SignalSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import Portable, check

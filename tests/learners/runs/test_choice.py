@@ -15,12 +15,12 @@ import yaml
 from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
+from datasets.items import Loaded, prepare_items
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
 from learners.runs import choice
 from learners.runs.choice import Candidate, choose, settle_backbone
-from learners.training import Loaded, prepare_items
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 

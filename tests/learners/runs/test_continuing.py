@@ -13,7 +13,8 @@ import yaml
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import Settings, SignalSettings
+from datasets.items import SignalSettings
+from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256

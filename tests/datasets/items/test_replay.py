@@ -11,15 +11,13 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import SPLITS
+from datasets.core.file_state import FileState
+from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings
+from datasets.items.replay import CHANGED, check_splits, folds_of, split
 from learners.active import labelled_in
 from learners.cli.flags import make_parser, parse
-from learners.cli.settings import DataSettings, SignalSettings
-from learners.files import FileState
 from learners.runs.reading import load_items
 from learners.runs.resume import settings_of, write_config
-from learners.training.items import Loaded
-from learners.training.replay import CHANGED, check_splits, folds_of, split
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from datasets.images.opening import open_picture
+from datasets.items import DataSettings, SignalSettings, load_grouped, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.spectrograms.pictures import Source
-from learners.cli.settings import DataSettings, SignalSettings
 from learners.runs.reading import load_items
-from learners.training.items import load_grouped, split
 from tests.datasets.images.test_taken import photo
 from tests.pictures import write_pictures
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from datasets.items import ItemTable
-from learners.cli.settings import DataSettings
-from learners.training.replay import is_replayed
+from datasets.items.replay import is_replayed
+from datasets.items.settings import DataSettings
+from datasets.items.table import ItemTable
 
 LESS = "expect less elsewhere"
 

@@ -17,29 +17,11 @@ import pandas as pd
 from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, open_picture, visits
-from datasets.items import (
-    MANY,
-    SPLITS,
-    THUMBNAIL,
-    UNKNOWN,
-    ItemTable,
-    counted,
-    find_clusters,
-    groups_from_names,
-    lacking,
-    learnable,
-    load_strangers,
-    load_table,
-    remarks,
-    summary,
-    thumbnails_of,
-    tied,
-)
-from datasets.recipes import RECIPES
-from datasets.spectrograms import PictureCache, Recipe, Source, cut, draw_rows, source_of
-from learners.cli.settings import DataSettings, SignalSettings
-from learners.training.basis import basis_of
-from learners.training.replay import (
+from datasets.items.basis import basis_of
+from datasets.items.checks import UNKNOWN, learnable
+from datasets.items.duplicates import THUMBNAIL, find_clusters, thumbnails_of, tied
+from datasets.items.many import MANY, counted
+from datasets.items.replay import (
     background_of,
     check_groups,
     check_splits,
@@ -49,6 +31,12 @@ from learners.training.replay import (
     split,
     unchanged,
 )
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.splits import SPLITS, groups_from_names, lacking, remarks
+from datasets.items.strangers import load_strangers
+from datasets.items.table import ItemTable, load_table, summary
+from datasets.recipes import RECIPES
+from datasets.spectrograms import PictureCache, Recipe, Source, cut, draw_rows, source_of
 
 log = logging.getLogger(__name__)
 

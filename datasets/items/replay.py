@@ -19,18 +19,13 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.items import (
-    SPLITS,
-    ItemTable,
-    assign_folds,
-    assign_splits,
-    fold_names,
-    items_of_run,
-    learnable,
-    units_of,
-)
-from learners.cli.settings import DataSettings
-from learners.files import BEGUN, FileState, is_same, states_of
+from datasets.core.file_state import BEGUN, FileState, is_same, states_of
+from datasets.items.checks import learnable
+from datasets.items.folds import assign_folds, fold_names
+from datasets.items.settings import DataSettings
+from datasets.items.splits import SPLITS, assign_splits
+from datasets.items.table import ItemTable, items_of_run
+from datasets.items.units import units
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +209,7 @@ def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     for the items without."""
     old = is_replayed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
-    number = units_of(frame)
+    number = units(frame)
     first = rank[old].groupby(number[old]).min()
     part = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
     return part, part.isna()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from datasets.items import DataSettings, basis_of, folds_of, split
 from datasets.items.table import ItemTable, with_columns
-from learners.cli.settings import DataSettings
-from learners.training.basis import basis_of
-from learners.training.replay import folds_of, split
 
 
 def basis(data: DataSettings, *, near: str = "", visits: str = "", **columns: object) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from learners.files import FileState, is_same, state
+from datasets.core import file_state
+from datasets.core.file_state import FileState, is_same
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_the_same_content_elsewhere_on_the_disk_is_the_same_file(file, tmp_path)
 
 def test_an_untouched_file_is_not_opened(file, monkeypatch):
     then = FileState.of(file)
-    monkeypatch.setattr(state, "open", None, raising=False)
+    monkeypatch.setattr(file_state, "open", None, raising=False)
     assert is_same(then, file)
 
 

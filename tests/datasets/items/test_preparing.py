@@ -11,9 +11,8 @@ import pytest
 import soundfile
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import DataSettings, SignalSettings
+from datasets.items import DataSettings, Loaded, SignalSettings
 from learners.runs.reading import load_items
-from learners.training.items import Loaded
 
 pytestmark = pytest.mark.slow
 
