@@ -18,7 +18,7 @@ from datasets.items import DataSettings, SignalSettings
 from learners.machine import SpeedSettings
 
 #: What tells known files from strangers; `learners.uncertainty` has them.
-ScoreName = Literal["combined", "msp", "gen", "knn", "mahalanobis", "rmds", "fdbd"]
+ScoreName = Literal["combined", "msp", "knn", "rmds"]
 #: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
 CANDIDATES = (
     "embedded",

@@ -25,8 +25,8 @@ from learners.uncertainty import (
     rank_scores,
 )
 
-#: The others decompose the features anew for each class left out: minutes for a few dozen.
-LEFT_OUT_SCORES = tuple(name for name in SCORES if name not in ("mahalanobis", "rmds", "fdbd"))
+#: `rmds` decomposes the features anew for each class left out: minutes for a few dozen.
+LEFT_OUT_SCORES = tuple(name for name in SCORES if name != "rmds")
 #: AUROC by which a score is better than the one in use, to be worth telling.
 WORTH = 0.02
 #: Classes left out at most, those with the most items.

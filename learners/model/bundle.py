@@ -331,7 +331,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
             raise SecondhandError(f"{key} is not an object")
     # A file that the hashes do not name is none of the model's; one that is gone is not missed.
     onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
-    tree = folder / TREE if "tree" in config["confidence"] else None
+    tree = folder / TREE if config["confidence"].get("tree") else None
     for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
         check_file(folder / name)
         if config["hashes"].get(name) != sha256(folder / name):
@@ -369,10 +369,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         network, spec = _network(folder, spec)
     confidence = None
     held = config["confidence"]
-    if held.keys() == {"temperature", "threshold"} and isinstance(held["threshold"], float):
-        # From before there was calibration.
-        confidence = Confidence.uncalibrated(len(classes)).with_threshold(held["threshold"])
-    elif held:
+    if held:
         read = None if tree is None else read_tree(tree, classes)
         confidence = read_confidence(held, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):

@@ -35,7 +35,6 @@ from learners.uncertainty.detectors import (
     restored,
     score_beside,
     scored,
-    without_retired,
 )
 from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, OTHER_CLASS, UNLIKE, UNUSUAL, Reason
@@ -402,10 +401,9 @@ class Confidence:
             "distance": self._knn is not None,
             "notes": list(self.notes),
             "sets": jsonable(self.sets),
-            # Others stay as they were, for programs that know of none.
-            **({"background": True} if self.background else {}),
-            **({} if self.naming is None else {"tree": self.naming.to_dict()}),
-            **({"promises": jsonable(self.promises)} if self.promises else {}),
+            "background": self.background,
+            "tree": self.naming and self.naming.to_dict(),
+            "promises": jsonable(self.promises),
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -430,16 +428,12 @@ class Confidence:
     ) -> Confidence:
         """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
 
-        Without the arrays the distance is off, a score that needs them, or that is no more, becomes
-        msp, and ``notes`` say so; a threshold that was cut on that score cannot be kept, and is an
+        Without the arrays the distance is off, a score that needs them becomes msp, and ``notes`` say
+        so; a threshold that was cut on that score cannot be kept, and is an
         error. Raises `SecondhandError` naming the key for a value that is missing, foreign, out of range or not
         finite.
         """
         arrays = arrays or {}
-        if isinstance(settings, Mapping):
-            # Saved before there were any.
-            since = {"sets": None, "background": False, "tree": None}
-            settings = without_retired({**since, "floors": {}, "promises": [], **settings})
         read = read_as(_Stored, settings, "confidence")
         classes, score, on, notes = read.classes, str(read.score), read.threshold_on, [*read.notes]
         if on not in ("probability", score):

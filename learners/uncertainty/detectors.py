@@ -10,23 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, shown
-from learners.cli.settings import ConfidenceSettings, ScoreName
+from learners.cli.settings import ScoreName
 from learners.uncertainty.arrays import Floats, Ints, check_labels, check_logits, just_below
 from learners.uncertainty.groups import Groups
 from learners.uncertainty.scores import (
-    FDBD,
     KNN,
-    LOGIT_SCORES,
+    MSP,
     RMDS,
-    LogitScore,
     Mahalanobis,
     Score,
 )
 from learners.uncertainty.thresholds import accepted_at_coverage, auroc, auroc_interval, oscr
 
 SCORES: tuple[str, ...] = get_args(ScoreName)
-#: Scores that models were saved with once: such a model opens, and ranks by another.
-RETIRED = ("max-logit", "energy", "entropy", "vim")
 PARTS = ("msp", "knn", "rmds")
 #: Cosine similarity from which two pictures are one to the network, but for rounding; as a distance.
 SAME = 0.9999
@@ -45,28 +41,7 @@ class Combined(Score):
 
     A stranger between two classes has a low probability; one away from all of them has no near
     neighbour, and may have a high one; one that is like the training items in all but what tells
-    classes apart is far from each class beside that. AUROC with each class left out of a probe in
-    turn, as `benchmarks/bench_scores.py` does (photos; the same with all test photos from other
-    shops; ESC-10, by fold; glitches), and of strangers to a fine-tuned model of photos:
-
-                   photos  shops  ESC-10  glitches  mean   fine-tuned   own mistakes, mean
-        msp         0.822  0.803   0.760     0.686  0.767        0.905        0.926
-        gen         0.791  0.781   0.726     0.662  0.740        0.853        0.873
-        knn         0.854  0.730   0.745     0.733  0.765        0.920        0.609
-        mahalanobis 0.834  0.808   0.807     0.779  0.807        0.896        0.680
-        rmds        0.902  0.875   0.795     0.824  0.849        0.933        0.877
-        fdbd        0.827  0.799   0.784     0.718  0.782        0.823        0.876
-        msp, knn    0.892  0.827   0.816     0.793  0.832        0.941        0.882
-        these three 0.912  0.863   0.831     0.828  0.858        0.948        0.899
-
-    Of strangers the three accept 11 % where 60 % of the known items are, and 16 % at 70 %; msp and
-    knn 14 and 21 %. Dropped, for another was as good or better: entropy (as msp), max-logit, energy
-    (photos 0.77) and vim (0.859, 0.817, 0.792, 0.831, and 0.898 fine-tuned).
-
-    Tried beside them on these sets, at 60 %: each training item half way to its class's mean in knn
-    (strangers accepted 10.7 -> 9.5 %, for an array more in each model); with that, ranks among
-    calibration items of the same best class (8.7 %, but other groceries 5.7 -> 7.6 %, AUROC 0.88 ->
-    0.86); fdbd as a fourth (10.5 %), the margin between the two nearest classes (10.2 %).
+    classes apart is far from each class beside that.
 
     `calibrate` must follow `fit`.
     """
@@ -111,8 +86,6 @@ class Combined(Score):
         return out
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
-        if not any(key.startswith("rmds.") for key in arrays):  # models saved before it was a part
-            self.parts.pop("rmds", None)
         for name, part in self.parts.items():
             self.calibration[name] = check_sorted(
                 arrays[f"{name}.calibration"], f"{name}.calibration"
@@ -134,8 +107,7 @@ class Distance:
     """How far items are from the training items, as the part of calibration items at least as far.
 
     By ``score``, which the files of another place change least, to the nearest class; or to the nearest
-    training item where that is None: of several labels an item, without labels, and in models saved
-    before. ``calibration`` are the calibration items', ascending. An item within ``copy`` of a training
+    training item where that is None: of several labels an item, and without labels. ``calibration`` are the calibration items', ascending. An item within ``copy`` of a training
     item, Euclidean between features of length 1, is that file or a copy of it (`copy_distance`), and
     like the training items wherever these lie: its p is 1. They may lie outside themselves, for the
     principal axes of fewer items than features fit these closer than new files, whose squared distances
@@ -167,8 +139,7 @@ class Distance:
         return np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, own))
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What `read_distance` reads, but for the reference. Programs that know the nearest item alone
-        miss its ``calibration`` where it is the nearest class's, and say so."""
+        """What `read_distance` reads, but for the reference."""
         if self.score is None:
             return {"distance.calibration": self.calibration}
         copy = np.array([self.copy])
@@ -256,36 +227,10 @@ def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Sco
 
 def make_score(name: str) -> Score:
     """An unfitted score; ``name`` is one of `SCORES`."""
-    if name in LOGIT_SCORES:
-        return LogitScore(name)
-    made: dict[str, type[Score]] = {
-        "combined": Combined,
-        "knn": KNN,
-        "mahalanobis": Mahalanobis,
-        "rmds": RMDS,
-        "fdbd": FDBD,
-    }
+    made: dict[str, type[Score]] = {"combined": Combined, "msp": MSP, "knn": KNN, "rmds": RMDS}
     if name not in made:
         raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
     return made[name]()
-
-
-def without_retired(settings: Mapping[str, object]) -> Mapping[str, object]:
-    """Stored settings, those of a score that is no more with msp instead."""
-    score, notes = settings.get("score"), settings.get("notes")
-    if score not in RETIRED:
-        return settings
-    if settings.get("threshold_on") == score:
-        raise SecondhandError(
-            f"confidence.threshold_on is {shown(score)}, a score that is no more: fine-tune again "
-            f"with --score {ConfidenceSettings().score}"
-        )
-    said = f"score {score} is no more: msp instead; fine-tune again for another"
-    return {
-        **settings,
-        "score": "msp",
-        "notes": [*notes, said] if isinstance(notes, list) else notes,
-    }
 
 
 def scored(
@@ -299,7 +244,7 @@ def scored(
 
 
 def read_floors(found: object) -> dict[str, float]:
-    """By names of scores, of which a later version may have dropped some."""
+    """The least value by the name of a score."""
     if not isinstance(found, Mapping) or any(
         type(name) is not str or type(value) not in (int, float) or not np.isfinite(value)
         for name, value in found.items()
@@ -311,7 +256,7 @@ def read_floors(found: object) -> dict[str, float]:
 def held_scores(name: str, score: Score, knn: KNN | None) -> dict[str, Score]:
     out = {name: score} | (score.parts if isinstance(score, Combined) else {})
     out |= {} if knn is None else {"knn": knn}
-    return out | {each: make_score(each) for each in LOGIT_SCORES}
+    return out | {"msp": MSP()}
 
 
 def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:

@@ -228,8 +228,8 @@ class ManyConfidence(Confidence):
         return {
             "labels": [jsonable(label) for label in self.labels],
             "notes": list(self.notes),
-            # Others stay as they were, for programs that know of none.
-            **({} if self._knn is None else {"alpha": self.alpha, "distance": True}),
+            "alpha": self.alpha,
+            "distance": self._knn is not None,
         }
 
 
@@ -240,7 +240,7 @@ def read_confidence(
     written."""
     if not (isinstance(settings, Mapping) and "labels" in settings):
         return Confidence.from_dict(settings, arrays, tree)
-    read = read_as(_Stored, {"alpha": 0.0, "distance": False, **settings}, "confidence")
+    read = read_as(_Stored, settings, "confidence")
     if not isinstance(read.labels, list) or len(read.labels) < 2:
         raise SecondhandError("confidence.labels: expected a list of two or more")
     found = [read_as(Label, one, f"confidence.labels.{n}") for n, one in enumerate(read.labels)]

@@ -3,7 +3,7 @@ for every one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,33 +92,14 @@ def normalise(features: Floats32) -> Floats32:
     return features / np.maximum(length, np.float32(1e-12))
 
 
-def _msp(z: Floats) -> Floats:
-    # The log of the top probability: the same order, and it does not saturate at 1.
-    return z.max(axis=1) - np.logaddexp.reduce(z, axis=1)
-
-
-def _gen(z: Floats) -> Floats:
-    log_p = z - np.logaddexp.reduce(z, axis=1, keepdims=True)
-    return -(np.exp(0.1 * log_p) * (1 - np.exp(log_p)).clip(0) ** 0.1).sum(axis=1)
-
-
-LOGIT_SCORES: dict[str, Callable[[Floats], Floats]] = {"msp": _msp, "gen": _gen}
-
-
-class LogitScore(Score):
-    """A function of the logits alone; nothing to fit.
-
-    ``msp`` is the log of the top probability (1610.02136), ``gen`` minus the generalised entropy of
-    all probabilities, sum p^0.1 (1 - p)^0.1 (2303.08133, equation 3).
-    """
+class MSP(Score):
+    """The log of the top probability (1610.02136): the same order, and it does not saturate at 1."""
 
     needs = "logits"
 
-    def __init__(self, name: str) -> None:
-        self.name, self._function = name, LOGIT_SCORES[name]
-
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        return self._function(check_logits(logits))
+        z = check_logits(logits)
+        return np.asarray(z.max(axis=1) - np.logaddexp.reduce(z, axis=1))
 
 
 def _length_apart(cosine: Floats32) -> Floats:
@@ -268,42 +249,3 @@ def _squares(x: Floats32, whiten: Floats32, means: Floats32) -> Floats:
     z, m = x.astype(np.float64) @ whiten, means.astype(np.float64)
     squares = (z**2).sum(axis=1)[:, None] - 2 * z @ m.T + (m**2).sum(axis=1)
     return np.asarray(np.maximum(squares, 0))
-
-
-class FDBD(Score):
-    """The mean distance to the other classes' decision boundaries, over that to the training mean.
-
-    2312.11536, equation 6: the margin of the best logit over each other class by the length of the
-    difference of their weights. The weights are those of the logits' best linear fit on the
-    training features, so a head that is not linear in these features is served too.
-    """
-
-    def __init__(self) -> None:
-        self.centre: Floats32 = np.empty(0, np.float32)
-        self.lengths: Floats32 = np.empty((0, 0), np.float32)
-
-    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
-        x, z = check_features(features).astype(np.float64), check_logits(logits)
-        weight = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), z, rcond=1e-6)[0][:-1]
-        lengths = np.linalg.norm(weight[:, :, None] - weight[:, None], axis=0)
-        self.lengths = np.maximum(lengths, 1e-12).astype(np.float32)
-        self.centre = x.mean(axis=0).astype(np.float32)
-
-    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        x, z = check_width(features, len(self.centre)), check_logits(logits)
-        if z.shape[1] != len(self.lengths):
-            raise SecondhandError(f"{z.shape[1]} logits: expected {len(self.lengths)}")
-        margins = (z.max(axis=1, keepdims=True) - z) / self.lengths[z.argmax(axis=1)]
-        away = np.linalg.norm(x - self.centre, axis=1)
-        return np.asarray(margins.sum(axis=1) / (z.shape[1] - 1) / np.maximum(away, 1e-12))
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {"centre": self.centre[None], "lengths": self.lengths}
-
-    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
-        self.centre = stored(arrays, "centre", (1, -1))[0]
-        self.lengths = stored(arrays, "lengths")
-        if self.lengths.shape[0] != self.lengths.shape[1] or (self.lengths <= 0).any():
-            raise SecondhandError(
-                "lengths: expected a square of numbers above 0; export the model again"
-            )

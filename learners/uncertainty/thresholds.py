@@ -43,9 +43,6 @@ class Threshold:
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
         """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
-        if isinstance(values, Mapping):
-            # Models saved before there was one.
-            values = {"target": None, "target_coverage": None, **values}
         return read_as(cls, values, name, value=(low, high))
 
 

@@ -23,7 +23,7 @@ from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, softmax
 from learners.uncertainty.detectors import Combined
 from learners.uncertainty.groups import Groups, worth
-from learners.uncertainty.scores import LogitScore, Score
+from learners.uncertainty.scores import MSP, Score
 from learners.uncertainty.temperature import fit_temperature
 from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy
 
@@ -278,7 +278,7 @@ class Naming:
         """Of items ``z [n, classes]``, logits divided by the temperature, the node that each is named
         by, its probability, and its score msp: what its siblings share is no doubt about it."""
         named, sure = self.tree.named(probabilities, self.reach)
-        own = LogitScore("msp").score(None, z)
+        own = MSP().score(None, z)
         rows = np.arange(len(z))
         held = self.tree.masses(softmax(z))[rows, named]
         return named, sure, np.where(named == z.argmax(1), own, np.log(np.maximum(held, 1e-300)))
@@ -337,8 +337,8 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
 def raised(score: Score, known: Floats, z: Floats, msp: Floats) -> Floats:
     """What ``score`` says of calibration items, with msp as `Naming.name` has it."""
     if isinstance(score, Combined):
-        return score.exchanged(known, LogitScore("msp").score(None, z), msp)
-    return msp if isinstance(score, LogitScore) and score.name == "msp" else known
+        return score.exchanged(known, MSP().score(None, z), msp)
+    return msp if isinstance(score, MSP) else known
 
 
 def promised(

@@ -162,14 +162,14 @@ def test_all_right_is_said_with_the_exact_limits(n):
     ("options", "rule", "words"),
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "takes a probability of 70.0"),
-        ({"score": "gen"}, ("threshold", "probability", NAN), f"of {percent(0.95)} and a score of "),
-        ({"target_accuracy": 0.9, "score": "gen"}, ("target accuracy", "gen", 0.9),
-         "(gen), chosen for a target accuracy of 90.0"),
+        ({"score": "knn"}, ("threshold", "probability", NAN), f"of {percent(0.95)} and a score of "),
+        ({"target_accuracy": 0.9, "score": "knn"}, ("target accuracy", "knn", 0.9),
+         "(knn), chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
          "chosen for a target accuracy of 90.0"),
-        ({"target_coverage": 0.4, "score": "gen"}, ("target coverage", "gen", 0.4),
+        ({"target_coverage": 0.4, "score": "knn"}, ("target coverage", "knn", 0.4),
          "chosen for a target coverage of 40.0"),
-        ({"target_accuracy": 0.999, "score": "gen"}, ("threshold", "probability", NAN),
+        ({"target_accuracy": 0.999, "score": "knn"}, ("threshold", "probability", NAN),
          "Its target is not reached: these 200 calibration items cannot support"),
     ],
 )  # fmt: skip
@@ -178,8 +178,10 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
-    fitted = Confidence.fit(Items(logits, labels), None, ConfidenceSettings(**options))
-    for confidence in (fitted, Confidence.from_dict(json.loads(json.dumps(fitted.to_dict())))):
+    items = Items(logits, labels, logits.astype(np.float32))
+    fitted = Confidence.fit(items, items, ConfidenceSettings(**options), alpha=0)
+    stored = json.loads(json.dumps(fitted.to_dict()))
+    for confidence in (fitted, Confidence.from_dict(stored, fitted.arrays())):
         own = own_rule(confidence)
         assert (own.kind, own.on) == rule[:2]
         assert own.target == pytest.approx(rule[2], nan_ok=True)

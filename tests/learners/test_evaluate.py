@@ -241,10 +241,11 @@ def test_a_bundle_without_reference_features_says_what_is_off(folder, others, ca
     assert "score combined needs reference features: msp instead" in printed
     tables = json.loads((others / "r" / "report.json").read_text())["tables"]
     rows = next(rows for title, rows in tables.items() if title.startswith("Scores"))
-    assert {row["score"] for row in rows} == {"msp", "gen"}
+    assert {row["score"] for row in rows} == {"msp"}
 
 
-def test_another_threshold_and_score(model, others):
+def test_another_threshold_and_score(model, folder, others):
+    by_knn = str(save_bundle(bundle(folder, score="knn"), others / "by_knn"))
     command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange")]
     for threshold, accepted in (("0", None), ("1", 0.0)):
         out = others / threshold
@@ -258,13 +259,13 @@ def test_another_threshold_and_score(model, others):
         assert report["strangers"]["score"] == "knn"
     with pytest.raises(SecondhandError, match=r"threshold 1\.1: expected a number from 0 to 1"):
         main([*command, "--out", str(others / "r"), "--threshold", "1.1"])
-    with pytest.raises(SecondhandError, match="'fdbd' is none that this model holds"):
-        main([*command, "--out", str(others / "r"), "--score", "fdbd"])
+    with pytest.raises(SecondhandError, match="'rmds' is none that this model holds"):
+        main([by_knn, *command[1:], "--out", str(others / "r"), "--score", "rmds"])
     with pytest.raises(SecondhandError, match="files of kind picture"):
         main([*command, "--out", str(others / "r"), "--kind", "sound"])
 
 
-@pytest.mark.parametrize("score", ["rmds", "fdbd", "knn", "gen"])
+@pytest.mark.parametrize("score", ["combined", "rmds", "knn"])
 def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, score):
     made = bundle(folder, score=score, target_coverage=0.5, threshold=0.95)
     files = list(table(folder)["path"])

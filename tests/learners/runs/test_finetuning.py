@@ -299,7 +299,7 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     extra.save(strange / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
-          "--score", "mahalanobis", "--target-coverage", "0.6", "--coverage", "0.8", *QUICK,
+          "--score", "rmds", "--target-coverage", "0.6", "--coverage", "0.8", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
     strangers = items.loc[items.split.eq("unknown")]
@@ -309,12 +309,12 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
     assert str(strange / "broken.jpg") in rejected.index
     config = json.loads((out / "model/config.json").read_text())
-    assert config["confidence"]["threshold_on"] == "mahalanobis"
+    assert config["confidence"]["threshold_on"] == "rmds"
     assert config["confidence"]["sets"]["coverage"] == 0.8
     title, rows = next(iter(config["metrics"]["scores"].items()))
     assert title.startswith("Scores: 7 strangers beside")
-    assert len(rows) == 7
-    assert any(row["in use"] and row["score"] == "mahalanobis" for row in rows)
+    assert len(rows) == 4
+    assert any(row["in use"] and row["score"] == "rmds" for row in rows)
     assert "7 strangers beside" in (out / "report/index.html").read_text()
     # The run's own table can be evaluated, strangers and all.
     assert evaluate_main(

@@ -19,7 +19,7 @@ from learners.uncertainty.decision import (
     UNUSUAL,
     Confidence,
 )
-from learners.uncertainty.detectors import RETIRED, SCORES, Items
+from learners.uncertainty.detectors import SCORES, Items
 from learners.uncertainty.scores import Mahalanobis
 from learners.uncertainty.temperature import fit_temperature
 from tests.learners.confidences import settings
@@ -242,7 +242,7 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
     )
 
 
-@pytest.mark.parametrize("score", ["combined", "msp", "knn", "gen"])
+@pytest.mark.parametrize("score", SCORES)
 def test_a_target_coverage_is_met_on_new_items(score):
     model = fitted(2000, target_coverage=0.5, score=score)
     logits, _, features = world(4000, seed=5)
@@ -444,7 +444,7 @@ def test_other_shapes_are_refused():
 
 def test_distances_to_classes_need_the_training_items_labels():
     logits, labels, features = world(100, seed=1)
-    for score, named in (("rmds", "rmds"), ("mahalanobis", "mahalanobis"), ("combined", "rmds")):
+    for score, named in (("rmds", "rmds"), ("combined", "rmds")):
         with pytest.raises(SecondhandError, match=f"score {named} needs"):
             Confidence.fit(
                 Items(logits, labels, features),
@@ -502,7 +502,7 @@ def test_the_same_seed_gives_the_same_settings():
     assert fitted().to_dict() == fitted().to_dict()
 
 
-def test_sets_travel_with_the_settings_and_older_settings_have_none():
+def test_sets_travel_with_the_settings():
     model = fitted(coverage=0.9)
     settings = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(settings, model.arrays())
@@ -512,8 +512,6 @@ def test_sets_travel_with_the_settings_and_older_settings_have_none():
     assert (inside == model.sets.predict(p)).all()
     assert inside[np.arange(500), labels].mean() > 0.86
     assert fitted().sets is None
-    del settings["sets"], settings["threshold"]["target"], settings["threshold"]["target_coverage"]
-    assert Confidence.from_dict(settings, model.arrays()).sets is None
 
 
 @pytest.mark.parametrize(
@@ -545,55 +543,21 @@ def test_another_threshold_or_score_leaves_the_rest():
     loose = model.with_threshold(0.0).decide(logits, features)
     assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
     assert (model.decide(logits, features).label == before.label).all()
-    for name in ("gen", "rmds"):  # of the logits, and a part of the combination
+    for name in ("msp", "rmds"):  # of the logits, and of the features
         other = model.with_score(name)
         assert (other.decide(logits, features).label == before.label).all()
         again = Confidence.from_dict(other.to_dict(), other.arrays())
         assert again.decide(logits, features).known == pytest.approx(
             other.decide(logits, features).known
         )
-    both = model.asked(0.5, "gen")
-    assert (both.threshold.value, both.threshold_on, both.score) == (0.5, "probability", "gen")
+    both = model.asked(0.5, "rmds")
+    assert (both.threshold.value, both.threshold_on, both.score) == (0.5, "probability", "rmds")
     assert model.asked(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):
-        model.with_score("mahalanobis")
+        fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give a --threshold"):
-        fitted(target_coverage=0.5).with_score("gen")
-    assert fitted(target_coverage=0.5).asked(0.5, "gen").score == "gen"
-
-
-def test_a_combination_of_two_scores_answers_as_it_did():
-    """Models saved before there were three have no arrays of the third."""
-    model = fitted(keep_known=1)
-    arrays = {k: v for k, v in model.arrays().items() if not k.startswith("score.rmds.")}
-    old = Confidence.from_dict(model.to_dict(), arrays)
-    logits, _, features = world(200, seed=4)
-    found = old.decide(logits, features)
-    parts = [model.with_score(name).decide(logits, features).known for name in ("msp", "knn")]
-    own = [np.sort(arrays[f"score.{name}.calibration"]) for name in ("msp", "knn")]
-    p = [
-        (1 + (held[None] <= new[:, None]).sum(axis=1)) / (len(held) + 1)
-        for held, new in zip(own, parts, strict=True)
-    ]
-    np.testing.assert_allclose(found.known, np.log(p).sum(axis=0))
-    assert old.arrays().keys() == arrays.keys()
-    assert (found.label == model.decide(logits, features).label).all()
-
-
-@pytest.mark.parametrize("score", RETIRED)
-def test_a_model_with_a_score_that_is_no_more_opens(score):
-    model = fitted(score="knn", target_coverage=0.5)
-    settings = model.with_threshold(0.9).to_dict() | {"score": score}
-    arrays = {**model.arrays(), "score.origin": np.ones((1, 16))}
-    again = Confidence.from_dict(settings, arrays)
-    assert again.score == "msp"
-    assert any(f"score {score} is no more: msp instead" in note for note in again.notes)
-    logits, _, features = world(200, seed=4)
-    found, expected = (m.decide(logits, features) for m in (again, model.with_threshold(0.9)))
-    assert found.reason == expected.reason
-    np.testing.assert_allclose(found.known, np.log(found.probability), atol=1e-12)
-    with pytest.raises(SecondhandError, match=f"'{score}', a score that is no more: fine-tune"):
-        Confidence.from_dict({**settings, "threshold_on": score}, arrays)
+        fitted(target_coverage=0.5).with_score("knn")
+    assert fitted(target_coverage=0.5).asked(0.5, "rmds").score == "rmds"
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
@@ -647,7 +611,7 @@ def test_a_background_takes_its_share_of_the_probability():
     assert (plain.decide(against, near).label != NO_CLASS).mean() > 0.1
 
 
-def test_a_background_is_saved_and_models_without_one_stay_as_they_were():
+def test_a_background_is_saved():
     held, _, _ = beside_background(400, seed=1)
     model = Confidence.fit(held, held, ConfidenceSettings(coverage=0.9), background=True)
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
@@ -657,7 +621,6 @@ def test_a_background_is_saved_and_models_without_one_stay_as_they_were():
         model.decide(held.logits, held.features).probabilities,
     )
     settings = fitted().to_dict()
-    assert "background" not in settings
     assert not Confidence.from_dict(settings).background
     with pytest.raises(SecondhandError, match="background"):
         Confidence.from_dict({**settings, "background": "yes"})

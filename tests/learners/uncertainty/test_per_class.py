@@ -110,7 +110,7 @@ def world(n: int, seed: int) -> Items:
 
 
 def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> None:
-    asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="gen")
+    asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
     promised = [k for k, cut in enumerate(fitted.promises) if not cut.message]
     assert 2 <= len(promised) < 4
@@ -126,7 +126,7 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
         assert limits(np.ones(len(right)), right, 1, 0.05)[1] >= 0.95
     assert (found.label == NO_CLASS).any()
     # One threshold for all leaves more of what is easily told unknown.
-    one = ConfidenceSettings(target_accuracy=0.95, score="gen")
+    one = ConfidenceSettings(target_accuracy=0.95, score="msp")
     same = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
     assert (found.label == 0).sum() > (same.label == 0).sum()
     checked = recheck(opened, new, NAMES)

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import beta
 
 from datasets.core.errors import SecondhandError
+from learners.files import jsonable
 from learners.uncertainty.arrays import just_below
 from learners.uncertainty.thresholds import (
     Threshold,
@@ -219,7 +220,7 @@ def test_no_strangers_and_no_nan():
 
 
 def test_threshold_from_json_names_the_bad_key():
-    good = {"value": 0.9, "coverage": None, "accuracy": 1, "accuracy_low": 0.5, "message": ""}
+    good = jsonable(Threshold(0.9, float("nan"), 1, 0.5))
     found = Threshold.from_dict(good, "t", low=0, high=1)
     assert found.value == 0.9
     assert np.isnan(found.coverage)
