@@ -25,7 +25,7 @@ from datasets.spectrograms import Source
 from learners.inference import refused
 from learners.report import Pictures, shown, when
 from learners.templates import render
-from learners.uncertainty import ManyConfidence, Reason
+from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
     from app.pool import Alike, Labelling
@@ -73,7 +73,7 @@ class Site:
         for name, served in self.models.items():
             # What a run keeps beside its model tells of one label an item.
             confidence = served.predictor.confidence
-            folder = None if isinstance(confidence, ManyConfidence) else served.folder
+            folder = served.folder if confidence.exclusive else None
             self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
 
     def rule(self, name: str, threshold: float | None) -> Rule:
@@ -82,8 +82,8 @@ class Site:
         if threshold is None:
             return own_rule(confidence, self.models[name].predictor.classes)
         cut = min(max(float(threshold), 0.0), 1.0)
-        many = isinstance(confidence, ManyConfidence)
-        cuts = dict.fromkeys(self.models[name].predictor.classes, cut) if many else None
+        classes = self.models[name].predictor.classes
+        cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
         return Rule(cut, confidence.alpha, own=False, cuts=cuts)
 
     def bought(self, name: str, rule: Rule) -> Bought | None:

@@ -21,7 +21,6 @@ from app.serving import Limits, Served
 from datasets.core.errors import SecondhandError
 from learners.machine import report_to_nobody
 from learners.templates import render
-from learners.uncertainty import ManyConfidence
 
 if TYPE_CHECKING:
     from app.pool import Alike, Labelling
@@ -71,7 +70,7 @@ def serve(
     given = {"--feedback": feedback, "--label": pools[0]}
     wanted = [flag for flag, value in given.items() if value is not None]
     for name, served in models.items():
-        if wanted and isinstance(served.predictor.confidence, ManyConfidence):
+        if wanted and not served.predictor.confidence.exclusive:
             raise SecondhandError(
                 f"{', '.join(wanted)}: takes one label an item, and those of {name} have several; leave it out"
             )

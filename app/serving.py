@@ -194,7 +194,6 @@ def load(
     SecondhandError : a folder that is no model.
     """
     from learners.inference import Predictor
-    from learners.uncertainty import ManyConfidence
 
     served: dict[str, Served] = {}
     for folder in folders:
@@ -203,7 +202,7 @@ def load(
         names = chain([name], (f"{name} {i}" for i in count(2)))
         unused = next(other for other in names if other not in served)
         predictor = Predictor(folder, top=5, device=device)
-        if isinstance(predictor.confidence, ManyConfidence):
+        if not predictor.confidence.exclusive:
             predictor.top = len(predictor.classes)  # another threshold may say any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served

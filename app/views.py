@@ -20,7 +20,7 @@ from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.inference import cell, deepest
 from learners.templates import percent, render
-from learners.uncertainty import AMBIGUOUS, BACKGROUND, UNLIKE, ManyConfidence, Reason, Why
+from learners.uncertainty import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -68,8 +68,8 @@ class Rule:
 
 def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     """The rule that a model of these ``classes`` carries."""
-    if isinstance(confidence, ManyConfidence):
-        aims = [label.target for label in confidence.labels if not math.isnan(label.target)]
+    if not confidence.exclusive:
+        aims = confidence.precisions
         kind, target = ("target precision", aims[0]) if aims else ("threshold", math.nan)
         cuts = dict(zip(classes, confidence.cuts.tolist(), strict=True))
         alpha = confidence.alpha

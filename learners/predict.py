@@ -94,7 +94,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.inference import Predictor, check_moment
     from learners.model import load_bundle, model_folder
     from learners.predictions import Journal, Shape, check_names, check_out, read_names, write
-    from learners.uncertainty import ManyConfidence
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
     options["tta"] = not settings.no_tta
@@ -123,8 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.strain is not None:
         raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    many = isinstance(predictor.confidence, ManyConfidence)
-    if many and format == "camtrap-dp":
+    exclusive = predictor.confidence.exclusive
+    if not exclusive and format == "camtrap-dp":
         raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
@@ -133,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shape = Shape(
         windows=settings.windows or format in ("raven", "audacity"),
-        events=_events(settings, predictor.kind, many),
+        events=_events(settings, exclusive),
         top=settings.top,
         hidden=[name for name, asked in shown.items() if not asked],
         names=settings.paths,
@@ -189,7 +188,7 @@ class Tally:
         return 3 if bad or outside else 0
 
 
-def _events(settings: Any, kind: str, many: bool) -> Events | None:
+def _events(settings: Any, exclusive: bool) -> Events | None:
     """How windows become events; SecondhandError where that cannot be."""
     from learners.predictions import Events
 
@@ -200,7 +199,7 @@ def _events(settings: Any, kind: str, many: bool) -> Events | None:
     for name in ("gap", "min_length"):
         if not 0 <= (value := getattr(settings, name)) < math.inf:
             raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
-    return Events(settings.gap, settings.min_length, many)
+    return Events(settings.gap, settings.min_length, exclusive)
 
 
 def check_replaced(settings: Any) -> None:

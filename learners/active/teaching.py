@@ -34,7 +34,7 @@ from datasets.spectrograms import Source
 from learners.active.embeddings import nameable
 from learners.active.vectors import unit
 from learners.inference import Answer, Floats, Predictor
-from learners.uncertainty import ManyConfidence, Reason, Why, softmax
+from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
 
@@ -195,14 +195,11 @@ def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
     assert answer.logits is not None
     logits = np.asarray(answer.logits, float)[None]
     classes, guess = predictor.classes, found.best
-    if isinstance(confidence, ManyConfidence):  # by the label that is least sure, there or not
-        each = confidence.probabilities(logits)[0]
-        least = int(np.abs(each - 0.5).argmin())
-        classes, probabilities = [classes[least]], each[None, least : least + 1]
+    probabilities = confidence.probabilities(logits)
+    if not confidence.exclusive:  # by the label that is least sure, there or not
+        least = int(np.abs(probabilities[0] - 0.5).argmin())
+        classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if found.label == UNKNOWN else found.label
-    else:
-        logits = logits / confidence.temperature.value
-        probabilities = softmax(logits, background=confidence.background)
     unlike = found.reason.why is Why.UNLIKE
     source = Source(
         found.path, *(None if x != x else x for x in (found.start, found.end, found.at))

@@ -39,7 +39,6 @@ from learners.inference.onnx import (
 )
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
-from learners.uncertainty import ManyConfidence
 
 FORMAT = 1  # of the metadata
 INPUT = "pixels"
@@ -71,17 +70,16 @@ class Portable(nn.Module):
             values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
             self.register_buffer(name, values)
         decider = bundle.decider
-        self.many = isinstance(decider, ManyConfidence)
-        if isinstance(decider, ManyConfidence):
-            for name in ("scale", "shift"):
-                self.register_buffer(name, torch.tensor([getattr(x, name) for x in decider.labels]))
+        self.exclusive = decider.exclusive
+        for name, numbers in decider.platt.items():
+            self.register_buffer(name, torch.tensor(numbers))
         self.temperature = decider.temperature.value
         self.background = bundle.decider.background
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
         logits, features = logits_and_features(self.network, x)
-        if self.many:
+        if not self.exclusive:
             return (logits * self.scale + self.shift).sigmoid(), logits, features
         scaled = logits / self.temperature
         if self.background:
@@ -150,11 +148,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         **({"thresholds": jsonable(confidence.each)} if confidence.promises else {}),
         "floors": confidence.floors,
         "tree": confidence.tree and confidence.tree.rows(),
-        **(
-            {"labels": [jsonable(label) for label in confidence.labels]}
-            if isinstance(confidence, ManyConfidence)
-            else {}
-        ),
+        **{name: v for name, v in confidence.to_dict().items() if name == "labels"},
         "network": bundle.spec.to_dict(),
     }
     return {

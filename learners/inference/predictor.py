@@ -22,7 +22,6 @@ import numpy.typing as npt
 from datasets.audio import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, Apart, cores
-from datasets.items import UNKNOWN, joined
 from datasets.recipes import recipe_from_dict
 from datasets.spectrograms import Source
 from learners.inference.answers import (
@@ -42,7 +41,6 @@ from learners.inference.resembling import Resembled, resembled
 from learners.inference.rounds import in_batches
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_bundle, model_folder
-from learners.uncertainty import ManyDecisions
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -275,28 +273,21 @@ class Predictor:
         paths = [source.path for source in sources]
         judged = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-judged.probabilities, axis=1, kind="stable")
-        said = judged.said if isinstance(judged, ManyDecisions) else None
         rule = self.confidence.sets
         inside = None if rule is None else rule.predict(judged.probabilities)
         tree = self.confidence.tree
-        names = self.classes if tree is None else tree.names
+        labels = judged.labels(self.classes if tree is None else tree.names)
         branches = [()] * len(sources) if tree is None else tree.branches(judged.probabilities)
         return [
             Prediction(
                 path=source.path,
-                label=UNKNOWN
-                if judged.label[i] < 0
-                else names[judged.label[i]]
-                if said is None
-                else joined(
-                    name for name, there in zip(self.classes, said[i], strict=True) if there
-                ),
+                label=labels[i],
                 best=self.classes[judged.best[i]],
                 probability=float(judged.probability[i]),
                 reason=judged.reason[i],
                 top=[
                     (self.classes[k], float(judged.probabilities[i, k]))
-                    for k in order[i, : self.top if said is None else max(self.top, said[i].sum())]
+                    for k in order[i, : judged.listed(i, self.top)]
                 ],
                 distance_p=float(judged.distance_p[i]),
                 start=seconds(source.start),

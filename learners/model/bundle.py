@@ -55,7 +55,7 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.views import PLAIN, View, read_views
-from learners.uncertainty import Confidence, ManyConfidence, read_confidence, read_tree
+from learners.uncertainty import Confidence, read_confidence, read_tree
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -216,8 +216,7 @@ def card(bundle: Bundle) -> str:
     result = {"task": {"type": f"{task}-classification"}, **found}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
     numbers = "\n".join(f"| {one['name']} | {one['value']:.4f} |" for one in figures)
-    many = isinstance(bundle.confidence, ManyConfidence)
-    answers = "Says which are there" if many else "Answers one"
+    answers = "Answers one" if bundle.decider.exclusive else "Says which are there"
     return f"""---
 library_name: secondhand
 pipeline_tag: {task}-classification

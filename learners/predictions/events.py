@@ -25,7 +25,7 @@ class Events:
     ----------
     gap : seconds without the class up to which two stretches of it are one event.
     min_length : seconds below which an event is left out.
-    many : a window may name several labels; each has events of its own.
+    exclusive : a window names one class; else several labels, each with events of its own.
     windows : how many were answered (`Why.ACCEPTED`), and refused for each reason.
     recordings : how many that can be read had so many events.
     short : events left out for their length.
@@ -33,7 +33,7 @@ class Events:
 
     gap: float = 0.0
     min_length: float = 0.0
-    many: bool = False
+    exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
     short: int = 0
@@ -53,7 +53,7 @@ class Events:
         for n, window in enumerate(windows):
             if window.label == UNKNOWN:
                 continue
-            for name in names_of(window.label) if self.many else [window.label]:
+            for name in [window.label] if self.exclusive else names_of(window.label):
                 run = last.get(name)
                 if run and edges[n] - edges[run[-1] + 1] <= self.gap:
                     run.append(n)
@@ -90,7 +90,7 @@ class Events:
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        top = each_joined(windows) if self.many else joined(windows)
+        top = joined(windows) if self.exclusive else each_joined(windows)
         return surest._replace(
             label=name,
             best=name,

@@ -91,10 +91,9 @@ def check(model: Path) -> None:
     """Raise SecondhandError for what an archive cannot be of: no model folder, one of sound or strain,
     or of several labels an item."""
     from learners.model import load_bundle
-    from learners.uncertainty import ManyConfidence
 
     told = load_bundle(model, network=False)
-    if isinstance(told.confidence, ManyConfidence):
+    if not told.decider.exclusive:
         raise SecondhandError(
             f"{model}: says several labels of a picture, and the archive's program says one: share the "
             "folder itself, which is safe to open"

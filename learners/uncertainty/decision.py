@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, shown
+from datasets.items import UNKNOWN
 from learners.cli.settings import ConfidenceSettings, ScoreName
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, among, check_logits, softmax
@@ -76,6 +78,14 @@ class Decisions:
     named: Ints
     sure: Floats
 
+    def labels(self, names: Sequence[str]) -> list[str]:
+        """What each item is answered, in words; ``names`` are those of the classes, or of the tree's nodes."""
+        return [UNKNOWN if number < 0 else names[number] for number in self.label]
+
+    def listed(self, row: int, top: int) -> int:
+        """How many of its likeliest classes an answer lists, where ``top`` are asked for."""
+        return top
+
 
 @dataclass
 class Confidence:
@@ -93,6 +103,9 @@ class Confidence:
     [classes], are thresholds on the probability that stand for the whole rule of their classes but the
     distance; NaN leaves a class the model's.
     """
+
+    #: An item is of one class: probabilities sum to 1 at most. Else each class is there or not by itself.
+    exclusive: ClassVar[bool] = True
 
     classes: int
     temperature: Temperature
@@ -254,6 +267,25 @@ class Confidence:
     def uncalibrated(cls, classes: int) -> Confidence:
         """Temperature 1, the default threshold and no distance."""
         return cls.fit(Items(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
+
+    def probabilities(self, logits: ArrayLike) -> Floats:
+        """Calibrated ones of logits [n, classes], with a background that has its share in them."""
+        return softmax(logits, self.temperature.value, background=self.background)
+
+    @property
+    def cuts(self) -> Floats:
+        """The threshold of each class, [classes]."""
+        return np.full(self.classes, self.threshold.value) if self.each is None else self.each
+
+    @property
+    def precisions(self) -> list[float]:
+        """What was asked to be promised of each class by itself, where that is a precision."""
+        return []
+
+    @property
+    def platt(self) -> dict[str, list[float]]:
+        """The scale and the shift of each class's logit, where each is calibrated by itself."""
+        return {}
 
     @property
     def reference(self) -> NDArray[np.float32] | None:

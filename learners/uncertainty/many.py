@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
+from datasets.items import UNKNOWN, joined
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, check_logits
@@ -68,6 +70,15 @@ class ManyDecisions(Decisions):
     said: NDArray[np.bool_]
     unlike: NDArray[np.bool_]
 
+    def labels(self, names: Sequence[str]) -> list[str]:
+        return [
+            joined(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
+            for row in self.said
+        ]
+
+    def listed(self, row: int, top: int) -> int:
+        return max(top, int(self.said[row].sum()))
+
 
 @dataclass
 class ManyConfidence(Confidence):
@@ -76,6 +87,7 @@ class ManyConfidence(Confidence):
     """
 
     labels: list[Label] = field(default_factory=list)
+    exclusive: ClassVar[bool] = False
 
     @classmethod
     def of(
@@ -156,13 +168,16 @@ class ManyConfidence(Confidence):
         """Of logits [n, classes], each by itself in [0, 1]."""
         import scipy
 
-        scale, shift = (np.array([getattr(x, n) for x in self.labels]) for n in _PARTS)
+        scale, shift = (np.array(self.platt[name]) for name in _PARTS)
         return np.asarray(scipy.special.expit(np.asarray(logits, np.float64) * scale + shift))
 
     @property
-    def cuts(self) -> Floats:
-        """The threshold of each label, [classes]."""
-        return np.full(self.classes, self.threshold.value) if self.each is None else self.each
+    def platt(self) -> dict[str, list[float]]:
+        return {name: [getattr(label, name) for label in self.labels] for name in _PARTS}
+
+    @property
+    def precisions(self) -> list[float]:
+        return [label.target for label in self.labels if label.target == label.target]
 
     def decide(
         self,

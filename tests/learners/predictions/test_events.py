@@ -60,7 +60,7 @@ def test_each_of_several_labels_has_its_own_events():
         for n, one in enumerate((s, *p) for s, p in zip(said, each, strict=True))
     )
     of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
-    rows = Events(many=True).of(of)
+    rows = Events(exclusive=False).of(of)
     assert [(row.label, row.best, row.start, row.end, row.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
         ("b", "b", 0, 2, 1.5),
