@@ -44,7 +44,7 @@ from learners.model.bundle import load_bundle
 
 RATE = 8000
 FLAGS = ["--size", "64", "--epochs", "1", "--bs", "16", "--threads", "1", "--workers", "1", "--ema",
-         "--checkpoint-minutes", "0.005", "--lr", "3e-3", "--seed", "3"]  # fmt: skip
+         "--lr", "3e-3", "--seed", "3"]  # fmt: skip
 #: stage: the file with which it begins, and the one with which it ends.
 STAGES = {
     "rendering": ("config.yaml", "items.csv"),

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """Parse, do, print. Returns 0, or 3 where some pictures were damaged."""
     import argparse
 
-    from datasets.spectrograms import PictureCache, decoded, features
+    from datasets.spectrograms import PictureCache, decoded
 
     parser = argparse.ArgumentParser(
         as_called("python -m datasets.cache"), description=as_called(str(__doc__))
@@ -42,14 +42,12 @@ def main(argv: list[str] | None = None) -> int:
             "size": int(known.pop("bytes")),
             "limit": int(known.pop("limit")),
             "decoded pictures": sum(decoded.kept_in(store.root).sizes()),
-            "features": sum(features.features_in(store.root).sizes()),
         }
         known |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")
         decoded.kept_in(store.root).clear()
-        features.features_in(store.root).clear()
     else:
         right, wrong = store.verify()
         for path in wrong:

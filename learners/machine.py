@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from datasets.core.options import Span, option
+from datasets.core.options import option
 from datasets.core.processes import cores
 
 T = TypeVar("T")
@@ -45,11 +45,6 @@ class SpeedSettings:
     )
     threads: int | None = option(
         None, "CPU threads of the training process; torch's own if not given"
-    )
-    decoded_limit: float = option(
-        4.0,
-        "GiB of pictures kept decoded from one epoch to the next; 0 decodes them each time",
-        span=Span(low=0),
     )
 
 

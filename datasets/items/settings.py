@@ -126,7 +126,9 @@ class SignalSettings:
     )
     cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
     cache_limit: float = option(
-        20.0, "GiB of drawings kept, the least recently used go first", span=Span(above=0)
+        20.0,
+        "GiB of spectrograms and of decoded pictures kept, each; the least recently used go first",
+        span=Span(above=0),
     )
 
     def of(self, kind: str) -> dict[str, Any]:

@@ -39,17 +39,15 @@ def generators_kept() -> Iterator[None]:
 
 
 class Repeatable(DataLoader):
-    """A fastai DataLoader whose epochs can be had again, also from the middle.
+    """A fastai DataLoader whose epochs can be had again.
 
     Attributes
     ----------
     seed : of the items; None draws them from the program's own generators.
-    first : batches of an epoch that are passed over.
     order : the numbers of the items of the epoch that was begun last.
     """
 
     seed: int | None = None
-    first = 0
     order: Sequence[int] = ()
 
     def begin(self, seed: int) -> None:
@@ -58,7 +56,7 @@ class Repeatable(DataLoader):
         draw_workers_seed_from(self, torch.Generator().manual_seed(seed))
 
     def get_idxs(self) -> list[int]:
-        order = list(super().get_idxs())[self.first * (self.bs or 1) :]
+        order = list(super().get_idxs())
         self.order = order
         return order
 

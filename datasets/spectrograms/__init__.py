@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from datasets.core.store import digest_of
     from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
-    from datasets.spectrograms.features import KeptFeatures
     from datasets.spectrograms.pictures import PictureCache, Source, cache_root, source_of
     from datasets.spectrograms.recipe import (
         COLOUR_MAPS,

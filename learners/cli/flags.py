@@ -30,8 +30,6 @@ USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
     "probe", "tta", "seeds", "out", "resume",
 )  # fmt: skip
-#: Settings that are no more, but stand in the files of earlier runs: read, and without effect.
-RETIRED = ("speed",)
 
 
 def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
@@ -134,8 +132,6 @@ def make_parser(prog: str, description: str) -> Any:
     parser.add_argument(
         "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
     )
-    for name in RETIRED:
-        parser.add_argument(flag(name), type=Any, help=argparse.SUPPRESS)
     for section in get_type_hints(Settings).values():
         add_flags(parser.add_argument_group(section.__doc__ or ""), section)
     return parser
@@ -187,7 +183,7 @@ def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     """The settings that were said, by flag, file or preset: without defaults."""
     words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
     namespace = parser.parse_args(words, defaults=False)
-    return {n: value for n, value in vars(namespace).items() if n not in ("config", *RETIRED)}
+    return {n: value for n, value in vars(namespace).items() if n != "config"}
 
 
 def dump(settings: Settings) -> str:

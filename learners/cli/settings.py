@@ -40,11 +40,6 @@ class NetworkSettings:
         "embedded, a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS], "
         "scratch/NAME; or auto, auto:NAME,NAME: the best of some by a linear probe",
     )
-    budget: float | None = option(
-        None,
-        "of --backbone auto: minutes that the training may take, as estimated",
-        span=Span(above=0),
-    )
     weights: Path | None = option(
         None, "file with the backbone's weights (.safetensors, state dict)"
     )
@@ -84,12 +79,6 @@ class TrainSettings:
         "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
         "linear probe, which those that follow have to surpass",
         span=Span(low=0, word="fit"),
-    )
-    frozen_views: int = option(
-        2,
-        "in those epochs the body computes each file once in so many augmented views; 0 computes "
-        "all anew in every epoch",
-        span=Span(low=0),
     )
     probe: bool = option(False, "a linear probe alone: train the head, then stop")
     lr: float | Literal["auto"] | None = option(
@@ -215,24 +204,14 @@ class RunSettings:
     resume: Path | None = option(
         None, "run folder whose run goes on where it stopped, with its own settings"
     )
-    checkpoint_minutes: float | None = option(
-        None,
-        "save as often within an epoch, too, for --resume; after each epoch it is saved anyway",
-    )
     track: Literal["none", "tensorboard", "wandb"] = option("none", "log to a tracker as well")
     learning_curve: bool = option(
         False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
     )
-    full: bool = option(
-        False, "of --learning-curve: train on each part as on all, of probes instead"
-    )
 
 
 #: Settings that may be others when a run goes on: they do not say what is learnt.
-FREE = (
-    "track", "device", "workers", "threads", "cache_dir", "cache_limit", "decoded_limit",
-    "checkpoint_minutes",
-)  # fmt: skip
+FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 
 #: Settings that name files or folders.
@@ -296,7 +275,7 @@ class Settings:
             and not span.holds(value)
         ]
         data, network, train, asked = self.data, self.network, self.train, self.confidence
-        fitted = self.run.full or (network.fits and train.freeze_epochs == "fit")
+        fitted = network.fits and train.freeze_epochs == "fit"
         untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
         own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
         flat = "--background" if data.background else "--coverage" if asked.coverage else ""
@@ -307,7 +286,6 @@ class Settings:
             "--learning-curve without a fitted head on a published body (leave out --from, "
             "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
-            "--full without --learning-curve": self.run.full and not self.run.learning_curve,
             "--target-accuracy beside --target-coverage (one of the two)": None
             not in (asked.target_accuracy, asked.target_coverage),
             "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """How often ``what`` is right that learnt so many labels. Shares of 0 to 1, limits of 95 %.
+    """How often a linear probe is right that learnt so many labels. Shares of 0 to 1, limits of 95 %.
 
     Attributes
     ----------
@@ -46,12 +46,11 @@ class LearningCurve:
     classes: dict[str, list[dict[str, Any]]]
     ahead: dict[str, Any] | None
     said: str
-    what: str = "a linear probe"
 
 
-def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> LearningCurve | None:
+def curve_of(file: Path, *, seed: int = 0) -> LearningCurve | None:
     """The curve of a run's file of answers, ``path``, ``truth``, ``unit`` (what belongs together; without
-    it the rows of a path) and for each part, "LABELS-DRAW", the class that ``what`` learnt it answered;
+    it the rows of a path) and for each part, "LABELS-DRAW", the class that a probe of it answered;
     None where there is none, or no part in it."""
     if not file.is_file():
         return None
@@ -82,14 +81,14 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     }
     n, last = sizes[-1], everything[-1]
     wrong = int((~right[-1]).sum())
-    now = f"With all {n} labels {what} is right in {_share(last)}"
+    now = f"With all {n} labels a linear probe is right in {_share(last)}"
     untold = "; what twice as many would bring cannot be told"
     if wrong < MISTAKES:
         most = f": at most {100 * (1 - last['low']):.1f} points, for it errs in {wrong} of {len(answers)}"
-        return LearningCurve(everything, classes, None, f"{now}{untold}{most}.", what)
+        return LearningCurve(everything, classes, None, f"{now}{untold}{most}.")
     if len(sizes) < PARTS:
         why = f"{untold}: too few labels to leave some out"
-        return LearningCurve(everything, classes, None, f"{now}{why}.", what)
+        return LearningCurve(everything, classes, None, f"{now}{why}.")
     low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
     if high - low > WIDEST:
         why = f": from {100 * low:.1f} to {100 * high:.1f} points, by {len(answers)} held-out files"
@@ -98,7 +97,7 @@ def curve_of(file: Path, *, what: str = "a linear probe", seed: int = 0) -> Lear
     ahead = {"labels": 2 * n, **{name: float(last["value"] + by) for name, by in each.items()}}
     said = f"twice as many would probably bring {100 * gain:.1f} points more"
     limits = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    return LearningCurve(everything, classes, ahead, f"{now}; {said} {limits}.", what)
+    return LearningCurve(everything, classes, ahead, f"{now}; {said} {limits}.")
 
 
 def _gains(

@@ -7,48 +7,30 @@ its figures stay what they are.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import nn
 from torch.nn import functional
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import Loaded, stratified_folds, units_of
-from datasets.spectrograms import (
-    KeptFeatures,
-    PictureCache,
-    Source,
-    cache_root,
-    digest_of,
-    source_of,
-)
-from learners.backbones import (
-    NetworkSpec,
-    build,
-    first_member,
-    mel_of,
-    native_size,
-    parameter_groups,
-)
+from datasets.spectrograms import PictureCache, Source, source_of
+from learners.backbones import NetworkSpec, build, mel_of, native_size
 from learners.cli.settings import Settings
 from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
 from learners.model import Bundle
-from learners.training import fit_probe, in_plain_words, settle
+from learners.training import fit_probe, in_plain_words
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +50,6 @@ class Candidate:
     accuracy, low, high : part of the items told right, 0 to 1, and its exact 95 % limits.
     nll : mean over the files, in nats: accuracy and calibration in one figure.
     ms : milliseconds a file that a forward pass takes here.
-    minutes : that its training is estimated to take here.
     why : it is left out; "" where it is not. The figures are NaN then.
     """
 
@@ -78,7 +59,6 @@ class Candidate:
     high: float = np.nan
     nll: float = np.nan
     ms: float = np.nan
-    minutes: float = np.nan
     why: str = ""
 
 
@@ -112,7 +92,7 @@ def settle_backbone(
 
     Raises
     ------
-    SecondhandError : no candidate can be used, or none fits the budget.
+    SecondhandError : no candidate can be used.
     """
     asked, record = settings.network.backbone, folder / RECORD
     choice = _read(record) if record.is_file() else None
@@ -125,8 +105,7 @@ def settle_backbone(
 
 
 def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
-    """Rank the candidates, tell how they did, and take the one of least NLL that fits the budget."""
-    budget = settings.network.budget
+    """Rank the candidates, tell how they did, and take the one of least NLL."""
     rows = _some(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
     log.info(
         "choosing among %d backbones: a linear probe on %d training items, by %d folds of them",
@@ -155,14 +134,7 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
         )
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
         log.info("%s", line)
-    fitting = [one for one in usable if budget is None or one.minutes <= budget]
-    if not fitting:
-        least = min(usable, key=lambda one: one.minutes)
-        raise SecondhandError(
-            f"--budget {budget:g}: none fits; {shown(least.backbone)} would be the quickest, about "
-            f"{least.minutes:.1f} minutes. Give it more, or fewer --epochs, a smaller --size or --probe"
-        )
-    choice = Choice(settings.network.backbone, fitting[0].backbone, len(rows), found)
+    choice = Choice(settings.network.backbone, usable[0].backbone, len(rows), found)
     log.info("backbone: %s", choice.said)
     return choice
 
@@ -177,7 +149,6 @@ def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
             "accuracy": f"{one.accuracy:.3f} [{one.low:.3f}, {one.high:.3f}]",
             "NLL": f"{one.nll:.3f}",
             "ms a file": f"{one.ms:.1f}",
-            "minutes": f"{one.minutes:.1f}",
             "left out": "",
         }
         for one in candidates
@@ -208,19 +179,10 @@ def _some(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return rows.loc[sorted(kept)].reset_index(drop=True)
 
 
-class _Shown(NamedTuple):
-    """The pictures that networks are shown, and a hash of the content of each; "" of no picture."""
-
-    sources: list[Source]
-    contents: list[str]
-
-
-def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> _Shown:
+def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> list[Source]:
+    """The pictures that networks are shown; a signal's spectrograms lie in the cache."""
     if loaded.recipe is None:
-        with ThreadPoolExecutor() as pool:
-            hashes = list(pool.map(_digest, rows["path"]))
-        return _Shown([Source(path) for path in rows["path"]], hashes)
-    # Drawings lie in the cache, each under a hash of what it was drawn from.
+        return [Source(path) for path in rows["path"]]
     signal = settings.signal
     cache = PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
     drawn = []
@@ -230,18 +192,16 @@ def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> _Shown:
             drawn.append(cache.get(item.path, loaded.recipe, item.start, item.end, item.at))
         except BadFile:  # gone since it was drawn
             drawn.append(Path(""))
-    return _Shown([Source(str(picture)) for picture in drawn], [picture.stem for picture in drawn])
-
-
-def _digest(path: str) -> str:
-    try:
-        return digest_of(path)
-    except BadFile:
-        return ""
+    return [Source(str(picture)) for picture in drawn]
 
 
 def _judge(
-    name: str, rows: pd.DataFrame, pictures: _Shown, loaded: Loaded, settings: Settings, device: str
+    name: str,
+    rows: pd.DataFrame,
+    pictures: list[Source],
+    loaded: Loaded,
+    settings: Settings,
+    device: str,
 ) -> Candidate:
     """Probe a backbone, and time it.
 
@@ -260,48 +220,18 @@ def _judge(
     preprocessing = replace(preprocessing, squish=loaded.recipe is not None)
     predictor = Predictor(Bundle(network.eval(), spec, classes, preprocessing), device=device)
     try:
-        features = _features(predictor, pictures, settings)
+        features, _ = features_of(predictor, pictures)  # NaN of one that cannot be read
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")
         nll, right = _cross_validated(
             features[good], rows.iloc[np.flatnonzero(good)], classes, settings
         )
-        forward = _seconds(lambda: predictor.forward(_batch(size)), 3) / len(_batch(size))
+        ms = _ms_a_file(predictor, size)
     finally:
         predictor.close()
-    step = _seconds(_step(first_member(network), size, settings, device), 2) / settings.train.bs
     accuracy, low, high = fraction(right, units_of(rows).to_numpy()[good])
-    return Candidate(
-        name,
-        accuracy,
-        low,
-        high,
-        float(nll.mean()),
-        1000 * forward,
-        _minutes(forward, step, loaded, settings),
-    )
-
-
-def _features(predictor: Predictor, pictures: _Shown, settings: Settings) -> NDArray[np.float32]:
-    """Float32 [files, width], from the cache as far as they are there; NaN where there is none."""
-    kept = KeptFeatures(settings.signal.cache_dir or cache_root())
-    bundle = predictor.bundle
-    body = hashlib.sha256(repr((bundle.spec.backbone, bundle.preprocessing)).encode())
-    for name, value in first_member(bundle.network)[0].state_dict().items():
-        body.update(name.encode())
-        body.update(value.detach().cpu().contiguous().numpy().data)
-    keys = [hashlib.sha256(body.digest() + c.encode()).hexdigest() for c in pictures.contents]
-    found = [kept.get(key) if c else None for key, c in zip(keys, pictures.contents, strict=True)]
-    new = [i for i, vector in enumerate(found) if vector is None and pictures.contents[i]]
-    vectors, _ = features_of(predictor, [pictures.sources[i] for i in new])
-    for i, vector in zip(new, vectors, strict=True):
-        if not np.isnan(vector).any():
-            kept.add(keys[i], vector)
-            found[i] = vector
-    width = next((len(vector) for vector in found if vector is not None), 1)
-    blank = np.full(width, np.nan, np.float32)
-    return np.stack([blank if vector is None else vector for vector in found])
+    return Candidate(name, accuracy, low, high, float(nll.mean()), ms)
 
 
 def _cross_validated(
@@ -328,52 +258,13 @@ def _cross_validated(
     return losses, right
 
 
-def _batch(size: int) -> NDArray[np.uint8]:
-    return np.full((32, 3, size, size), 128, np.uint8)
-
-
-def _seconds(act: Callable[[], object], times: int) -> float:
-    """The least that it took, after once for nothing."""
-    took = []
-    for _ in range(times + 1):
+def _ms_a_file(predictor: Predictor, size: int) -> float:
+    """Milliseconds a file that a forward pass takes: the least of three, after one for nothing."""
+    batch, times = np.full((32, 3, size, size), 128, np.uint8), []
+    for _ in range(4):
         began = time.perf_counter()
-        act()
+        predictor.forward(batch)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        took.append(time.perf_counter() - began)
-    return min(took[1:])
-
-
-def _step(
-    network: nn.Sequential, size: int, settings: Settings, device: str
-) -> Callable[[], object]:
-    """A training step, the optimizer's part apart."""
-    train = settings.train
-    if train.freeze_epochs == "fit" and train.lr_mult is None:  # `learners.training.learner.thaw`
-        for group in parameter_groups(network)[:-2][:1]:
-            for parameter in group:
-                parameter.requires_grad_(False)
-    speed = settle(settings.speed, network, device)
-    layout = torch.channels_last if speed.channels_last else torch.contiguous_format
-    network.to(device).to(memory_format=layout)
-    x = torch.randn(train.bs, 3, size, size, device=device).to(memory_format=layout)
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(speed.precision))
-
-    def act() -> None:
-        with torch.autocast(torch.device(device).type, half, enabled=half is not None):
-            logits = network(x)
-        logits.float().logsumexp(1).sum().backward()
-
-    return act
-
-
-def _minutes(forward: float, step: float, loaded: Loaded, settings: Settings) -> float:
-    """What the training is estimated to take, of seconds a file in a forward pass and in a step."""
-    train = settings.train
-    sizes = loaded.rows["split"].value_counts()
-    files, held = int(sizes.get("train", 0)), int(sizes.get("valid", 0))
-    looks = 1.0  # at each file, by the body alone
-    if isinstance(train.freeze_epochs, int):
-        looks = min(train.frozen_views or train.freeze_epochs, train.freeze_epochs)
-    each = train.epochs * (files * step + held * forward) + (looks * files + held) * forward
-    return train.seeds * each / 60
+        times.append(time.perf_counter() - began)
+    return 1000 * min(times[1:]) / len(batch)

@@ -75,7 +75,7 @@ def as_before(
     network = {
         name: getattr(spec, name) for name in ("backbone", "size", "head", "hidden", "dropout")
     }
-    network |= {"budget": None, "weights": None, "pretrained": True}
+    network |= {"weights": None, "pretrained": True}
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
         data["detectors"] = "together" if recipe.get("together") else "separate"

@@ -64,10 +64,6 @@ def read(folder: Path, settings: Settings) -> Begun:
     if origin is not None:
         settings = as_before(settings, origin)
         settings.check()
-    if settings.run.full and distributed.count() > 1:
-        raise SecondhandError(
-            "--full: the parts are trained in one process; launch no more than one"
-        )
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":

@@ -44,7 +44,6 @@ from learners.report import Pictures, write_many_report, write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
 from learners.runs.continuing import lineage, start, tree_of
 from learners.runs.folder import provenance, write_csv
-from learners.runs.growing import grow
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
 from learners.training import ANSWERS, Trained, train_members
@@ -187,11 +186,7 @@ def answer(
         trees = (learnt.origin.decider.tree, bundle.decider.tree)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
         log.info("%s", changes.said)
-    full = learnt.settings.run.full
-    if full and not learnt.interrupted:
-        grown = grow(folder, learnt.settings, learnt.loaded, learnt.predictor, evaluation)
-        learnt.interrupted = not grown
-    curve = curve_of(folder / ANSWERS, what="the network" if full else "a linear probe")
+    curve = curve_of(folder / ANSWERS)
     if curve is not None:
         log.info("%s", curve.said)
     return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)

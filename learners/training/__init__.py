@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.training.growth import ANSWERS, item_numbers, parts_of_labels
+    from learners.training.growth import ANSWERS
     from learners.training.members import Start, Trained, in_plain_words, train_members
     from learners.training.probe import fit_probe
-    from learners.training.speed import check_precision, settle
+    from learners.training.speed import check_precision
 
 __getattr__ = on_demand(__name__)

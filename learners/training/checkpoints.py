@@ -8,14 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import random
 import re
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from fastai.learner import Learner
 from safetensors import SafetensorError
@@ -41,11 +37,10 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Position(NamedTuple):
-    """The next step of a fine-tuning: phase 0 (the head) or 1 (everything), epoch and batch in it."""
+    """The next step of a fine-tuning: phase 0 (the head) or 1 (everything), and the epoch in it."""
 
     phase: int = 0
     epoch: int = 0
-    batch: int = 0
 
 
 class Checkpoints(EpochEnd):
@@ -55,17 +50,15 @@ class Checkpoints(EpochEnd):
     ----------
     folder : of the checkpoint, the best epoch's weights beside.
     history : the file of the epochs' figures; what it says of epochs that are to come again is cut.
-    minutes : save within an epoch as well, as often.
     """
 
     order = 75  # after the epoch's values, the best weights and the history are where they belong
 
-    def __init__(self, folder: Path, history: Path, minutes: float | None = None) -> None:
-        self.folder, self.history, self.minutes = folder, history, minutes
+    def __init__(self, folder: Path, history: Path) -> None:
+        self.folder, self.history = folder, history
         self.position = Position()
         self.rate: float | None = None  # what --lr auto found
         self.waiting: State | None = None
-        self.passed = 0  # batches of this epoch that an earlier process has trained on
 
     @property
     def trained(self) -> bool:
@@ -105,59 +98,33 @@ class Checkpoints(EpochEnd):
         super().before_fit()
         if not self.run:
             return
-        self.saved = time.monotonic()
         phase = 0 if phase_of(self.learn) == "frozen" else 1
         if self.waiting is None or self.position.phase != phase:
             self.position = Position(phase)
             return
         put_back(self.learn, *self.waiting)
-        if not self.position.batch:
-            self.waiting = None
-
-    def before_train(self) -> None:
-        if self.waiting is not None:
-            tensors, record = self.waiting
-            self.waiting = None
-            self.passed = self.dls.train.first = self.position.batch
-            self.learn.pct_train = record["pct_train"]
-            put_generators_back(tensors, record)
-
-    def after_train(self) -> None:
-        super().after_train()
-        self.passed = self.dls.train.first = 0
-
-    def after_batch(self) -> None:
-        done = self.passed + self.iter + 1
-        if self.minutes is None or not self.training or done == self.n_iter:
-            return
-        if distributed.share(time.monotonic() - self.saved >= 60 * self.minutes):
-            self._save(Position(self.position.phase, self.epoch, done))
+        self.waiting = None
 
     def epoch_ends(self) -> None:
         phase, over = self.position.phase, self.epoch + 1 == self.n_epoch
         self._save(Position(phase + 1) if over else Position(phase, self.epoch + 1))
 
     def _save(self, position: Position) -> None:
-        inside = position.batch > 0
-        tensors, numbers = gather(self.learn, within=inside or position.epoch > 0, inside=inside)
-        others = distributed.gathered(generators())[1:] if inside else []
+        tensors, numbers = gather(self.learn, within=position.epoch > 0)
         if not distributed.is_first():
             return
         written = self.history.read_bytes().decode() if self.history.exists() else ""
         record = {"position": position, "rate": self.rate, "history": written, **numbers}
-        add_others(tensors, record, others)
         write(self.folder, tensors, record)
-        self.saved = time.monotonic()
 
 
-def gather(learn: Learner, *, within: bool, inside: bool) -> State:
+def gather(learn: Learner, *, within: bool) -> State:
     """What a learner holds that the next step depends on.
 
     Parameters
     ----------
     within : the phase has begun: also the optimizer's moments (which fastai forgets as a phase
         begins), the averaged weights, the loss scaler, the smoothed loss.
-    inside : an epoch has begun: also the generators.
     """
     tensors = {
         f"model.{name}": value
@@ -184,43 +151,11 @@ def gather(learn: Learner, *, within: bool, inside: bool) -> State:
         smooth = learn.recorder.smooth_loss
         tensors["smooth"], numbers["smoothed"] = smooth.val.reshape(1), smooth.count
         numbers["train_iter"] = learn.train_iter
-    if inside:
-        numbers["pct_train"] = learn.pct_train
-        states, drawn = generators()
-        tensors |= states
-        numbers |= drawn
     return storable(tensors), numbers
 
 
-def generators() -> State:
-    """The random states of this process."""
-    python, array = random.getstate(), np.random.get_state(legacy=False)
-    array["state"]["key"] = array["state"]["key"].tolist()
-    tensors = {"generator": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        for number in _devices():
-            tensors[f"cuda.{number}"] = torch.cuda.get_rng_state(number)
-    return tensors, {"python": [python[0], list(python[1]), python[2]], "numpy": array}
-
-
-def add_others(
-    tensors: dict[str, Tensor], numbers: dict[str, Any], others: Sequence[State]
-) -> None:
-    """The random states of the second process and those after it, beside the first one's."""
-    for rank, (states, drawn) in enumerate(others, 1):
-        tensors |= {f"rank{rank}.{name}": state for name, state in states.items()}
-        numbers[f"rank{rank}"] = drawn
-
-
-def _devices() -> range:
-    """The GPUs that this process may draw on: its own where there are several processes."""
-    if distributed.count() == 1:
-        return range(torch.cuda.device_count())
-    return range(torch.cuda.current_device(), torch.cuda.current_device() + 1)
-
-
 def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """All that `gather` took, but the weights and the generators."""
+    """All that `gather` took, but the weights."""
     parameters = _parameters(learn)
     inner = _inner(learn)
     for name, value in [*tensors.items(), *numbers.items()]:
@@ -240,24 +175,6 @@ def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]
         learn.recorder.smooth_loss.val = tensors["smooth"].reshape(())
         learn.recorder.smooth_loss.count = numbers["smoothed"]
         learn.train_iter = numbers["train_iter"]
-
-
-def put_generators_back(tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """The random states in the middle of an epoch, each process its own."""
-    if not distributed.is_first():
-        own = f"rank{distributed.rank()}"
-        if own not in numbers:
-            return  # saved by fewer processes: as the epoch's seed has it
-        tensors, numbers = _named(tensors, own), numbers[own]
-    version, words, gauss = numbers["python"]
-    random.setstate((version, tuple(words), gauss))
-    array = numbers["numpy"]
-    array["state"]["key"] = np.array(array["state"]["key"], dtype=np.uint32)
-    np.random.set_state(array)
-    torch.set_rng_state(tensors["generator"])
-    for name, state in _named(tensors, "cuda").items():
-        if torch.cuda.is_available() and int(name) < torch.cuda.device_count():
-            torch.cuda.set_rng_state(state, int(name))
 
 
 def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:

@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 
 #: The one-cycle policy: the rate begins at a fifth of its peak and rises for 0.3 of the steps.
 CYCLE = {"pct_start": 0.3, "div": 5.0}
+#: Augmented views of each file on which a head is trained while the body is frozen.
+FROZEN_VIEWS = 2
 
 
 def make_learner(
@@ -141,9 +143,9 @@ def fine_tune(
         if head_alone:
             learn.freeze()
             if at.phase == 0:
-                with frozen_features(
-                    learn, settings.frozen_views, head_alone, adapt=settings.epochs > 0
-                ):
+                # Of several processes each draws its own part of a batch.
+                views = FROZEN_VIEWS if distributed.count() == 1 else 0
+                with frozen_features(learn, views, head_alone, adapt=settings.epochs > 0):
                     learn.fit_one_cycle(
                         head_alone,
                         slice(top),

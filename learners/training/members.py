@@ -113,20 +113,18 @@ def train_members(
         saved = folder / "checkpoint" if number == 0 else here
         best = callbacks.KeepBest(saved, last=train.keep == "last")
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
-        checkpoints = Checkpoints(saved, history, settings.run.checkpoint_minutes)
+        checkpoints = Checkpoints(saved, history)
         if checkpoints.trained and best.restore(one):
             log.info("trained already: kept %s", best.said())
             members.append(one.eval())
             kept_epochs.append(best.said())
             continue
         kept = _decoded(loaded, preprocessing, settings)
-        speed = settle(speed, one, device, kept=kept is not None and kept.fits)
+        speed = settle(speed, one, device, kept=kept.fits)
         if distributed.is_first():
             record(folder, speed)
         dls = _batches(folder, loaded, preprocessing, replace(settings, speed=speed), kept, device)
         alone = distributed.count() == 1
-        if not alone:
-            train = replace(train, frozen_views=0)  # each process draws its own part
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
         learn = make_learner(
@@ -161,7 +159,7 @@ def train_members(
                 where += " (validated in fp32, as it will answer)"
             log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
         if (at := checkpoints.take_up(learn, best)) is not None:
-            log.info("going on: phase %d, epoch %d, batch %d", *(number + 1 for number in at))
+            log.info("going on: phase %d, epoch %d", *(number + 1 for number in at))
         trained_on = loaded.rows.loc[loaded.rows["split"].eq("train")]
         interrupted = _train(learn, train, units_of(trained_on).to_numpy())
         if distributed.from_first(partial(best.restore, one)):
@@ -234,7 +232,7 @@ def _continued(
 
 def _growth(folder: Path, loaded: Loaded, settings: Settings, number: int) -> list[Growth]:
     """Of the first network, what ``--learning-curve`` asks for."""
-    if not settings.run.learning_curve or settings.run.full or number:
+    if not settings.run.learning_curve or number:
         return []
     return [Growth(folder / ANSWERS, loaded.rows, loaded.table.classes, settings.train)]
 
@@ -244,7 +242,7 @@ def _batches(
     loaded: Loaded,
     preprocessing: Preprocessing,
     settings: Settings,
-    kept: DecodedPictures | None,
+    kept: DecodedPictures,
     device: str,
 ) -> DataLoaders:
     augment = settings.augment
@@ -252,7 +250,7 @@ def _batches(
     if loaded.recipe is None:
         varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
         block = PictureBlock(preprocessing, varied, kept)
-        if kept is not None and kept.fits and distributed.is_first():
+        if kept.fits and distributed.is_first():
             train, valid = (
                 loaded.rows["path"][loaded.rows["split"].eq(name)].tolist()
                 for name in ("train", "valid")
@@ -274,20 +272,15 @@ def _batches(
     )
 
 
-def _decoded(
-    loaded: Loaded, preprocessing: Preprocessing, settings: Settings
-) -> DecodedPictures | None:
+def _decoded(loaded: Loaded, preprocessing: Preprocessing, settings: Settings) -> DecodedPictures:
     """Where pixels are kept from one epoch to the next."""
-    limit, min_scale = settings.speed.decoded_limit, settings.augment.min_scale
-    if not limit:
-        return None
     train, valid = (int(loaded.rows["split"].eq(name).sum()) for name in ("train", "valid"))
     if loaded.recipe is not None:
         train, valid = 0, train + valid
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),
-        max_bytes=int(limit * 2**30),
-        expected=Prepared(preprocessing, min_scale, None).bytes_for(train, valid),
+        max_bytes=int(settings.signal.cache_limit * 2**30),
+        expected=Prepared(preprocessing, settings.augment.min_scale, None).bytes_for(train, valid),
     )
 
 

@@ -28,7 +28,7 @@ from datasets.core.errors import SecondhandError
 from learners.distributed import ranks
 from learners.distributed.shards import Shard
 from learners.finetune import main
-from learners.training import checkpoints as _state
+from learners.training import learner
 from tests.forks import Program
 from tests.pictures import write_pictures
 
@@ -36,7 +36,7 @@ from tests.pictures import write_pictures
 #: processes compute what one does, but for the order in which numbers are added; nor do several
 #: processes keep features.
 QUICK = ["--backbone", "test_vit", "--no-pretrained", "--size", "160", "--dropout", "0", "--bs", "8",
-         "--workers", "0", "--precision", "fp32", "--frozen-views", "0"]  # fmt: skip
+         "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
           "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
@@ -44,6 +44,11 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--
 
 #: Several processes that each import torch, on two cores: minutes, and more where others are at work.
 LONG = pytest.mark.long("minutes: the same without a launcher is tried")
+
+
+@pytest.fixture(autouse=True)
+def no_kept_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "FROZEN_VIEWS", 0)
 
 
 @pytest.fixture(scope="module")
@@ -125,18 +130,6 @@ def test_of_several_each_knows_its_place(monkeypatch):
     assert ranks.device("auto") == "cuda:2"
     with pytest.raises(SecondhandError, match="--cv 3 with 3 processes"):
         main(["--data", "x", "--cv", "3"])
-
-
-def test_each_process_goes_on_with_its_own_random_states(monkeypatch):
-    random.seed(1)
-    tensors, numbers = _state.generators()
-    random.seed(2)
-    torch.manual_seed(2)
-    _state.add_others(tensors, numbers, [_state.generators()])
-    expected = random.random(), torch.rand(1)
-    as_one_of(monkeypatch, 1, 2)
-    _state.put_generators_back(tensors, numbers)
-    assert (random.random(), torch.rand(1)) == expected
 
 
 class Forked:
@@ -320,7 +313,7 @@ def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, way):
     deaths, count = (((1, 2), (0, 4)), 12) if way is Launched else (((1, 1),), 3)
     words = ["--data", str(pictures), *QUICK, "--epochs", str(count), "--lr", "1e-3"]
     run, whole = tmp_path / "run", tmp_path / "whole"
-    begin = [*words, "--out", str(run), "--checkpoint-minutes", "0"]
+    begin = [*words, "--out", str(run)]
     for dead, rows in deaths:
         with together(way, begin, tmp_path / f"said-{dead}") as both:
             until(partial(has_rows, run / "history.csv", rows), both)

@@ -20,7 +20,7 @@ from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
 from learners.runs import choice
-from learners.runs.choice import Candidate, choose, settle_backbone
+from learners.runs.choice import choose, settle_backbone
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 
@@ -79,7 +79,6 @@ def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
     assert first["nll"] < second["nll"]
     assert first["low"] < first["accuracy"] <= first["high"]
     assert first["ms"] > 0
-    assert first["minutes"] >= 0
     assert "no_such_net" in last["why"]
     assert last["nll"] is None
     report = json.loads((ran / "report/report.json").read_text())
@@ -116,42 +115,6 @@ def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, loaded, monkeypatch)
     assert (other.network.backbone, nothing) == ("test_vit", None)
 
 
-def test_features_are_computed_once_for_each_content_and_weights(
-    loaded, networks, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
-    counts = []
-
-    def counted(predictor: Any, sources: list[Any], **options: Any) -> Any:
-        counts.append(len(sources))
-        return real(predictor, sources, **options)
-
-    real = choice.features_of
-    monkeypatch.setattr(choice, "features_of", counted)
-    n = int(loaded.rows["split"].eq("train").sum())
-    settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
-    first = choose(loaded, settings, "cpu")
-    second = choose(loaded, settings, "cpu")
-    assert counts == [n, 0]
-    assert [c.nll for c in first.candidates] == [c.nll for c in second.candidates]
-    assert first.files == n
-    # Others of the same split, as in another fold: those that are new.
-    counts.clear()
-    rows = loaded.rows.assign(split=loaded.rows["split"].replace({"valid": "train"}))
-    choose(loaded._replace(rows=rows), settings, "cpu")
-    new = int(loaded.rows["split"].eq("valid").sum())
-    assert counts == [new]
-    # Another size, and other weights under the same name.
-    counts.clear()
-    choose(loaded, settings.but(size=48), "cpu")
-    save(tmp_path / "net", "test_resnet", seed=2)
-    alone = settings_for(f"auto:local-dir:{tmp_path / 'net'}")
-    choose(loaded, alone, "cpu")
-    save(tmp_path / "net", "test_resnet", seed=3)
-    choose(loaded, alone, "cpu")
-    assert counts == [n, n, n]
-
-
 def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
     tmp_path, networks, monkeypatch
 ):
@@ -169,35 +132,6 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
     assert second.candidates[0].why == ""
 
 
-def test_the_budget_leaves_out_what_would_take_longer(asked, loaded, networks, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    blind, sees = (f"local-dir:{networks / name}" for name in ("blind", "sees"))
-    known = {blind: Candidate(blind, 0.4, 0.3, 0.5, 1.1, 2.0, 1.0)}
-    known[sees] = Candidate(sees, 0.9, 0.8, 1.0, 0.2, 9.0, 8.0)
-
-    def judge(name: str, *given: Any) -> Candidate:
-        if name not in known:
-            raise SecondhandError("no such network")
-        return known[name]
-
-    monkeypatch.setattr(choice, "_judge", judge)
-    assert choose(loaded, settings_for(asked), "cpu").taken == sees
-    assert choose(loaded, settings_for(asked, budget=3.0), "cpu").taken == blind
-    assert "minutes" in caplog.text
-    with pytest.raises(
-        SecondhandError, match=r"--budget 0\.5: none fits; local-dir:blind .* 1\.0 min"
-    ):
-        choose(loaded, settings_for(asked, budget=0.5), "cpu")
-
-
-def test_minutes_follow_from_files_and_epochs(loaded):
-    sizes = loaded.rows["split"].value_counts()
-    train, valid = sizes["train"], sizes["valid"]
-    one = choice._minutes(0.5, 2.0, loaded, Settings().but(epochs=3))
-    assert one == pytest.approx((3 * (2 * train + valid / 2) + (train + valid) / 2) / 60)
-    assert choice._minutes(0.5, 2.0, loaded, Settings().but(epochs=3, seeds=2)) == 2 * one
-
-
 def test_none_that_can_be_used(loaded):
     with pytest.raises(SecondhandError, match=r"none of them can be used; .*nosuch.*neither"):
         choose(loaded, settings_for("auto:nosuch,neither"), "cpu")
@@ -208,8 +142,6 @@ def test_what_does_not_go_with_auto(tmp_path):
         settings_for("auto", pretrained=False).check()
     with pytest.raises(SecondhandError, match="--weights with --backbone auto"):
         settings_for("auto:test_vit", weights=tmp_path).check()
-    with pytest.raises(SecondhandError, match="--budget 0 "):
-        settings_for("auto", budget=0).check()
     assert Settings().but(backbone="auto").network.candidates[0] == "embedded"
     assert Settings().but(backbone="autofocus").network.candidates == []
 

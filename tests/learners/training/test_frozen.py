@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
+from unittest.mock import patch
 
 import pandas as pd
 import pytest
@@ -19,6 +20,7 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.training import callbacks, frozen
+from learners.training import learner as learner_module
 from learners.training.learner import fine_tune
 from learners.training.seeding import Seeds
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
@@ -49,7 +51,8 @@ class Counts(Callback):
 
 
 def frozen_only(learn, epochs: int, views: int, **settings) -> None:
-    quietly(learn, epochs=0, freeze_epochs=epochs, frozen_views=views, **settings)
+    with patch.object(learner_module, "FROZEN_VIEWS", views):
+        quietly(learn, epochs=0, freeze_epochs=epochs, **settings)
 
 
 @pytest.mark.parametrize("name", [CNN, VIT])
