@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.items import UNKNOWN
-from learners.evaluation import confusion
+from learners.evaluation import confusion, fraction
 from learners.files import shared_provenance
 from learners.inference import deepest
 from learners.report import reliability
@@ -52,12 +53,38 @@ _FACTS = {
 COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
 
 
-class Bought(NamedTuple):
-    """What a rule gives on the calibration items: of ``items``, ``answered``, and of those ``right``."""
+@dataclass(frozen=True)
+class Bought:
+    """What a rule gives on the calibration items.
 
-    items: int
-    answered: int
-    right: int
+    Attributes
+    ----------
+    taken, right : ``[n]`` which of them are answered, and which of them are answered rightly.
+    units : ``[n]`` equal for items that belong together, whose limits are wider; None: each is by itself.
+    """
+
+    taken: npt.NDArray[np.bool_]
+    right: npt.NDArray[np.bool_]
+    units: npt.NDArray[np.int64] | None = None
+
+    @property
+    def items(self) -> int:
+        return len(self.taken)
+
+    @property
+    def answered(self) -> int:
+        return int(self.taken.sum())
+
+    @property
+    def coverage(self) -> tuple[float, float, float]:
+        """The part that is answered, and its 95 % limits."""
+        return fraction(self.taken, self.units)
+
+    @property
+    def accuracy(self) -> tuple[float, float, float]:
+        """The part of the answers that is right, and its 95 % limits; nan, 0, 1 of none."""
+        units = None if self.units is None else self.units[self.taken]
+        return fraction(self.right[self.taken], units)
 
 
 class Examples(NamedTuple):
@@ -117,7 +144,8 @@ class Evidence:
         right = taken & label.eq(held["truth"])
         if self.tree is not None:
             right = taken & pd.Series(self.tree.right(label, held["truth"]).tolist(), held.index)
-        return Bought(len(held), int(taken.sum()), int(right.sum()))
+        units = pd.factorize(held["unit"])[0] if "unit" in held else None
+        return Bought(taken.to_numpy(bool), right.to_numpy(bool), units)
 
     def as_strict(self) -> float:
         """The threshold that takes as many calibration items as the model's own rule; else a half."""

@@ -78,9 +78,8 @@ class Busy(SecondhandError):
 class Served:
     """A model by its name on the page, and the line of those who wait for it.
 
-    One thread answers up to ``batch`` of them at a time, and whoever comes meanwhile waits for the
-    next: on two cores a network takes 29 ms over each of eight pictures, 61 over one alone, so two
-    threads with half of the line each would be slower than one.
+    One thread answers up to ``batch`` of them at a time, which is quicker than several threads with
+    fewer each; whoever comes meanwhile waits for the next batch.
 
     Parameters
     ----------

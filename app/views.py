@@ -16,7 +16,6 @@ from markupsafe import Markup
 from app.about import Bought
 from datasets.core.cells import write_rows
 from datasets.items import joined
-from learners.evaluation import clopper_pearson
 from learners.files import jsonable
 from learners.inference import cell, deepest
 from learners.templates import percent, render
@@ -228,15 +227,7 @@ def bought_html(bought: Bought | None, rule: Rule) -> Markup:
         words=rule_words(rule),
         many=rule.cuts is not None,
         bought=bought,
-        answered=bought and _share(bought.answered, bought.items),
-        right=bought and bought.answered and _share(bought.right, bought.answered),
     )
-
-
-def _share(hits: int, n: int) -> tuple[float, float, float]:
-    """A part of items with its limits: all of a few items is not certainty."""
-    low, high = clopper_pearson(hits, n)
-    return hits / n, float(low), float(high)
 
 
 def table_html(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Versions with which each was looked at, by the package's name.
 CHECKED = {
-    "fastai": "2.8.12", "fastxtend": "0.1.7", "huggingface_hub": "2.4.0", "scipy": "1.17.1",
-    "timm": "1.0.31", "torch": "2.15.0",
+    "fastai": "2.8.12", "fastxtend": "0.1.7", "gradio": "6.31.0", "huggingface_hub": "2.4.0",
+    "scipy": "1.17.1", "timm": "1.0.31", "torch": "2.15.0",
 }  # fmt: skip
 
 
@@ -134,6 +136,32 @@ def all_tensors_given() -> Iterator[None]:
             yield
         finally:
             logger.removeFilter(check)
+
+
+@contextmanager
+def patient_gradio() -> Iterator[None]:
+    """Gradio's ``launch`` waits for its server until it serves, or has ended.
+
+    Else it gives up a server that a slow machine has not begun in five seconds, which it calls a port
+    that is taken.
+    """
+    from gradio.exceptions import ServerFailedToStartError
+    from gradio.http_server import Server
+
+    def run_in_thread(server: Any) -> None:
+        server.thread = threading.Thread(target=server.run, daemon=True)
+        server.thread.start()
+        while not server.started:
+            if not server.thread.is_alive():
+                raise ServerFailedToStartError("the server has ended")
+            time.sleep(1e-3)
+
+    theirs = Server.run_in_thread
+    Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Server.run_in_thread = theirs  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from app.about import Bought, Evidence, about_html
+from app.about import Evidence, about_html
 from app.serving import Served
 from learners.inference.predictor import Predictor
 from learners.report import reliability
@@ -53,8 +53,27 @@ def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
         bought = evidence.buys(threshold, alpha)
         assert bought.items == 40
         assert bought.answered == taken.sum()
-        assert bought.right == (held["best"] == held["truth"])[taken].sum()
-    assert evidence.buys(1.0, 0.05) == Bought(40, 0, 0)
+        assert bought.right.sum() == (held["best"] == held["truth"])[taken].sum()
+    none = evidence.buys(1.0, 0.05)
+    assert (none.answered, none.right.sum()) == (0, 0)
+
+
+def test_items_that_belong_together_widen_what_a_rule_gives(run):
+    """Each item four times over is worth what it is once: the parts are equal, and nearly so the limits."""
+    folder, frame = run
+    once = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
+    again = pd.concat([frame] * 4)
+    limits = {}
+    for apart in (False, True):
+        units = np.arange(len(again)) if apart else again.index
+        again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
+        bought = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
+        limits[apart] = bought.coverage, bought.accuracy
+    for apart, parts in limits.items():
+        for part, single in zip(parts, (once.coverage, once.accuracy), strict=True):
+            assert part[0] == single[0]
+            widths = (part[2] - part[1]) / (single[2] - single[1])
+            assert widths == pytest.approx(0.5 if apart else 1.0, abs=0.05)
 
 
 def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
@@ -63,7 +82,8 @@ def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
     own = held.loc[held["label"] != "unknown"]
     right = (own["best"] == own["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
-    assert evidence.buys(None, 0.5) == Bought(40, len(own), right)
+    bought = evidence.buys(None, 0.5)
+    assert (bought.items, bought.answered, bought.right.sum()) == (40, len(own), right)
     as_strict = evidence.buys(evidence.as_strict(), 0.0)
     assert as_strict.answered == len(own)
 

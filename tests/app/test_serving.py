@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from app.server import serve
@@ -48,6 +51,21 @@ def slow():
     yield served
     predictor.go.set()
     served.close()
+
+
+def test_the_page_starts_on_a_machine_as_slow_as_it_likes(slow, monkeypatch):
+    """One on which ten seconds pass between any two looks at the clock, and no answer comes in three."""
+    from gradio import http_server, networking
+
+    def too_late(*_, **__):
+        raise httpx.ReadTimeout("3 s")
+
+    clock = SimpleNamespace(time=itertools.count(0, 10).__next__, sleep=time.sleep)
+    monkeypatch.setattr(http_server, "time", clock)
+    monkeypatch.setattr(networking.httpx, "head", too_late)
+    slow.predictor.go.set()
+    with serve({"slow": slow}) as url:
+        assert httpx.get(f"{url}health").json()["status"] == "ok"
 
 
 def wait_until_taken(served: Served) -> None:

@@ -40,7 +40,8 @@ OTHERS = {"_replace", "_asdict", "_fields", "_make", "_exit", "_processes", "_ac
 CLASSES = (Callback, DataBlock, DataLoader, DataLoaders, Learner, Optimizer, OptimWrapper, Recorder,
            TfmdDL, nn.Module, torch.optim.Optimizer)  # fmt: skip
 METHODS = {name for one in CLASSES for name, value in inspect.getmembers(one) if callable(value)}
-UPSTREAM = {"accelerate", "fastai", "fastcore", "fastxtend", "huggingface_hub", "timm", "torch"}
+UPSTREAM = {"accelerate", "fastai", "fastcore", "fastxtend", "gradio", "huggingface_hub", "timm",
+            "torch"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", upstream.CHECKED)
