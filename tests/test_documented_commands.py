@@ -162,7 +162,7 @@ def module(name: str, words: list[str]) -> None:
             made.rglob("*.png")
         )
     elif name == "learners.export":
-        assert Path(words[0]).with_suffix(".pt2" if "--torch" in words else ".onnx").is_file()
+        assert Path(words[0]).with_suffix(".onnx").is_file()
     else:
         assert said.strip()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from learners.inference.batches import model_digest, predict_on
     from learners.inference.embedding import embed, features_of
     from learners.inference.engine import pick_device, write_network
-    from learners.inference.exporting import export_onnx, export_torch, notes
+    from learners.inference.exporting import export_onnx, notes
     from learners.inference.gradcam import heatmap, overlay
     from learners.inference.opening import Asked
     from learners.inference.predictor import Predictor

@@ -1,4 +1,4 @@
-"""A model as one file that other programs run: ONNX, or what ``torch.export`` writes.
+"""A model as one ONNX file that other programs run.
 
 The file has the preprocessing's arithmetic, the network and the temperature in it, and as metadata
 what else is needed to use it. It is asked the same questions as the predictor before it gets its
@@ -10,7 +10,6 @@ further views; and the distance to the training data, by which the predictor ref
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Callable
@@ -28,15 +27,7 @@ from datasets.core.files import file_beside
 from datasets.images import standalone
 from learners.backbones import Network, logits_and_features
 from learners.files import jsonable
-from learners.inference.onnx import (
-    TOLERANCE,
-    distance,
-    first_line,
-    open_onnx,
-    quiet,
-    traced,
-    write_onnx,
-)
+from learners.inference.onnx import TOLERANCE, distance, first_line, open_onnx, write_onnx
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
 
@@ -102,29 +93,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
         pictures = _pictures(bundle, 2)
         write_onnx(Portable(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
         session = open_onnx(beside)
-        check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}), "ONNX")
-    return Path(file)
-
-
-def export_torch(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
-    """Write a model for ``torch.export.load``, with any number of pictures in a batch.
-
-    Input and outputs are those of `Portable`, in the order of `OUTPUTS`; the metadata is the extra
-    file ``secondhand.json``. Raises as `export_onnx` does.
-    """
-    with file_beside(Path(file)) as beside:
-        program = traced(Portable(bundle), _pictures(bundle, 2))
-        program.example_inputs = None  # pictures that nobody needs
-        extra = {"secondhand.json": json.dumps(metadata(bundle), ensure_ascii=False)}
-        with quiet():
-            torch.export.save(program, beside, extra_files=extra)
-            loaded = torch.export.load(beside).module()
-
-        @torch.inference_mode()
-        def run(x: Pixels) -> list[npt.NDArray[np.float32]]:
-            return [out.numpy() for out in loaded(torch.from_numpy(x))]
-
-        check(bundle, run, "torch.export")
+        check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}))
     return Path(file)
 
 
@@ -137,7 +106,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "classes": bundle.classes,
         "input": f"{INPUT}: uint8 [n, 3, {bundle.spec.size}, {bundle.spec.shape[1]}], RGB, 0 to 255, "
         "after resizing and cropping",
-        "onnx_input": inspect.getsource(standalone),
+        "onnx_input": Path(standalone.__file__).read_text(encoding="utf-8"),
         "preprocessing": bundle.preprocessing.to_dict(),
         "recipe": recipe,
         "overlap": bundle.overlap,
@@ -179,7 +148,7 @@ def notes(bundle: Bundle) -> list[str]:
     return found
 
 
-def check(bundle: Bundle, run: Run, what: str) -> None:
+def check(bundle: Bundle, run: Run) -> None:
     """Compare with the predictor on batches of several sizes.
 
     Raises
@@ -196,12 +165,12 @@ def check(bundle: Bundle, run: Run, what: str) -> None:
         try:
             found = run(pictures)
         except Exception as error:
-            raise SecondhandError(f"{what}: {first_line(error)}, asked for {n} pictures") from error
+            raise SecondhandError(f"ONNX: {first_line(error)}, asked for {n} pictures") from error
         for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
             far = distance(ours, theirs)
             if not far <= TOLERANCE:
                 raise SecondhandError(
-                    f"{what}: {name} of {n} pictures are {far:.1e} from the model's own, and "
+                    f"ONNX: {name} of {n} pictures are {far:.1e} from the model's own, and "
                     f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
                     "onnxscript and onnxruntime may do better"
                 )

@@ -93,8 +93,7 @@ def write_onnx(
         onnx.save(file, external_data=False)
     except Exception as error:
         raise SecondhandError(
-            f"this network cannot be written in ONNX: {first_line(error)}; "
-            "learners.export --torch may write it"
+            f"this network cannot be written in ONNX: {first_line(error)}; predict with torch"
         ) from error
 
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.recipes import recipe_from_dict
 from datasets.strain.recipe import StrainRecipe
 from learners.export import main as export
-from learners.inference.exporting import export_onnx, export_torch, metadata, notes
+from learners.inference.exporting import export_onnx, metadata, notes
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
@@ -65,18 +64,13 @@ def written(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     folder = save_bundle(small, root / "run" / "model")
     with redirect_stdout(io.StringIO()) as said:
         assert export([str(folder)]) == 0
-        assert export([str(folder), "--torch", "--out", str(root / "new" / "v1.2")]) == 0
+        assert export([str(folder), "--out", str(root / "new" / "v1.2.onnx")]) == 0
     return root, said.getvalue()
 
 
 @pytest.fixture(scope="module")
 def onnx_file(written: tuple[Path, str]) -> Path:
     return written[0] / "run" / "model.onnx"
-
-
-@pytest.fixture(scope="module")
-def torch_file(written: tuple[Path, str]) -> Path:
-    return written[0] / "new" / "v1.2.pt2"
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -95,25 +89,21 @@ def shallow(size: int, n_classes: None) -> vit.ViT:
         for name in NETWORKS
     ],
 )
-def test_both_files_answer_as_the_predictor(
+def test_the_file_answers_as_the_predictor(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vit, "vit_b_16", shallow)
     model = bundle(*NETWORKS[name])
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
-    program = torch.export.load(export_torch(model, tmp_path / "it.pt2")).module()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["it.onnx", "it.pt2"]
+    assert [p.name for p in tmp_path.iterdir()] == ["it.onnx"]
     predictor = Predictor(model, device="cpu")
     for n in (1, 3, 32):
         pixels = noise(n, seed=n)
         logits, features = predictor.forward(pixels)
-        for answers in (
-            session.run(["probabilities", "logits", "features"], {"pixels": pixels}),
-            [out.detach().numpy() for out in program(torch.from_numpy(pixels))],
-        ):
-            close(answers[0], softmax(logits / TEMPERATURE))
-            close(answers[1], logits)
-            close(answers[2], features)
+        answers = session.run(["probabilities", "logits", "features"], {"pixels": pixels})
+        close(answers[0], softmax(logits / TEMPERATURE))
+        close(answers[1], logits)
+        close(answers[2], features)
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
 
 
@@ -196,23 +186,19 @@ def odd_pictures() -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_any_number_of_pictures(small: Bundle, onnx_file: Path, torch_file: Path) -> None:
+def test_any_number_of_pictures(small: Bundle, onnx_file: Path) -> None:
     session = onnxruntime.InferenceSession(onnx_file)
-    program = torch.export.load(torch_file).module()
     for n in (1, 2, 33):
         pixels = noise(n, seed=n)
         logits, features = Predictor(small, device="cpu").forward(pixels)
         wanted = softmax(logits / TEMPERATURE), logits, features
-        for found in (
-            session.run(["probabilities", "logits", "features"], {"pixels": pixels}),
-            [out.detach().numpy() for out in program(torch.from_numpy(pixels))],
-        ):
-            for ours, theirs in zip(found, wanted, strict=True):
-                close(ours, theirs)
+        found = session.run(["probabilities", "logits", "features"], {"pixels": pixels})
+        for ours, theirs in zip(found, wanted, strict=True):
+            close(ours, theirs)
 
 
 @pytest.mark.slow
-def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) -> None:
+def test_what_the_file_tells_of_itself(onnx_file: Path) -> None:
     model = onnx.load(onnx_file)
     onnx.checker.check_model(model)
     every = {p.key: p.value for p in model.metadata_props}
@@ -231,19 +217,13 @@ def test_what_the_files_tell_of_themselves(onnx_file: Path, torch_file: Path) ->
     assert sizes == [0, 3, SIZE, SIZE]  # 0: any number of pictures
     assert not any(t.data_location for t in model.graph.initializer), "weights outside the file"
 
-    extra = {"secondhand.json": ""}
-    torch.export.load(torch_file, extra_files=extra)
-    assert json.loads(extra["secondhand.json"]) == every
-
 
 @pytest.mark.slow
-def test_no_file_tells_where_it_was_made(onnx_file: Path, torch_file: Path) -> None:
+def test_no_file_tells_where_it_was_made(onnx_file: Path) -> None:
     private = {sys.prefix, str(Path.home()), str(Path.cwd()), str(onnx_file.parents[1])}
-    with zipfile.ZipFile(torch_file) as parts:
-        contents = [onnx_file.read_bytes(), *map(parts.read, parts.namelist())]
-    for content in contents:
-        assert not [name for name in private if f"{name}/".encode() in content]
-        assert not re.search(rb"/[\w./-]+\.py\b", content)
+    content = onnx_file.read_bytes()
+    assert not [name for name in private if f"{name}/".encode() in content]
+    assert not re.search(rb"/[\w./-]+\.py\b", content)
 
 
 @pytest.mark.parametrize("recipe", [AudioRecipe(rate=8000, window=1.0), StrainRecipe()])
@@ -292,27 +272,21 @@ class Branching(learners.inference.exporting.Portable):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("write", "wrong", "words"),
+    ("wrong", "words"),
     [
-        (export_onnx, Forgetful, "ONNX: probabilities of 1 pictures are"),
-        (export_torch, Forgetful, "torch.export: probabilities of 1 pictures are"),
-        (export_torch, OfTwo, "torch.export cannot follow this network|asked for 1 pictures"),
-        (export_torch, Branching, "torch.export cannot follow this network"),
+        (Forgetful, "ONNX: probabilities of 1 pictures are"),
+        (OfTwo, "torch.export cannot follow this network|asked for 1 pictures"),
+        (Branching, "torch.export cannot follow this network"),
     ],
 )
 def test_what_answers_differently_is_thrown_away(
-    write: Callable[[Bundle, Path], Path],
-    wrong: type,
-    words: str,
-    small: Bundle,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    wrong: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learners.inference.exporting, "Portable", wrong)
     kept = tmp_path / "it"
     kept.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):
-        write(small, kept)
+        export_onnx(small, kept)
     assert kept.read_bytes() == b"what was there"
     assert list(tmp_path.iterdir()) == [kept]
 
@@ -324,10 +298,12 @@ def test_what_answers_differently_is_thrown_away(
 def test_the_command(written: tuple[Path, str]) -> None:
     root, said = written
     folder = root / "run" / "model"
-    assert said == f"{folder}.onnx\n{root}/new/v1.2.pt2\n"
-    with pytest.raises(SecondhandError, match=r"model\.onnx: there already; give --overwrite"):
-        export([str(folder), "--onnx", "--torch"])
-    assert [p.name for p in (root / "new").iterdir()] == ["v1.2.pt2"]
+    assert said == f"{folder}.onnx\n{root}/new/v1.2.onnx\n"
+    with pytest.raises(SecondhandError, match=r"model\.onnx: .*--overwrite"):
+        export([str(folder)])
+    with pytest.raises(SecondhandError, match=r"--out .*v1\.2: .*\.onnx"):
+        export([str(folder), "--out", str(root / "new" / "v1.2")])
+    assert [p.name for p in (root / "new").iterdir()] == ["v1.2.onnx"]
     assert sorted(p.name for p in folder.parent.iterdir()) == ["model", "model.onnx"]
     Predictor(folder)  # nothing in it was touched
 

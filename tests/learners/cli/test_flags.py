@@ -26,7 +26,7 @@ CALLS = {
         "model a.jpg --format pdf",
     ): "--format pdf: not csv, jsonl, table, raven, audacity, camtrap-dp",
     ("evaluate", "model --dta x"): "there is no --dta; did you mean --data?",
-    ("export", "model --troch"): "there is no --troch; did you mean --torch?",
+    ("export", "model --overwirte"): "there is no --overwirte; did you mean --overwrite?",
 }
 
 
