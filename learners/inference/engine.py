@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -18,18 +17,9 @@ import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import file_beside
-from datasets.spectrograms import cache_root
 from learners.backbones import NetworkSpec
 from learners.inference.answers import Floats
-from learners.inference.onnx import (
-    TOLERANCE,
-    WRITERS,
-    distance,
-    need,
-    open_onnx,
-    refill,
-    write_onnx,
-)
+from learners.inference.onnx import TOLERANCE, distance, open_onnx, write_onnx
 from learners.machine import CoreEach, cuda_here, mps_here
 from learners.model import Bundle, View, look_and_average
 
@@ -37,7 +27,6 @@ if TYPE_CHECKING:
     from learners.backbones import Network
 
 ENGINES = ("auto", "torch", "onnx")
-FORMAT = 2  # of what is kept
 Batch = npt.NDArray[np.uint8]
 
 _INPUT, _OUTPUTS = "x", ("logits", "features")
@@ -101,8 +90,10 @@ def arithmetic(
     picked = pick_engine(engine, device, bundle)
     if picked == "torch":
         return TorchArithmetic(bundle, device, views)
-    if bundle.onnx is None or bundle.built:
-        return OnnxArithmetic(kept_file(bundle), bundle, views)
+    if bundle.onnx is None:
+        raise SecondhandError(
+            "--engine onnx: asks a model folder's model.onnx, and here is none; use --engine torch"
+        )
     try:
         return OnnxArithmetic(bundle.onnx, bundle, views)
     except BadFile:
@@ -162,7 +153,7 @@ class OnnxArithmetic:
 
     Parameters
     ----------
-    file : what `write` made of the bundle's network.
+    file : what `write_network` made of the bundle's network.
 
     Raises
     ------
@@ -236,83 +227,20 @@ def _ask(session: Any, x: Floats) -> tuple[Floats, Floats]:
 def write_network(bundle: Bundle, file: Path) -> None:
     """The network of a bundle for `OnnxArithmetic`, written whole or not at all, and asked.
 
-    Its graph is kept in ``onnx/`` of the cache folder: the next network of the same kind takes a
-    fifth of the ten seconds.
-
     Raises
     ------
     SecondhandError : packages are missing, the network cannot be written in ONNX, or what was
         written answers differently from it.
     """
-    graph = cache_root() / "onnx" / f"{_kind(bundle.spec).hexdigest()[:32]}.graph"
-    if graph.exists() and _refilled(graph, bundle, file):
-        return
-    write(bundle.network, _questions(bundle.spec)[0], file, graph)
-    if (far := _off(file, bundle)) > TOLERANCE:
-        file.unlink(missing_ok=True)
-        raise SecondhandError(
-            f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's own; "
-            "use --engine torch"
-        )
-
-
-def kept_file(bundle: Bundle) -> Path:
-    """`write_network`, for a bundle that has no such file beside it.
-
-    It is written when the network is first met, into ``onnx/`` of the cache folder, under a name made
-    of its weights. Each time it is asked what the network answers, and written anew where the two
-    differ.
-
-    Raises
-    ------
-    SecondhandError : packages are missing, or the network cannot be written in ONNX.
-    """
-    need(*WRITERS)
-    file = cache_root() / "onnx" / f"{fingerprint(bundle.network, bundle.spec)}.onnx"
-    if not file.exists() or _off(file, bundle) > TOLERANCE:
-        log.info("writing the network for ONNX Runtime, once")
-        write_network(bundle, file)
-    return file
-
-
-def write(network: Network, example: Floats, file: Path, graph: Path) -> None:
-    """Write the network as ONNX, whole or not at all; several processes may."""
     from learners.backbones import Answers
 
     with file_beside(file) as beside:
-        write_onnx(Answers(network), example, beside, (_INPUT,), _OUTPUTS, graph=graph)
-
-
-def _refilled(graph: Path, bundle: Bundle, file: Path) -> bool:
-    """Whether the file is written, and right, by what is known of another network's."""
-    from learners.backbones import Answers
-
-    try:
-        with file_beside(file) as beside:
-            refill(graph, Answers(bundle.network), beside)
-            if (far := _off(beside, bundle)) > TOLERANCE:
-                raise SecondhandError(f"{far:.1e} from the network's own answers")
-    except Exception as error:  # whatever onnx makes of a damaged file
-        log.info("%s: %s; the network is traced anew", graph, str(error)[:200])
-        return False
-    return True
-
-
-def _kind(spec: NetworkSpec) -> Any:
-    """A hash of all that makes the graph: the spec and the programs."""
-    from importlib.metadata import version
-
-    programs = {name: version(name) for name in ("torch", "onnx", "onnxscript")}
-    return hashlib.sha256(repr((FORMAT, spec.to_dict(), programs)).encode())
-
-
-def fingerprint(network: Network, spec: NetworkSpec) -> str:
-    """A hash of all that makes the ONNX file: the graph and the weights."""
-    found = _kind(spec)
-    for name, value in network.state_dict().items():
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().numpy().data)
-    return found.hexdigest()[:32]
+        write_onnx(Answers(bundle.network), _questions(bundle.spec)[0], beside, (_INPUT,), _OUTPUTS)
+        if (far := _off(beside, bundle)) > TOLERANCE:
+            raise SecondhandError(
+                f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's "
+                "own; use --engine torch"
+            )
 
 
 def _questions(spec: NetworkSpec) -> list[Floats]:

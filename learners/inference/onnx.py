@@ -6,7 +6,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.files import write_beside
 from datasets.core.upstream import loggers_at
 from learners.machine import report_to_nobody, threads
 
@@ -69,9 +68,8 @@ def write_onnx(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     metadata: dict[str, str] | None = None,
-    graph: Path | None = None,
 ) -> None:
-    """The module as one ONNX file, its weights inside. ``graph`` keeps it without, for `refill`."""
+    """The module as one ONNX file, its weights inside."""
     need(*WRITERS)
     import torch
 
@@ -83,43 +81,15 @@ def write_onnx(
                 input_names=list(inputs),
                 output_names=list(outputs),
                 verbose=False,
-                optimize=False,
+                optimize=True,
             )
-            assert onnx is not None
-            if graph is not None:
-                _keep(onnx.model_proto, module, graph)
-            onnx.optimize()
+        assert onnx is not None
         onnx.model.metadata_props.update(metadata or {})
         onnx.save(file, external_data=False)
     except Exception as error:
         raise SecondhandError(
             f"this network cannot be written in ONNX: {first_line(error)}; predict with torch"
         ) from error
-
-
-def _keep(model: Any, module: nn.Module, graph: Path) -> None:
-    weights = module.state_dict()
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            tensor.ClearField("raw_data")
-    with suppress(OSError):  # the next one is traced too
-        graph.parent.mkdir(parents=True, exist_ok=True)
-        write_beside(graph, model.SerializeToString(), durable=False)
-
-
-def refill(graph: Path, module: nn.Module, file: Path) -> None:
-    """What `write_onnx` makes of a module like the one it kept the graph of, without tracing it, which
-    is four fifths of the time. Whoever asks compares the answers; any error may come of a graph that
-    is damaged or another's."""
-    import onnx
-    from onnxscript import optimizer
-
-    model, weights = onnx.load(graph), module.state_dict()
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            tensor.raw_data = weights[tensor.name].detach().cpu().contiguous().numpy().tobytes()
-    with quiet():
-        onnx.save(optimizer.optimize(model), file)
 
 
 def open_onnx(file: Path, workers: int | None = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import zipfile
@@ -116,14 +115,12 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
     from datasets.images import standalone
     from learners.inference import export_onnx, notes
     from learners.model import card, load_bundle
-    from learners.share import ask
 
     bundle = load_bundle(model)
     differs = notes(bundle)
     for note in differs:
         log.info("%s", note)
     readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
-    ours, theirs = "from datasets.images import", "from picture import"
     with file_beside(file) as beside:
         network = beside.with_name("model.onnx")
         export_onnx(bundle, network)
@@ -131,8 +128,8 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
             name = file.stem
             archive.write(network, f"{name}/model.onnx")
             archive.writestr(f"{name}/README.md", readme)
-            archive.writestr(f"{name}/ask.py", inspect.getsource(ask).replace(ours, theirs))
-            archive.writestr(f"{name}/picture.py", inspect.getsource(standalone))
+            archive.write(Path(__file__).with_name("ask.py"), f"{name}/ask.py")
+            archive.write(standalone.__file__, f"{name}/picture.py")
             if report is not None:
                 archive.write(report, f"{name}/report.html")
 

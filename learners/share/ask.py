@@ -17,8 +17,7 @@ from pathlib import Path
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as it is imported
 import onnxruntime
-
-from datasets.images import model_input
+from picture import model_input
 
 #: What a spreadsheet would compute gets an apostrophe before it, as in all CSV files of Secondhand.
 FORMULA = re.compile("'*[=+\\-@\t\r\n]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -21,18 +20,13 @@ import soundfile
 import torch
 from PIL import Image
 
-import learners.inference.engine
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.files import write_beside
-from datasets.spectrograms.pictures import cache_root
-from learners.backbones import Network
 from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
-from learners.inference.engine import OnnxArithmetic, _kind, kept_file, write_network
+from learners.inference.engine import write_network
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
-from learners.model import PLAIN
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
@@ -51,8 +45,14 @@ from tests.test_dependencies import DISTRIBUTIONS, ROOT, declared, plain
 
 
 @pytest.fixture(scope="module")
-def small() -> Bundle:
-    return plain_bundle()
+def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return written(plain_bundle(), tmp_path_factory.mktemp("network"))
+
+
+def written(bundle: Bundle, folder: Path) -> Bundle:
+    """With its network as a model folder holds it."""
+    write_network(bundle, folder / ONNX)
+    return replace(bundle, onnx=folder / ONNX)
 
 
 @pytest.fixture
@@ -71,9 +71,12 @@ def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str]) -> Non
 
 
 @pytest.mark.slow
-def test_the_engine_changes_no_answer_of_several_networks(pictures: list[str]) -> None:
+def test_the_engine_changes_no_answer_of_several_networks(
+    pictures: list[str], tmp_path: Path
+) -> None:
     """What else can be written in ONNX, the tests of the export see."""
-    same(replace(bundle(*NETWORKS["cosine ensemble"]), views=VIEWS), pictures)
+    several = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
+    same(replace(several, views=VIEWS), pictures)
 
 
 @pytest.mark.slow
@@ -108,73 +111,19 @@ def test_the_engine_really_asks_onnx_runtime(
 
 
 @pytest.mark.slow
-def test_the_file_is_written_once_and_again_where_it_is_wrong(
-    small: Bundle, pictures: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_file_that_answers_otherwise_is_thrown_away(
+    small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = kept_file(small).read_bytes()
-    model = replace(small, network=copy.deepcopy(small.network))
-    written: list[Path] = []
+    def other(*words: object) -> None:
+        file = words[2]
+        assert isinstance(file, Path)
+        assert small.onnx is not None
+        file.write_bytes(_other_weights(small.onnx))
 
-    def write(network: Network, example: torch.Tensor, file: Path, graph: Path) -> None:
-        """What the exporter made of it: its seconds are taken once."""
-        written.append(file)
-        if file not in written[:1]:
-            raise InterruptedError
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(content)
-
-    monkeypatch.setattr(learners.inference.engine, "write", write)
-    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
-
-    def answers() -> list[list[float]]:
-        _, logits, _ = Predictor(model, engine="onnx").outputs(pictures)
-        return logits.tolist()
-
-    first = answers()
-    assert answers() == first
-    (file,) = written
-    assert file.parent == cache_root() / "onnx"
-    for spoilt in (b"", content[: len(content) // 2], _other_weights(file)):
-        file.write_bytes(spoilt)
-        assert answers() == first
-    assert written == [file] * 4
-    with torch.no_grad():  # another network has another name
-        list(model.network.parameters())[-1].add_(1)
-    with pytest.raises(InterruptedError):
-        answers()
-    assert len(set(written)) == 2
-
-
-@pytest.mark.slow
-def test_a_network_of_a_known_kind_is_not_traced_again(
-    small: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Its weights are filled into what is kept of another, and a graph that is no good is done without."""
-    kept_file(small)
-    graph = cache_root() / "onnx" / f"{_kind(small.spec).hexdigest()[:32]}.graph"
-    other = replace(small, network=copy.deepcopy(small.network))
-    with torch.no_grad():
-        for weights in other.network.parameters():
-            weights.mul_(1.1)
-
-    def write(*_: object) -> None:
-        raise InterruptedError
-
-    monkeypatch.setattr(learners.inference.engine, "write", write)
-    file = tmp_path / "model.onnx"
-    write_network(other, file)
-    pixels = noise(3)
-    ours = OnnxArithmetic(file, other, (PLAIN,))(pixels)
-    for a, b in zip(ours, Predictor(other, device="cpu").forward(pixels), strict=True):
-        close(a, b)
-    content = graph.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setenv("SECONDHAND_CACHE", str(tmp_path))
-        (tmp_path / "onnx").mkdir()
-        for spoilt in (b"", content[:-1000], file.read_bytes()):
-            write_beside(tmp_path / "onnx" / graph.name, spoilt)
-            with pytest.raises(InterruptedError):
-                write_network(small, file)
+    monkeypatch.setattr("learners.inference.engine.write_onnx", other)
+    with pytest.raises(SecondhandError, match="--engine torch"):
+        write_network(small, tmp_path / ONNX)
+    assert not list(tmp_path.iterdir())
 
 
 def _other_weights(file: Path) -> bytes:
@@ -185,7 +134,10 @@ def _other_weights(file: Path) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def test_wrong_engines(small: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = plain_bundle()
+    with pytest.raises(SecondhandError, match=r"--engine onnx.* model\.onnx.* --engine torch"):
+        Predictor(small, engine="onnx")
     with pytest.raises(SecondhandError, match="--engine 'tpu' is none of auto, torch, onnx"):
         Predictor(small, engine="tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -337,7 +289,8 @@ def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
         Predictor(carried, engine="onnx")
 
 
-def test_a_stop_while_the_network_is_written_leaves_a_model(small: Bundle, tmp_path: Path) -> None:
+def test_a_stop_while_the_network_is_written_leaves_a_model(tmp_path: Path) -> None:
+    small = plain_bundle()
     folder = save_bundle(small, tmp_path / "model")
 
     def stopped(bundle: Bundle, file: Path) -> None:
@@ -353,8 +306,10 @@ def test_a_stop_while_the_network_is_written_leaves_a_model(small: Bundle, tmp_p
 
 
 def test_a_network_that_cannot_be_written_goes_without(
-    small: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    small = plain_bundle()
+
     def fail(bundle: Bundle, file: Path) -> None:
         raise SecondhandError("no words for it")
 
@@ -434,9 +389,9 @@ def test_a_file_that_may_not_be_trusted_is_refused(
 
 @pytest.mark.slow
 def test_the_command_takes_the_engine(
-    small: Bundle, pictures: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    carried: Path, pictures: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(save_bundle(small, tmp_path / "model"))
+    folder = str(carried)
     rows = []
     for engine in ("torch", "onnx"):
         assert predict([folder, *pictures, "--engine", engine, "--format", "jsonl"]) == 0
