@@ -48,7 +48,7 @@ def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Reject
     if own.all():
         raise SecondhandError(
             f"--data {source}: answers of a model, and no label was corrected; change the column "
-            "label, or delete the column best to take all answers for labels"
+            "label, or delete the column reason to take all answers for labels"
         )
     left = [
         Rejected(path, "labelled by the model itself, and not corrected")

@@ -15,6 +15,8 @@ from datasets.triggers.tables import LABELS, Triggers, column_of, is_binary, rea
 
 #: What a row may also tell of its item. Gravity Spy calls the parts of its training set so.
 _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold",)}
+#: What ``learners.predict --triggers`` adds beside the label: the best class, and why it refused.
+_PREDICTED = {"best": ("ml_label",), "reason": ("reason",)}
 
 
 def has_triggers(path: Path) -> bool:
@@ -31,7 +33,7 @@ def items_of_triggers(
     together: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows with path, label, gps, and group, split and fold as the table has them, in the order of
-    files and times; and the triggers that have no label, no GPS time or no strain.
+    files and times, of predictions also best and reason; and the triggers that have no label, no GPS time or no strain.
 
     ``together`` : of which detectors the strain is wanted at each time, all that there are if none is
     named; None for the trigger's own alone.
@@ -60,7 +62,9 @@ def items_of_triggers(
         for row, why in enumerate(found)
         if isinstance(why, Rejected)
     ]
-    also = {name: triggers.column(*names) for name, names in _ALSO.items()}
+    predicted = triggers.column("label") is not None and triggers.column("reason") is not None
+    named = _ALSO | (_PREDICTED if predicted else {})
+    also = {name: triggers.column(*names) for name, names in named.items()}
     told = {name: triggers.cells[its].astype(str) for name, its in also.items() if its}
     label = triggers.cells[column].astype(str).str.strip()
     frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **told})
