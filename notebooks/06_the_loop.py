@@ -32,11 +32,11 @@ from PIL import Image
 from datasets.items.table import load_table
 from learners.active import labelled_in
 from learners.cli.settings import Settings
-from learners.embed import Embeddings, suggest
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from learners.runs.reading import read
 from learners.runs.stages import calibrate, train
+from secondhand import Embeddings, suggest
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})

@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from datasets.core.errors import SecondhandError
+    from learners.active import Embeddings, suggest
     from learners.finetune import finetune
+    from learners.inference import Prediction, Predictor, embed
     from learners.model import load_model
-    from learners.predictor import Prediction, Predictor
 
 __version__ = "0.1.0"
-__all__ = ["Prediction", "Predictor", "SecondhandError", "finetune", "load_model"]
+__all__ = [
+    "Embeddings", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
+    "suggest",
+]  # fmt: skip
 
 _HERE = Path(__file__).resolve().parent
 #: The folder that holds the three packages.

@@ -211,7 +211,7 @@ def test_an_answer_takes_neither_torch_nor_pandas(
         "multiprocessing.set_start_method('spawn')\n"
         "from datasets.core import processes\n"
         "processes.FORKS = False\n"
-        "from learners.predictor import Predictor\n"
+        "from secondhand import Predictor\n"
         "folder, picture, hears, sound, out = sys.argv[1:]\n"
         "(answer,) = Predictor(folder).predict([picture])\n"
         "(heard,) = Predictor(hears).predict([sound])\n"
