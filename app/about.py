@@ -23,8 +23,7 @@ from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.items import UNKNOWN
-from learners.evaluation import confusion, fraction
-from learners.files import shared_provenance
+from learners.evaluation import fraction
 from learners.inference import deepest
 from learners.report import reliability
 from learners.templates import data_uri, render
@@ -50,7 +49,7 @@ _FACTS = {
     "data": "data", "basis": "figures rest on", "note": "note", "items": "items", "trained": "trained",
     "seconds": "seconds", "machine": "machine",
 }  # fmt: skip
-COLUMNS = {"path", "label", "best", "probability", "truth", "split"}
+COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p"}
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,7 @@ class Evidence:
         known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
         frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
         ways = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
-        frame = frame.assign(branch=ways)
-        return frame if "distance_p" in frame else frame.assign(distance_p=np.nan)
+        return frame.assign(branch=ways)
 
     @cached_property
     def calibration(self) -> pd.DataFrame:
@@ -169,17 +167,14 @@ class Evidence:
 
     @cached_property
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Counts [true, answered] of the held-out items that could be judged, by the run's report.
-
-        Of one that was written before reports had them, they are counted in its answers.
-        """
+        """Counts [true, answered] of the held-out items that could be judged, by the run's report; all 0
+        where it has none."""
+        shape = (len(self.classes),) * 2
         try:
             counts = np.asarray(self.report["confusion"], np.int64)
         except (LookupError, TypeError, ValueError, OverflowError):
-            counts = np.zeros(0, np.int64)
-        if counts.shape == (len(self.classes),) * 2:
-            return counts
-        return np.asarray(confusion(self.answers, self.classes))
+            return np.zeros(shape, np.int64)
+        return counts if counts.shape == shape else np.zeros(shape, np.int64)
 
     def judged(self) -> str:
         """How many items the confusion matrix is of, and which; "" for none."""
@@ -254,7 +249,7 @@ def _branch(cell: str) -> list[tuple[str, float]]:
 def about_html(served: Served, evidence: Evidence) -> Markup:
     """The tab on the model: its card, its classes with a picture each, and how it did in its run."""
     predictor, bundle = served.predictor, served.predictor.bundle
-    (height, width), trained = bundle.spec.shape, shared_provenance(bundle.provenance)
+    (height, width), trained = bundle.spec.shape, bundle.provenance
     examples = {item.label: item for item in evidence.examples()}
     return render(
         "app",

@@ -71,8 +71,8 @@ def key_of(digest: str, fingerprint: str, span: str) -> str:
 def encode(image: Image.Image, texts: dict[str, str]) -> bytes:
     """PNG bytes with text chunks.
 
-    Huffman coding alone, at zlib's level 1: a quarter of the time of Pillow's default for a tenth
-    more bytes on spectrograms (benchmarks/bench_render.py measures it).
+    Huffman coding alone, at zlib's level 1: for spectrograms much faster than Pillow's default, and
+    little larger (``benchmarks/bench_render.py``).
     """
     from PIL import PngImagePlugin
 

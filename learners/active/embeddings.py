@@ -167,7 +167,7 @@ class Embeddings:
         """The rows nearest to any of the queries, float [m, width], by the cosine.
 
         A million rows of 1280 features (2.6 GB) take some 2 s of one core and 0.2 GB of memory
-        (benchmarks/bench_search.py).
+        (``benchmarks/bench_suggest.py --search``).
 
         Parameters
         ----------

@@ -59,10 +59,9 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     Which items are wrong, and which do not reach the threshold, are paired fractions of equal size,
     so their difference has a standard error of sqrt(b + c) items, b being wrong and above and c right
     and below, each counted half an item more (Agresti and Min 2005, doi 10.1002/sim.1781). The limits
-    are the probabilities as many places lower and higher as 1.96 of that. In simulations of 30 to
-    300 items, none to 70 of them wrong, 92 to 100 % of the intervals for new files then held the
-    truth; a bootstrap's 83 to 91 % where fewer than nine were wrong. Where items belong together the
-    variance is as many times that as the design effect of being wrong says (`design_effects`).
+    are the probabilities as many places lower and higher as 1.96 of that. Where items belong
+    together the variance is as many times that as the design effect of being wrong says
+    (`design_effects`).
 
     Parameters
     ----------
@@ -102,8 +101,7 @@ def expected_accuracy(
         could not be judged reaches no probability.
     alpha : part of known files that the distance refuses.
     mild : nothing is estimated where it refuses, beyond chance, more than so many times that part
-        (`learners.uncertainty.detectors.Distance`). Of groceries in other shops the estimate held (98 %
-        for 96 %), of digits by a speaker never heard it did not (68 % for 8 %).
+        (`learners.uncertainty.detectors.Distance`).
 
     Raises
     ------
@@ -111,7 +109,7 @@ def expected_accuracy(
     """
     n = len(predictions)
     if not isinstance(metrics.get(ACCURACY_THRESHOLD), Mapping):
-        return _none("the model folder holds no figures for it: fine-tune again with this version")
+        return _none("the model folder holds no figures for it")
     cut = read_as(AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}")
     if cut.n < ENOUGH:
         return _none(f"{cut.n} items were held out of the training, at least {ENOUGH} are needed")

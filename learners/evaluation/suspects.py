@@ -95,8 +95,7 @@ def near_duplicates(
 
     The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
     pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
-    too alike is learnt from the same pictures in other pairs (`alike_enough`). On ``pictures/known``
-    this lists bursts, from 0.76 to 0.91, and nothing else.
+    too alike is learnt from the same pictures in other pairs (`alike_enough`).
 
     Parameters
     ----------

@@ -39,8 +39,7 @@ def pick_engine(wanted: str, device: str, bundle: Bundle) -> str:
 
     ONNX Runtime where it takes torch's import off the first answer: on a CPU, for a model folder that
     holds ``model.onnx``, where ``onnxruntime`` is installed. torch everywhere else: on a GPU; for a
-    folder without that file, written before there were any or of a network that ONNX has no words
-    for; for a model in memory, whose network torch has already. An engine by its name is that one.
+    folder without that file, as of a network that ONNX has no words for; for a model in memory, whose network torch has already. An engine by its name is that one.
     """
     if wanted != "auto":
         return wanted

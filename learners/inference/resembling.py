@@ -30,7 +30,7 @@ class Resembled(NamedTuple):
 def resembled(run: Path, reference: Floats, features: Floats, n: int) -> list[Resembled]:
     """The ``n`` nearest of the ``reference`` [m, width], rows of length 1, one a file.
 
-    None where the run does not name as many: it was written before runs did, or has another model.
+    None where the run does not name as many: it has another model, or its file is gone.
     """
     try:
         with open(run / REFERENCE, encoding="utf-8", newline="") as file:

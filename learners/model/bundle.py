@@ -64,8 +64,7 @@ log = logging.getLogger(__name__)
 
 _building = RLock()
 
-#: 1 had neither ``views`` nor ``network.members``: it is read as one network and one view.
-FORMAT = 2
+FORMAT = 1
 #: All that a model folder is made of.
 FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "config.json",
@@ -422,11 +421,6 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise SecondhandError(
             f"format {version} is newer than this program reads ({FORMAT}): update secondhand"
         )
-    if version == 1:
-        config.setdefault("views", [dataclasses.asdict(PLAIN)])
-        config.setdefault("overlap", 0.25)
-        if isinstance(config.get("network"), dict):
-            config["network"].setdefault("members", 1)
     if wrong := sorted(_KEYS ^ set(config)):
         raise SecondhandError(f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed")
     return dict(config)

@@ -23,7 +23,6 @@ from datasets.items import (
     UNKNOWN,
     ItemTable,
     alike,
-    clean_label,
     load_strangers,
     load_table,
     load_unlabelled,
@@ -296,10 +295,8 @@ def _choose_part(table: ItemTable) -> list[str]:
 def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
     """Call labels what the model calls them, and turn files of others into strangers; as a line to
     read."""
-    # Classes of a model may be older than the rule for labels.
-    own = {clean_label(name): name for name in classes} | {name: name for name in classes}
     labels = table.frame["label"]
-    other = ~labels.isin(own)
+    other = ~labels.isin(classes)
     names = sorted(labels[other].unique())
     near = {alike(name): name for name in classes}
     for name in names:
@@ -307,7 +304,6 @@ def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
             raise SecondhandError(
                 f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
             )
-    table.frame = table.frame.assign(label=labels.map(lambda name: own.get(name, name)))
     if len(names) and other.all():
         raise SecondhandError(
             f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "

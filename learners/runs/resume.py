@@ -71,11 +71,8 @@ def write_config(folder: Path, settings: Settings, command: str) -> None:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run is over, report and all; also one from before that was recorded."""
-    if (folder / FINISHED).is_file():
-        return True
-    begun = (folder / BEGUN).is_file()
-    return not begun and (folder / "report/index.html").is_file()
+    """Whether a run is over, report and all."""
+    return (folder / FINISHED).is_file()
 
 
 def has_progress(folder: Path) -> bool:

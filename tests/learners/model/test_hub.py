@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,17 +21,18 @@ from PIL import Image
 
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli.settings import Settings
-from learners.model.bundle import FILES, TREE, load_bundle, save_bundle
+from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.runs import continued
 from learners.share.__main__ import main as share
 from learners.uncertainty import read_tree
 from learners.uncertainty.tree import Naming
+from tests.learners.exports import CLASSES, bundle
 
 pytestmark = pytest.mark.slow
 
-KEPT = Path(__file__).parent / "kept" / "format-2-onnx.tar.xz"
+TORCH = ("--engine", "torch")
 COMMIT = "0123456789" * 4
 
 
@@ -130,9 +130,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    shutil.unpack_archive(KEPT, tmp_path, filter="data")
-    (tmp_path / "model" / "notes.csv").write_text("the user's own")
-    return tmp_path / "model"
+    model, network = bundle(), b"a network that nobody runs"
+    folder = save_bundle(model, tmp_path / "model")
+    add_onnx(model, folder, lambda _, file: file.write_bytes(network))
+    (folder / "notes.csv").write_text("the user's own")
+    return folder
 
 
 def test_there_and_back(
@@ -153,18 +155,17 @@ def test_there_and_back(
     said = []
     for name in (str(model), "hf:somebody/fruit", f"hf:somebody/fruit@{COMMIT}"):
         with redirect_stdout(io.StringIO()) as out:
-            assert predict([name, str(tmp_path / "a.png"), "--format", "csv"]) == 0
+            assert predict([name, str(tmp_path / "a.png"), "--format", "csv", *TORCH]) == 0
         said.append(out.getvalue())
     assert said[0] == said[1] == said[2]
 
     on = continued(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
     assert on.data.from_ == model_folder("hf:somebody/fruit")
-    there["config.json"] = there["config.json"].replace(b"apple", b"melon")
+    there["config.json"] = there["config.json"].replace('"ü"'.encode(), b'"melon"')
     del there["model.onnx"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert load_model("hf:somebody/fruit", network=False).classes[0] == "apple", (
-        "the copy that is here"
-    )
+    here = load_model("hf:somebody/fruit", network=False)
+    assert here.classes == CLASSES, "the copy that is here"
     with pytest.raises(
         SecondhandError, match=r"hub is not reached .*; a model folder is also taken by its path"
     ):
@@ -172,13 +173,13 @@ def test_there_and_back(
 
 
 def test_a_tree_goes_with_its_model(hub: type[Hub], model: Path, tmp_path: Path) -> None:
-    bundle = load_bundle(model)
-    rows = "".join(f"{name},fruit\n" for name in bundle.classes[:2])
-    rows += "".join(f"{name},\n" for name in bundle.classes[2:])
+    loaded = load_bundle(model)
+    rows = "".join(f"{name},fruit\n" for name in CLASSES[:2])
+    rows += "".join(f"{name},\n" for name in CLASSES[2:])
     (tmp_path / "tree.csv").write_text(f"label,parent\nfruit,\n{rows}")
-    tree = read_tree(tmp_path / "tree.csv", bundle.classes)
-    bundle.confidence = replace(bundle.decider, naming=Naming(tree, 0.9))
-    folder = save_bundle(bundle, tmp_path / "with a tree")
+    tree = read_tree(tmp_path / "tree.csv", CLASSES)
+    loaded.confidence = replace(loaded.decider, naming=Naming(tree, 0.9))
+    folder = save_bundle(loaded, tmp_path / "with a tree")
     assert share([str(folder), "somebody/tree"]) == 0
     assert load_model("hf:somebody/tree", network=False).decider.tree.names == tree.names
 

@@ -249,18 +249,6 @@ def test_views_of_another_kind_of_data_are_refused(kind, wrong):
         read_views([plain(), plain(**wrong)], kind)
 
 
-def test_a_folder_of_format_1_has_one_view(tmp_path):
-    folder = save_bundle(bundle((PLAIN,)), tmp_path / "model")
-    config = json.loads((folder / CONFIG).read_text())
-    old = {key: value for key, value in config.items() if key not in ("views", "overlap")}
-    old["network"] = {k: v for k, v in config["network"].items() if k != "members"}
-    (folder / CONFIG).write_text(json.dumps({**old, "format": 1}))
-    assert load_bundle(folder).views == (PLAIN,)
-    (folder / CONFIG).write_text(json.dumps({**old, "format": 2}))
-    with pytest.raises(SecondhandError, match="overlap, views"):
-        load_bundle(folder)
-
-
 # --- by the commands ------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     train, held, many = seen(rng, 128), seen(rng, 300), seen(rng, 5000)
     answers = answers_by_part(train, held, CLASSES).rename(columns={"item": "path"})
+    answers["unit"] = answers["path"]
     answers.to_csv(tmp_path / "a.csv", index=False)
     curve = curve_of(tmp_path / "a.csv")
     assert curve is not None
@@ -92,7 +93,7 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together(
 def test_where_it_cannot_be_told(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     assert curve_of(file) is None
-    frame = pd.DataFrame({"path": [f"{n}" for n in range(40)], "truth": "a"})
+    frame = pd.DataFrame({"path": [f"{n}" for n in range(40)], "unit": range(40), "truth": "a"})
     rng = np.random.default_rng(0)
 
     def said(**right: float) -> str:

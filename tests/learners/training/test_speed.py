@@ -13,7 +13,6 @@ from torch import nn
 from datasets.core import processes
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.flags import given, make_parser, parse
 from learners.finetune import main
 from learners.inference.engine import pick_device
 from learners.machine import SpeedSettings
@@ -117,14 +116,3 @@ def test_the_runs_settings_say_what_was_used(tmp_path):
     assert config["precision"] in ("fp32", "bf16")
     assert f"cpu, {config['precision']}, channels-last" in (out / "log.txt").read_text()
     assert not list(Path(out).rglob("*.part"))
-
-
-@pytest.mark.parametrize("value", ["auto", "off", "true"])
-def test_settings_of_earlier_runs_are_still_read(tmp_path, value):
-    file = tmp_path / "config.yaml"
-    file.write_text(f"epochs: 3\nspeed: {value}\n")
-    parser, words = make_parser("learners.finetune", "words"), ["--config", str(file)]
-    settings = parse(parser, words).flat()
-    assert settings["epochs"] == 3
-    assert "speed" not in settings
-    assert given(parser, words) == {"epochs": 3}
