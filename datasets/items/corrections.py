@@ -75,42 +75,47 @@ def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rej
     The table without ``source``; the labels that were replaced, as `COLUMNS`; and the rows of later
     sources, which are left out as copies.
     """
-    source, frame = frame["source"], frame.drop(columns="source")
+    source, frame = frame["source"].to_numpy(), frame.drop(columns="source")
     made: list[tuple[str, ...]] = []
-    copies: dict[Hashable, Rejected] = {}
-    several = source.nunique() > 1
+    copies: dict[int, Rejected] = {}
+    several = len(set(source)) > 1
     content = contents(frame["path"]) if several else frame["path"]
-    key = ["content", *TIME_COLUMNS]
-    keyed = frame.assign(content=content)
+    keyed = frame[[*TIME_COLUMNS]].astype(float).assign(content=content)
     if several:
-        keyed[[*TIME_COLUMNS]], elsewhere = _matched(keyed, source)
-        if elsewhere:
-            others = frame.loc[elsewhere].to_dict("records")
+        keyed[[*TIME_COLUMNS]], apart = _matched(keyed, source)
+        if apart:
+            others = frame.iloc[apart].to_dict("records")
             named = [f"{row['path']}, {_span(row) or 'all of it'}" for row in others]
             log.warning(
                 "%d rows of later sources are at no time of an item of their file (within %g s), and "
                 "are items of their own: %s", len(named), SAME_TIME, _some(named),
             )  # fmt: skip
-    for _, rows in keyed.loc[keyed.duplicated(key, keep=False)].groupby(
-        key, sort=False, dropna=False
-    ):
-        if source[rows.index].nunique() == 1 and rows["label"].nunique() == 1:
+    items: dict[int, list[int]] = {}
+    numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
+    for row, number in enumerate(numbers):
+        items.setdefault(number, []).append(row)
+    paths, labels = frame["path"].tolist(), frame["label"].tolist()
+    times = frame[[*TIME_COLUMNS]].to_dict("records")
+    for rows in items.values():
+        sources = {source[row] for row in rows}
+        if len(sources) == 1 and len({labels[row] for row in rows}) == 1:
             continue
-        said = rows.loc[source[rows.index].eq(source[rows.index].max())]
-        if said["path"].nunique() > 1 and said["label"].nunique() > 1:
+        last = [row for row in rows if source[row] == max(sources)]
+        if len({paths[row] for row in last}) > 1 and len({labels[row] for row in last}) > 1:
             continue  # two files, and nobody knows which of them is right
-        kept = rows.loc[source[rows.index].eq(source[rows.index].min())]
-        if kept["path"].nunique() == 1:
-            kept = kept.iloc[:1]
-        last, first = said.iloc[-1], kept.iloc[0]
-        frame.loc[kept.index, "label"] = last["label"]
-        for row, path in rows["path"].drop(kept.index).items():
-            what = "named already" if path == first["path"] else f"a copy of {first['path']}"
-            copies[row] = Rejected(path, what)
-        if first["label"] != last["label"]:
-            made.append(
-                (first["path"], _span(first.to_dict()), first["label"], last["label"], last["path"])
-            )
+        kept = [row for row in rows if source[row] == min(sources)]
+        if len({paths[row] for row in kept}) == 1:
+            kept = kept[:1]
+        path, before, label = paths[kept[0]], labels[kept[0]], labels[last[-1]]
+        for row in rows:
+            if row in kept:
+                labels[row] = label
+            else:
+                what = "named already" if paths[row] == path else f"a copy of {path}"
+                copies[row] = Rejected(paths[row], what)
+        if before != label:
+            made.append((path, _span(times[kept[0]]), before, label, paths[last[-1]]))
+    frame["label"] = labels
     if made:
         shown = _some(
             [
@@ -119,34 +124,44 @@ def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rej
             ]
         )
         log.info("%d labels are corrected, the last one said counts: %s", len(made), shown)
-    left = frame.drop(index=[*copies]).reset_index(drop=True)
+    left = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
     return left, pd.DataFrame(made, columns=list(COLUMNS)), list(copies.values())
 
 
-def _matched(keyed: pd.DataFrame, source: pd.Series) -> tuple[pd.DataFrame, list[int]]:
-    """The times of all rows, those of later sources as the nearest item of an earlier one has them, if
-    that is within `SAME_TIME`; and the rows of files with items at other times alone."""
-    times = keyed[[*TIME_COLUMNS]].astype(float)
-    elsewhere: list[int] = []
-    keys = [keyed["content"], *(times[name] for name in times)]
-    of_file = source.groupby(keys[0]).transform("min")
-    of_time = source.groupby(keys, dropna=False).transform("min")
-    fresh = (of_file < source) & (of_time == source)
-    of_fresh = keyed["content"].isin(keyed["content"][fresh])
-    for _, rows in keyed.loc[of_fresh].groupby("content", sort=False):
-        found = times.loc[rows.index].to_numpy(copy=True)
-        number = source[rows.index].to_numpy()
-        for n in np.flatnonzero(fresh[rows.index]).tolist():
-            earlier = found[number < number[n]]
-            apart = np.abs(earlier - found[n])
-            apart[np.isnan(earlier) & np.isnan(found[n])] = 0
-            furthest = np.nan_to_num(apart.max(axis=1), nan=np.inf)
-            if furthest.min() <= SAME_TIME:
-                found[n] = earlier[furthest.argmin()]
-            else:
-                elsewhere.append(int(rows.index[n]))
-        times.loc[rows.index] = found
-    return times, elsewhere
+def _matched(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """The times of all rows, float [rows, 3], those of later sources as the nearest item of an earlier
+    one has them, if that is within `SAME_TIME`; and the rows of files with items at other times alone.
+    """
+    times, content = keyed[[*TIME_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
+    known: set[str] = set()  # files of earlier sources
+    near: dict[tuple[str, int], list[int]] = {}  # rows of earlier sources, by file and time
+    apart: list[int] = []
+
+    def cell(row: int, beside: int = 0) -> tuple[str, int]:
+        first = next((time for time in times[row].tolist() if time == time), 0.0)
+        return content[row], int(first // SAME_TIME) + beside
+
+    for number in sorted(set(source)):
+        own = np.flatnonzero(source == number).tolist()
+        for row in own if known else ():
+            rows = [r for step in (-1, 0, 1) for r in near.get(cell(row, step), ())]
+            found = [(_seconds(times[row], times[r]), r) for r in rows]
+            distance, nearest = min(found, default=(np.inf, -1))
+            if distance <= SAME_TIME:
+                times[row] = times[nearest]
+            elif content[row] in known:
+                apart.append(row)
+        for row in own:
+            near.setdefault(cell(row), []).append(row)
+            known.add(content[row])
+    return times, sorted(apart)
+
+
+def _seconds(a: np.ndarray, b: np.ndarray) -> float:
+    """Seconds between two rows' times, the largest; infinite where one has a time that the other lacks."""
+    pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x == x or y == y]
+    seconds = (abs(x - y) for x, y in pairs)
+    return max((s if s == s else float("inf") for s in seconds), default=0.0)
 
 
 def _span(row: Mapping[Hashable, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -172,3 +173,27 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
     assert "3 labels are corrected" in caplog.text
     assert "3 rows of later sources are at no time of an item of their file" in caplog.text
     assert f"a, 7.002 to 8 s; a, all of it; b, GPS {moment + 7.9!r}" in caplog.text
+
+
+def test_the_work_grows_with_the_number_of_corrected_spans() -> None:
+    """Counted in calls of functions: each further span costs as few as the one before."""
+
+    def calls(spans: int) -> int:
+        times = [(float(n), n + 0.5, float("nan")) for n in range(spans)]
+        rows = [(0, "a", "old", *t) for t in times] + [(1, "a", "new", *t) for t in times]
+        frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        try:
+            _, corrections, _ = corrected(frame)
+        finally:
+            sys.setprofile(None)
+        assert len(corrections) == spans
+        return count
+
+    assert calls(400) - calls(200) < 200 * 500
