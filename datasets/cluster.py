@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, TypeVar
 from datasets.core.errors import SecondhandError
 from datasets.core.installed import extra
 from datasets.core.processes import cores
-from datasets.core.renderer import PCEN_VERSION, RENDERER_VERSION
+from datasets.core.renderer import RENDERER_VERSION
 from datasets.core.upstream import loggers_at
 
 log = logging.getLogger(__name__)
@@ -74,13 +74,13 @@ class Kind(NamedTuple):
     task : a function of a module that the workers have; gives one answer an item.
     path_of : the absolute path of an item's file, or None where items have none.
     marker : a file that the workers must see.
-    renderer : the versions of this program, as far as pictures go.
+    renderer : the version of this program, as far as spectrograms go.
     """
 
     task: Callable[[list[Any]], list[Any]]
     path_of: Callable[[Any], str] | None
     marker: Path | None
-    renderer: tuple[int, int]
+    renderer: int
 
     def packed(self, chunk: list[Any], number: int | str) -> tuple[bytes, str]:
         """A chunk and its key, which is made from all of it.
@@ -119,8 +119,8 @@ def run_chunk(payload: bytes) -> Report:
         return Report([], worker, f"says: {error}")
 
 
-def renderer() -> tuple[int, int]:
-    return RENDERER_VERSION, PCEN_VERSION
+def renderer() -> int:
+    return RENDERER_VERSION
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from datasets.audio import AudioRecipe
 from datasets.core.errors import SecondhandError
-from datasets.core.renderer import PCEN_VERSION, RENDERER_VERSION
+from datasets.core.renderer import RENDERER_VERSION
 from datasets.spectrograms import Recipe
 from datasets.strain import StrainRecipe
 
@@ -22,21 +22,17 @@ def recipe_from_dict(data: object) -> Recipe:
     kind, version = settings.pop("kind", None), settings.pop("renderer", None)
     if kind not in RECIPES:
         raise SecondhandError(f"recipe of kind {kind!r}: must be one of {', '.join(RECIPES)}")
-    newest = PCEN_VERSION if settings.get("level") == "pcen" else RENDERER_VERSION
-    if version not in (RENDERER_VERSION, newest):
+    if version != RENDERER_VERSION:
         raise SecondhandError(
-            f"the recipe was drawn by renderer {version!r}, this is renderer {newest}: "
+            f"the recipe was drawn by renderer {version!r}, this is renderer {RENDERER_VERSION}: "
             "use the release that made it, or train again"
         )
     cls = RECIPES[kind]
-    known = {field.name for field in fields(cls)} - {"renderer"}  # type: ignore[arg-type]
-    known -= {"scale", "together"} - settings.keys()  # said where they are not the usual
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     if settings.keys() != known:
         unknown = sorted(str(key) for key in settings.keys() - known)
         missing = sorted(known - settings.keys())
         raise SecondhandError(
             f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
         )
-    if newest != RENDERER_VERSION:
-        settings["renderer"] = version
     return cls(**settings)

@@ -156,9 +156,7 @@ def full_scale(bands: MelBands) -> float:
     return 10 * math.log10(max(weight, FLOOR) * (bands.n_fft / 4) ** 2)
 
 
-def pcen(
-    magnitude: NDArray[np.float64], *, rate: int, hop: int, from_one: bool = False
-) -> NDArray[np.float64]:
+def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.float64]:
     """Per-channel energy normalisation (Wang et al., arXiv 1607.05666), librosa's settings.
 
     The running average, over 0.4 s, begins with each band's mean over the first 0.1 s (librosa's
@@ -169,7 +167,6 @@ def pcen(
     ----------
     magnitude : [n_mels, frames], of samples scaled to ±2³¹.
     rate, hop : Hz and samples.
-    from_one : begin with 1, as models of before were trained.
 
     Returns
     -------
@@ -179,8 +176,7 @@ def pcen(
     span = 0.4 * rate / hop
     b = (math.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
     smooth = np.empty_like(magnitude)
-    first = magnitude[:, : max(round(0.1 * rate / hop), 1)].mean(axis=1)
-    last = np.ones_like(first) if from_one else first
+    last = magnitude[:, : max(round(0.1 * rate / hop), 1)].mean(axis=1)
     for frame in range(magnitude.shape[1]):
         last = (1 - b) * last + b * magnitude[:, frame]
         smooth[:, frame] = last

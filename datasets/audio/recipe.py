@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 from datasets.audio import decode, kaldi, mel
 from datasets.audio.decode import RATES
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.core.renderer import PCEN_VERSION
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
@@ -62,8 +61,6 @@ class AudioRecipe(Recipe):
     size : height and width of the picture in pixels.
     scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.audio.kaldi`, where n_fft is
         the length of a frame; not of level "pcen" nor in the colour "windows".
-    renderer : of level "pcen" alone. 1: the average begins with 1, as models of before were trained,
-        and the first 0.3 s are too bright. 2: it begins with the first 0.1 s.
     """
 
     kind: ClassVar[str] = "sound"
@@ -80,7 +77,6 @@ class AudioRecipe(Recipe):
     colour: str = "grey"
     size: tuple[int, int] = (224, 224)
     scale: str = "slaney"
-    renderer: int = PCEN_VERSION
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -109,7 +105,6 @@ class AudioRecipe(Recipe):
                     and self.colour != "windows"
                     and self.rate * self.window >= self.n_fft
                 ),
-                "renderer": 1 <= self.renderer <= PCEN_VERSION,
                 "size": len(self.size) == 2 and all(16 <= side <= 2048 for side in self.size),
             },
         )
@@ -169,12 +164,6 @@ class AudioRecipe(Recipe):
             decode.read_audio(path, start=first + parts[-1][0], end=last)
         cut = [(first + begin, first + until) for begin, until in parts]
         return [*cut] if len(cut) > 1 else [(start, end)]
-
-    def to_dict(self) -> dict[str, Any]:
-        values = super().to_dict()
-        if self.scale == "slaney":  # as models of before have it
-            del values["scale"]
-        return {**values, "renderer": self.renderer} if self.level == "pcen" else values
 
     @property
     def samples(self) -> int:
@@ -237,9 +226,7 @@ class AudioRecipe(Recipe):
             # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
             scaled = np.asarray(signal, np.float64) * 2**31
             magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
-            value: NDArray[np.floating] = mel.pcen(
-                magnitude, rate=self.rate, hop=self.hop, from_one=self.renderer == 1
-            )
+            value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
             value /= LOUDEST_PCEN
         else:
             # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.

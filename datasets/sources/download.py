@@ -1,4 +1,4 @@
-"""One file from the network: continued where it was broken off, checked, or not there at all.
+"""One file from the network: whole and checked, or not there at all.
 
 ``SECONDHAND_MIRROR`` names a base URL that stands for ``https://``: the file of
 ``https://HOST/PATH`` is then fetched from ``$SECONDHAND_MIRROR/HOST/PATH``, which is how
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,94 +55,75 @@ def fetch_file(file: RemoteFile, folder: Path) -> tuple[Path, bool]:
     """The file in ``folder``, downloaded unless it is there, and whether it was downloaded.
 
     A file placed there by hand is checked in the same way. While it is on its way it is called
-    ``NAME.part``; that is continued by HTTP Range when the connection or the process breaks.
+    ``NAME.part``.
 
     Raises
     ------
     SecondhandError : no network, no room, the wrong size or the wrong hash. Nothing stands under
         the final name then that was not there before.
     """
+    import pooch
+    import requests
+
     path = folder / file.name
     if path.exists():
         _check(file, path, path)
         return path, False
     folder.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    reached = _size(part)
-    while (broken := _fetch(file, part)) is not None:
-        if _size(part) <= reached:  # nothing new came: no use in asking again and again
-            raise _no_answer(file, path, reached, broken) from None
-        reached = _size(part)
-        log.info("%s: the connection broke, going on from byte %d", file.source, reached)
-        time.sleep(0.2)
+    download = pooch.HTTPDownloader(
+        _Progress(file, part), _BLOCK, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"}
+    )
     try:
+        download(file.source, part, None)
         _check(file, part, path)
-    except SecondhandError:
-        part.unlink()  # or every later try would go on from it
-        raise
-    os.replace(part, path)
+        os.replace(part, path)
+    except requests.RequestException as error:
+        raise _no_answer(file, path, error) from None
+    finally:
+        part.unlink(missing_ok=True)
     return path, True
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+class _Progress:
+    """The bar that pooch moves; it refuses what is too large for the disk, or for what is meant."""
+
+    def __init__(self, file: RemoteFile, part: Path) -> None:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        self.file, self.part = file, part
+        self.bar = tqdm(
+            total=file.size, unit="B", unit_scale=True, desc=file.name,
+            disable=bool(os.environ.get("SECONDHAND_QUIET")) or None,  # None: unless on a terminal
+        )  # fmt: skip
+        self.reset, self.close = self.bar.reset, self.bar.close
+
+    @property
+    def total(self) -> int | None:
+        return self.bar.total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        """``size`` : as the server says, 0 where it does not."""
+        self.bar.total = size or self.file.size
+        need_room(self.part.parent, self.bar.total or 0, self.file.name)
+
+    def update(self, count: int) -> None:
+        self.bar.update(count)
+        if self.part.stat().st_size > self.file.largest:
+            raise SecondhandError(
+                f"{self.file.source}: more than {self.file.largest} bytes come, which is not the "
+                "file that is meant"
+            )
 
 
-def _fetch(file: RemoteFile, part: Path) -> Exception | None:
-    """Ask for what is missing of ``part``; what broke it off, or None when all is there."""
-    import requests
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    there = _size(part)
-    if there and there == file.size:
-        return None
-    asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
-    try:
-        with requests.get(file.source, headers=asked, stream=True, timeout=TIMEOUT) as answer:
-            span = answer.headers.get("Content-Range", "")
-            if there and answer.status_code == 416:
-                # The server has no byte behind these: all is there, or it is another file.
-                if span == f"bytes */{there}":
-                    return None
-                part.unlink()
-                return _fetch(file, part)
-            answer.raise_for_status()
-            if there and not (answer.status_code == 206 and span.startswith(f"bytes {there}-")):
-                log.info("%s: the server starts from the beginning", file.source)
-                there = 0
-            length = answer.headers.get("Content-Length", "")
-            total = there + int(length) if length.isdigit() else file.size
-            if total is not None:
-                need_room(part.parent, total - there, file.name)
-            bar = tqdm(
-                total=total, initial=there, unit="B", unit_scale=True, desc=file.name,
-                disable=bool(os.environ.get("SECONDHAND_QUIET")) or None,  # None: unless on a terminal
-            )  # fmt: skip
-            with open(part, "ab" if there else "wb") as out, bar:
-                for block in answer.iter_content(_BLOCK):
-                    out.write(block)
-                    bar.update(len(block))
-                    if out.tell() > file.largest:
-                        out.close()
-                        part.unlink()
-                        raise SecondhandError(
-                            f"{file.source}: more than {file.largest} bytes come, which is not the "
-                            "file that is meant"
-                        )
-    except requests.RequestException as error:
-        return error
-    if total is not None and _size(part) < total:
-        return EOFError(f"{_size(part)} of {total} bytes came")
-    return None
-
-
-def _no_answer(file: RemoteFile, path: Path, there: int, error: Exception) -> SecondhandError:
+def _no_answer(file: RemoteFile, path: Path, error: Exception) -> SecondhandError:
     inner = error.args[0] if error.args else error  # of "Max retries exceeded" the cause
     reason = str(getattr(inner, "reason", error)).split("\n")[0][:200]
-    kept = f" ({there} bytes are kept and continued next time)" if there else ""
     return SecondhandError(
-        f"cannot fetch {file.source}: {reason}{kept}. Without a network, place the file by hand as "
-        f"{path}, or name a mirror: {MIRROR}=BASE takes BASE/{file.url.removeprefix('https://')}"
+        f"cannot fetch {file.source}: {reason}. Try again; or, without a network, place the file by "
+        f"hand as {path}, or name a mirror: {MIRROR}=BASE takes "
+        f"BASE/{file.url.removeprefix('https://')}"
     )
 
 

@@ -151,12 +151,6 @@ class StrainRecipe(Recipe):
         """Seconds of strain that must be there on either side of the trigger."""
         return max(self.views) / 2 + settling(4096)
 
-    def to_dict(self) -> dict[str, Any]:
-        values = super().to_dict()
-        if not self.together:  # as models of before have it
-            del values["together"]
-        return values
-
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> Strain:

@@ -32,10 +32,9 @@ class Server:
 
     base: str
     files: Members = field(default_factory=dict)
-    #: "whole" knows Range, "no range" ignores it, "break" sends half of the first answer,
-    #: "always break" half of every one, from the beginning.
-    manner: str = "whole"
-    asked: list[tuple[str, str]] = field(default_factory=list)  # path, Range
+    #: Each answer ends after half of what it announces.
+    breaks: bool = False
+    asked: list[str] = field(default_factory=list)  # paths
     sent: list[int] = field(default_factory=list)  # bytes of each answer's body
 
 
@@ -45,29 +44,15 @@ def serving() -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range", "")
-            state.asked.append((self.path, wanted))
+            state.asked.append(self.path)
             body = state.files.get(self.path)
             if body is None:
                 self.send_error(404)
                 return
-            first = 0
-            if wanted and state.manner not in ("no range", "always break"):
-                first = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if first >= len(body) > 0:
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(body)}")
-                self.end_headers()
-                return
-            self.send_response(206 if first else 200)
-            if first:
-                self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
-            self.send_header("Content-Length", str(len(body) - first))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            part = body[first:]
-            breaks = state.manner == "break" and len(state.asked) == 1
-            if breaks or state.manner == "always break":
-                part = part[: len(part) // 2]
+            part = body[: len(body) // 2] if state.breaks else body
             self.wfile.write(part)
             state.sent.append(len(part))
 
@@ -143,12 +128,12 @@ ESC50 = [
 ]
 
 
-def esc50_zip(*, padding: int = 0) -> bytes:
+def esc50_zip() -> bytes:
     root = "ESC-50-33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
     lines = ["filename,fold,target,category,esc10,src_file,take"]
     lines += [",".join(map(str, row)) for row in ESC50]
     members = {f"{root}/audio/{row[0]}": wav(i) for i, row in enumerate(ESC50)}
-    members[f"{root}/README.md"] = b"# ESC-50" + np.random.default_rng(0).bytes(padding)
+    members[f"{root}/README.md"] = b"# ESC-50"
     members[f"{root}/meta/esc50.csv"] = "\n".join(lines).encode()
     return zipped(members)
 

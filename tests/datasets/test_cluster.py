@@ -105,7 +105,7 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
-    own, others = _cluster.renderer(), iter([(999, 999)])  # who asks is first, then the worker
+    own, others = _cluster.renderer(), iter([999])  # who asks is first, then the worker
     monkeypatch.setattr(_cluster, "renderer", lambda: next(others, own))
     with pytest.raises(SecondhandError, match="runs another version"):
         list(here.spread(chunks.halves, [[2]], None))

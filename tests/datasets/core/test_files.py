@@ -176,7 +176,7 @@ def moves(path: Path) -> bool:
 
 @pytest.mark.slow
 def test_there_is_no_other_way_to_write():
-    """But for a download, which is continued, and a run, which grows in its place."""
+    """But for a download, which pooch writes, and a run, which grows in its place."""
     ours = [
         path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.py")
     ]

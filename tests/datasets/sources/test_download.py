@@ -46,55 +46,17 @@ def test_what_is_fetched_once_is_not_fetched_again(esc50: bytes, server: Server)
     assert len(server.asked) == 1
 
 
-def test_a_broken_connection_is_continued(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = lookalikes.esc50_zip(padding=1_000_000)
-    publish(server, monkeypatch, "esc50", content)
-    server.manner = "break"
-    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    (_, first), (_, second) = server.asked
-    assert first == ""
-    start = int(second.removeprefix("bytes=").removesuffix("-"))
-    assert len(content) // 2 - _catalog_download._BLOCK <= start <= len(content) // 2
-    assert server.sent == [len(content) // 2, len(content) - start]
-
-
-def test_a_server_that_always_breaks_at_one_place_is_given_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+def test_a_broken_connection_leaves_nothing_and_the_next_run_fetches_anew(
+    esc50: bytes, server: Server
 ) -> None:
-    publish(server, monkeypatch, "esc50", lookalikes.esc50_zip(padding=1_000_000))
-    server.manner = "always break"
-    with pytest.raises(SecondhandError, match="Connection broken") as error:
+    server.breaks = True
+    with pytest.raises(SecondhandError, match="cannot fetch"):
         load_table("esc50")
-    assert len(server.asked) == 2
-    kept = (place("esc50") / "ESC-50.zip.part").stat().st_size
-    assert kept > 0
-    assert f"{kept} bytes are kept" in str(error.value)
-
-
-def test_a_killed_download_is_continued_by_the_next_run(esc50: bytes, server: Server) -> None:
-    place("esc50").mkdir(parents=True)
-    (place("esc50") / "ESC-50.zip.part").write_bytes(esc50[:1000])
+    assert left("esc50") == []
+    server.breaks = False
+    (place("esc50") / "ESC-50.zip.part").write_bytes(b"of a process that was killed")
     assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    assert [wanted for _, wanted in server.asked] == ["bytes=1000-"]
-    assert server.sent == [len(esc50) - 1000]
-
-
-def test_a_server_that_ignores_range_starts_again(esc50: bytes, server: Server) -> None:
-    server.manner = "no range"
-    place("esc50").mkdir(parents=True)
-    (place("esc50") / "ESC-50.zip.part").write_bytes(b"x" * 1000)
-    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    assert [wanted for _, wanted in server.asked] == ["bytes=1000-"]
-    assert server.sent == [len(esc50)]
-
-
-@pytest.mark.parametrize("more", [0, 7])
-def test_a_part_that_is_whole_or_too_long(esc50: bytes, server: Server, more: int) -> None:
-    """Whole: no byte is fetched. Too long: it is of another file, and dropped."""
-    place("esc50").mkdir(parents=True)
-    (place("esc50") / "ESC-50.zip.part").write_bytes(esc50 + b"x" * more)
-    assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    assert server.sent == ([len(esc50)] if more else [])
+    assert left("esc50") == ["files"]
 
 
 def test_a_tampered_file_is_not_used(esc50: bytes, server: Server) -> None:
