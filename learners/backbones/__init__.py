@@ -7,7 +7,6 @@ from datasets.core.lazy import on_demand
 if TYPE_CHECKING:
     from learners.backbones.building import (
         Answers,
-        ConcatPool,
         Ensemble,
         Network,
         Unit,

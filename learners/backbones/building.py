@@ -40,13 +40,6 @@ from learners.backbones.spec import NetworkSpec
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
-class ConcatPool(nn.Module):
-    """[batch, features, h, w] -> [batch, 2 features]: the maximum beside the average."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x.amax((2, 3)), x.mean((2, 3))], dim=1)
-
-
 class Unit(nn.Module):
     """[batch, features] -> the same directions, each of length 1."""
 
@@ -154,10 +147,6 @@ def build(
             )
         body, out, head = (body, out, "linear") if stages is None else (stages, joined, "stages")
     spatial = out.ndim == 4
-    if head == "concat" and not spatial:
-        raise SecondhandError(
-            f"--head concat pools a feature map, and {spec.backbone} pools by itself: use linear"
-        )
     spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
     return network, spec, replace(preprocessing, size=spec.size, width=spec.width)
@@ -215,9 +204,8 @@ def first_member(network: Network) -> nn.Sequential:
 def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     """Logits [batch, classes] and the body's features [batch, width], pooled, in one pass.
 
-    Distances are measured in these, not in what goes into the last layer: the concat head's hidden
-    layer has forgotten more of what no class needs (AUROC of strangers 0.84 there, 0.88 here). Of
-    `Stages` they are the last one's: with the others beside it strangers are told no better.
+    Distances are measured in these. Of `Stages` they are the last one's: with the others beside it
+    unknown classes are told no better.
     """
     if isinstance(network, Ensemble):
         logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
@@ -313,28 +301,15 @@ def _unit(name: str) -> str:
 
 
 def _head(spec: NetworkSpec, n_features: int, spatial: bool) -> nn.Sequential:
-    if spec.head == "concat":
-        # The layout of fastai's create_head, so that its habits of training carry over.
-        layers: list[nn.Module] = [
-            ConcatPool(),
-            nn.BatchNorm1d(2 * n_features),
-            nn.Dropout(spec.dropout / 2),
-            nn.Linear(2 * n_features, spec.hidden, bias=False),
-            nn.ReLU(inplace=True),
-            nn.BatchNorm1d(spec.hidden),
-            nn.Dropout(spec.dropout),
-            nn.Linear(spec.hidden, spec.n_classes, bias=False),
-        ]
-    else:
-        pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if spatial else []
-        layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]
-        if spec.head == "cosine":
-            # Dropout after the length is set: before it, what is left would be drawn out again, and
-            # the cosines of training and of prediction would differ by sqrt(1 - dropout).
-            layers = [*pool, Unit(), nn.Dropout(spec.dropout), Cosine(n_features, spec.n_classes)]
+    pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if spatial else []
+    layers: list[nn.Module]
+    layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]
+    if spec.head == "cosine":
+        # Dropout after the length is set: before it, what is left would be drawn out again, and
+        # the cosines of training and of prediction would differ by sqrt(1 - dropout).
+        layers = [*pool, Unit(), nn.Dropout(spec.dropout), Cosine(n_features, spec.n_classes)]
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+            nn.init.zeros_(layer.bias)
     return nn.Sequential(*layers)

@@ -8,7 +8,7 @@ from typing import Any
 from datasets.core.errors import SecondhandError, shown
 from learners.cli.settings import MAX_MEMBERS
 
-HEADS = ("stages", "concat", "linear", "cosine")
+HEADS = ("stages", "linear", "cosine")
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,9 @@ class NetworkSpec:
     n_classes : length of the logits.
     size : side of the square input in pixels.
     head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
-        `bodies.Stages` made), "concat" (fastai's: average and maximum pooled, two linear layers) or
-        "cosine" (`backbones.Cosine` of the pooled features); "auto" takes stages where there are
-        any, else linear.
-    hidden : width between concat's two linear layers.
-    dropout : before the last layer, in [0, 1); half as much before the first one.
+        `bodies.Stages` made) or "cosine" (`backbones.Cosine` of the pooled features); "auto" takes
+        stages where there are any, else linear.
+    dropout : before the last layer, in [0, 1).
     members : networks that answer together, 1 to 16; more than one are a
         `backbones.Ensemble`.
     width : of an input that is no square but ``size`` x ``width``.
@@ -38,7 +36,6 @@ class NetworkSpec:
     n_classes: int
     size: int = 224
     head: str = "auto"
-    hidden: int = 512
     dropout: float = 0.2
     members: int = 1
     width: int | None = None
@@ -51,7 +48,6 @@ class NetworkSpec:
         for name, low, high in (
             ("n_classes", 2, 100_000),
             ("size", 8, 2048),
-            ("hidden", 1, 65536),
             ("members", 1, MAX_MEMBERS),
             ("width", 8, 4096),
         ):

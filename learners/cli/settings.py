@@ -45,12 +45,11 @@ class NetworkSettings:
     )
     pretrained: bool = option(True, "start from published weights")
     size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
-    head: Literal["auto", "stages", "linear", "concat", "cosine"] = option(
+    head: Literal["auto", "stages", "linear", "cosine"] = option(
         "auto",
         "stages: one layer on what all stages of the body made, auto where it can be had; linear: on "
-        "the last stage alone; concat: fastai's two; cosine: direction alone, learned scale",
+        "the last stage alone; cosine: direction alone, learned scale",
     )
-    hidden: int = option(512, "width of the concat head")
     dropout: float = option(0.2, "before the last layer")
 
     @property
@@ -281,10 +280,10 @@ class Settings:
         flat = "--background" if data.background else "--coverage" if asked.coverage else ""
         together = {
             f"{untrained} with --freeze-epochs 0": untrained and train.freeze_epochs == 0,
-            "--background with --head cosine (linear or concat)": data.background
+            "--background with --head cosine (use linear)": data.background
             and network.head == "cosine",
             "--learning-curve without a fitted head on a published body (leave out --from, "
-            "--freeze-epochs, --no-pretrained, --head concat and cosine)": self.run.learning_curve
+            "--freeze-epochs, --no-pretrained, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
             "--target-accuracy beside --target-coverage (one of the two)": None
             not in (asked.target_accuracy, asked.target_coverage),

@@ -84,11 +84,10 @@ def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> 
             if (found := re.fullmatch(re.escape(member) + r"1\.(\d{1,3})\.weight", name))
         }
         last = layers[max(layers)] if layers else []
-        hidden = spec.hidden if spec.head == "concat" or len(last) != 2 else last[1]
-        if last != [spec.n_classes, hidden]:
+        if len(last) != 2 or last[0] != spec.n_classes:
             raise BadFile(
                 file,
-                f"its last layer is {last}, config.json's network has {[spec.n_classes, hidden]}"
+                f"its last layer is {last}, config.json's network has {spec.n_classes} outputs"
                 + (f" in each of {spec.members} members" if spec.members > 1 else ""),
             )
 

@@ -70,9 +70,7 @@ def as_before(
         plain = Settings().flat()
         said = {name: v for name, v in settings.flat().items() if v != plain[name]}
     spec, recipe = origin.spec, origin.recipe or {}
-    network = {
-        name: getattr(spec, name) for name in ("backbone", "size", "head", "hidden", "dropout")
-    }
+    network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": None, "pretrained": True}
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":

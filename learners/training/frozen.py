@@ -31,7 +31,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.upstream import pass_by, pass_through
 from datasets.loaders import Repeatable
 from learners import distributed
-from learners.backbones import ConcatPool, Unit, batch_norms
+from learners.backbones import Unit, batch_norms
 from learners.machine import CoreEach
 from learners.training import callbacks
 from learners.training.parts import Parts, in_parts
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 #: Beyond this many bytes, features lie in a file that is mapped into memory.
 IN_MEMORY = 2**31
 #: Layers that may stand before a head's first weights: what they give is kept in place of a map.
-PASSIVE = (ConcatPool, Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
+PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
 
 @contextmanager

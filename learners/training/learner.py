@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners import distributed
-from learners.backbones import ConcatPool, parameter_groups
+from learners.backbones import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import report_to_nobody
 from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
@@ -287,7 +287,7 @@ def _gives_a_map(network: nn.Sequential) -> bool:
     """Whether the head begins by pooling: the body is a CNN's."""
     head = network[1]
     assert isinstance(head, nn.Sequential)
-    return isinstance(head[0], ConcatPool | nn.AdaptiveAvgPool2d)
+    return isinstance(head[0], nn.AdaptiveAvgPool2d)
 
 
 def _through_vision_learner(

@@ -189,7 +189,6 @@ def _untrained(
         n_classes=len(loaded.labels),
         size=settings.size or native_size(settings.backbone),
         head=settings.head,
-        hidden=settings.hidden,
         dropout=settings.dropout,
         many=loaded.table.many,
     )

@@ -212,7 +212,6 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "size", "head", "width"),
     [
-        ("test_resnet", 48, "concat", 96),
         ("test_resnet", 48, "stages", 96),
         ("test_efficientnet", 64, "stages", 256),
         ("test_convnext", 64, "stages", 64),
@@ -227,10 +226,7 @@ def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
     ],
 )
 def test_logits_features_and_groups(name: str, size: int, head: str, width: int) -> None:
-    asked = "concat" if head == "concat" else "auto"
-    built, spec, preprocessing = build(
-        NetworkSpec(name, 3, size=size, head=asked), pretrained=False
-    )
+    built, spec, preprocessing = build(NetworkSpec(name, 3, size=size), pretrained=False)
     assert (spec.head, preprocessing.size) == (head, size)
     x = torch.randn(2, 3, size, size)
     with torch.inference_mode():
@@ -311,17 +307,15 @@ def test_size_that_does_not_suit_names_the_backbones_own(name: str, size: int) -
         network(name, size)
 
 
-def test_concat_head_on_a_transformer() -> None:
+def test_stages_of_a_transformer() -> None:
     with pytest.raises(SecondhandError, match=r"--head stages.*use linear"):
         build(NetworkSpec("test_vit", 3, size=64, head="stages"), pretrained=False)
-    with pytest.raises(SecondhandError, match=r"--head concat.*use linear"):
-        network("test_vit", head="concat")
 
 
 def test_spec_names_every_wrong_value_at_once() -> None:
     with pytest.raises(SecondhandError) as error:
-        NetworkSpec("embedded", 1, size=7, head="round", hidden=0, dropout=1.0)
-    for word in ("n_classes 1", "size 7", "head 'round'", "hidden 0", "dropout 1.0"):
+        NetworkSpec("embedded", 1, size=7, head="round", dropout=1.0)
+    for word in ("n_classes 1", "size 7", "head 'round'", "dropout 1.0"):
         assert word in str(error.value)
 
 
@@ -618,7 +612,7 @@ def test_member_counts_that_cannot_be(members: object) -> None:
         NetworkSpec("test_resnet", 3, members=members)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("head", ["linear", "concat"])
+@pytest.mark.parametrize("head", ["linear", "stages"])
 def test_the_last_class_becomes_what_the_others_are_measured_against(head):
     network, _, _ = build(NetworkSpec("test_resnet", 4, 32, head=head), pretrained=False)
     assert isinstance(network, nn.Sequential)

@@ -56,8 +56,8 @@ def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
     assert TrainSettings(probe=True).of("picture", fits=False).freeze_epochs == 20
     assert TrainSettings(probe=True).of("picture", fits=True).epochs == 0
     assert (open_.lr_mult, open_.lr) == (None, None)
-    heads = ("auto", "stages", "linear", "concat", "cosine")
-    assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False] * 2
+    heads = ("auto", "stages", "linear", "cosine")
+    assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False]
     assert not NetworkSettings(pretrained=False).fits
 
 

@@ -99,18 +99,18 @@ def test_a_model_before_calibration_comes_back_as_one(tmp_path):
 @pytest.mark.parametrize(
     ("backbone", "size", "head", "members"),
     [
-        ("test_resnet", 48, "concat", 1),
+        ("test_resnet", 48, "stages", 1),
         ("test_resnet", 32, "linear", 1),
         ("test_resnet", 32, "cosine", 1),
         ("test_vit", 64, "auto", 1),
         ("test_vit", 64, "cosine", 1),
-        ("test_resnet", 32, "concat", 3),
+        ("test_resnet", 32, "stages", 3),
         ("test_resnet", 32, "cosine", 2),
         ("test_vit", 64, "linear", 2),
     ],
 )
 def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_path):
-    original = make(backbone, size, head=head, hidden=40, members=members)
+    original = make(backbone, size, head=head, members=members)
     loaded = load_bundle(save_bundle(original, tmp_path / "deep" / "model"))
     assert not loaded.network.training
     x = torch.randn(4, 3, size, size)
@@ -176,11 +176,11 @@ def test_a_config_that_is_no_config(folder, text, match):
 
 def test_a_missing_key_is_named(folder):
     config = json.loads((folder / CONFIG).read_text())
-    del config["metrics"], config["network"]["hidden"]
+    del config["metrics"], config["network"]["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
     refused(folder, CONFIG, "missing metrics")
     edit(folder, metrics={})
-    refused(folder, CONFIG, "network: unknown or missing hidden")
+    refused(folder, CONFIG, "network: unknown or missing dropout")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,6 @@ def test_a_missing_key_is_named(folder):
         ({"network": {"backbone": ["test_resnet"]}}, "is not a name"),
         ({"network": {"size": 100_000}}, "size 100000 is not a whole number from 8 to 2048"),
         ({"network": {"size": 64}}, "preprocessing to 32 pixels for a network of 64"),
-        ({"network": {"hidden": 10**9}}, "hidden 1000000000"),
         ({"network": {"n_classes": 10**12}}, "3 classes|n_classes"),
         ({"preprocessing": {"std": [0, 1, 1]}}, "std"),
         ({"preprocessing": {"mean": ["a", "b", "c"]}}, "mean|preprocessing"),
@@ -229,8 +228,6 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     monkeypatch.setattr(
         "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
-    edit(folder, network={"head": "concat", "hidden": 65_536})
-    refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")
     many = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"head": "linear", "n_classes": len(many)}, classes=many)
     refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")

@@ -45,8 +45,7 @@ def learner(
     table = load_table(folder)
     frame, _ = assign_splits(table.frame)
     size = 160 if name == VIT else size
-    head = "concat" if name == CNN else "linear"
-    spec = NetworkSpec(name, 3, size, head=head, dropout=0.5)
+    spec = NetworkSpec(name, 3, size, head="linear", dropout=0.5)
     network, _, preprocessing = build(spec, pretrained=False)
     train = TrainSettings(bs=bs, freeze_epochs=1, **settings)
     block = PictureBlock(preprocessing, Augmentation())
@@ -251,7 +250,7 @@ def test_all_of_them_together(folder, tmp_path, precision):
     assert all("_orig_mod" not in name for name in learn.model.state_dict())
     learn.remove_cbs([c for c in learn.cbs if isinstance(c, callbacks.CpuAutocast)])
     probabilities, _ = learn.get_preds()
-    fresh, _, _ = build(NetworkSpec(CNN, 3, 64, head="concat"), pretrained=False)
+    fresh, _, _ = build(NetworkSpec(CNN, 3, 64, head="linear"), pretrained=False)
     best.restore(fresh)
     fresh.eval()
     with torch.inference_mode():

@@ -180,9 +180,7 @@ def test_a_feature_that_hardly_spoke_in_training_does_not_decide(digits):
     assert (loud - calm).abs().max() < 0.1
 
 
-@pytest.mark.parametrize(
-    ("head", "one"), [("stages", True), ("linear", True), ("concat", False), ("cosine", False)]
-)
+@pytest.mark.parametrize(("head", "one"), [("stages", True), ("linear", True), ("cosine", False)])
 def test_which_heads_are_fitted(head, one):
     network, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
     assert isinstance(network, nn.Sequential)
