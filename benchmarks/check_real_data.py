@@ -1,6 +1,6 @@
 """What the recipes draw, beside librosa's mel spectrograms and gwpy's Q-transforms of the same files.
 
-    python benchmarks/check_real_data.py --out docs/pictures.png
+    python benchmarks/check_real_data.py --out docs/spectrograms.png
     python benchmarks/check_real_data.py ../shared/data/strain/*.hdf5 --at 1126259462.4
 
 Without files both are simulated: two seconds of a siren, and a chirp in the noise of a detector. Prints
@@ -102,7 +102,7 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="*", help="sound or strain; simulated if not given")
     parser.add_argument("--at", type=float, help="GPS time of the trigger, in seconds")
-    parser.add_argument("--out", type=Path, help="a picture, as pictures.png")
+    parser.add_argument("--out", type=Path, help="a picture, as spectrograms.png")
     asked = parse(parser)
     drawn: list[tuple[Pair, str]] = []
     for file in asked.files:

@@ -48,7 +48,7 @@ def test_each_flag_that_is_named_is_there() -> None:
     ours = {name for command in COMMANDS for name in parser_of(command)._option_string_actions}
     for document in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
         text = re.sub(r"```.*?```|^    .*?$", "", document.read_text("utf-8"), flags=re.S | re.M)
-        if document.name == "coming.md":  # others' words and, beside them, ours
+        if document.name == "coming-from-other-tools.md":  # others' words and, beside them, ours
             text = re.sub(r"^\|.*?\|", "", text, flags=re.M)
         named = set(
             re.findall(r"(?<![\w-])--[a-z][a-z_-]*", " ".join(re.findall(r"`[^`]+`", text)))

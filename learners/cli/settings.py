@@ -104,7 +104,7 @@ class TrainSettings:
     label_smoothing: float = option(
         0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
     )
-    class_weights: bool = option(False, "rare classes count more (docs/unbalanced.md)")
+    class_weights: bool = option(False, "rare classes count more (docs/unbalanced-classes.md)")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
     keep: Literal["best", "last"] = option(
         "best",

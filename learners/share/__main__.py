@@ -102,7 +102,7 @@ def check(model: Path) -> None:
             f"{model}: draws {recipe['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "
             + as_called(
-                "python -m learners.predict MODEL FILE... (docs/machines.md: without torch)"
+                "python -m learners.predict MODEL FILE... (docs/many-machines.md: without torch)"
             )
         )
 
