@@ -261,13 +261,15 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 @pytest.mark.timeout(900)
 @BOTH_WAYS
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
-    """With averaged weights and accumulated gradients; of a launcher's also with a rate that one
-    finds, and two members."""
+    """From the same fitted head, with averaged weights and accumulated gradients; of a launcher's also
+    with a rate that one finds, and two members."""
     long = way is Launched
     more = ["--lr", "auto", "--seeds", "2"] if long else ["--lr", "1e-3"]
     count = 2 if long else 1
-    words = ["--data", str(pictures), *QUICK, "--epochs", str(count), "--ema", "--accumulate", "2",
-             *more]  # fmt: skip
+    body = timm.create_model("test_vit", num_classes=5)
+    save_file(body.state_dict(), tmp_path / "body.safetensors")
+    words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
+             "--epochs", str(count), "--ema", "--accumulate", "2", *more]  # fmt: skip
     one, two = tmp_path / "one", tmp_path / "two"
     assert main([*words, "--out", str(one)]) == 0
     with together(way, [*words, "--out", str(two)], tmp_path / "said") as both:
@@ -284,25 +286,12 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
     places = [frame.pop("distance_p") for frame in (ours, theirs)]
     assert list(places[0]) == pytest.approx(list(places[1]), abs=0.1001)
     pd.testing.assert_frame_equal(ours, theirs, rtol=0.01, atol=1e-3)
+    blends = [(run / "log.txt").read_text().count("from the head-only model") for run in (one, two)]
+    assert blends == [2 * count] * 2, "half and a quarter of the way, each tried once"
+    assert not list(two.rglob("probe.safetensors"))
     spoken = both.said().count(f"unfrozen {count}/{count}")
     assert spoken == count, "one process speaks: once a member"
     assert (two / "log.txt").read_text().count("learning rate") == (2 if long else 0)
-
-
-@pytest.mark.slow
-def test_two_processes_begin_with_the_probe_of_one(pictures, tmp_path):
-    body = timm.create_model("test_vit", num_classes=5)
-    save_file(body.state_dict(), tmp_path / "body.safetensors")
-    words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
-             "--epochs", "1", "--lr", "1e-3"]  # fmt: skip
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert main([*words, "--out", str(one)]) == 0
-    with together(Forked, [*words, "--out", str(two)], tmp_path / "said") as both:
-        assert both.wait(400) == 0, both.said()
-    same_history(one, two)
-    blends = [(run / "log.txt").read_text().count("from the head-only model") for run in (one, two)]
-    assert blends == [2, 2], "half and a quarter of the way, each tried once"
-    assert not list(two.rglob("probe.safetensors"))
 
 
 @pytest.mark.slow
