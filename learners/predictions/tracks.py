@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from datasets.core.files import write_beside
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions.events import all_of
-from learners.predictions.shape import Shape
+from learners.predictions.formats import Shape
 
 RAVEN = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
@@ -63,6 +64,11 @@ _TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], Shape, Any], None], str
     "raven": (raven_table, ".selections.txt"),
     "audacity": (audacity_track, ".txt"),
 }
+
+
+def print_track(format: str, answers: Iterable[Prediction], shape: Shape) -> None:
+    """One table for all recordings, on standard output."""
+    _TRACKS[format][0](answers, shape, sys.stdout)
 
 
 def write_tracks(format: str, answers: Iterable[Prediction], shape: Shape, folder: Path) -> None:
