@@ -16,14 +16,13 @@ if TYPE_CHECKING:
         stacked,
     )
     from learners.inference.batches import model_digest, predict_on
+    from learners.inference.decoding import Asked, in_rounds
     from learners.inference.embedding import embed, features_of
     from learners.inference.engine import pick_device, write_network
     from learners.inference.exporting import export_onnx, notes
     from learners.inference.gradcam import heatmap, overlay
-    from learners.inference.opening import Asked
     from learners.inference.predictor import Predictor
     from learners.inference.resembling import REFERENCE, Resembled
-    from learners.inference.rounds import in_rounds
     from learners.inference.triggers import answer_triggers
 
 __getattr__ = on_demand(__name__)

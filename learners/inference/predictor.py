@@ -1,8 +1,8 @@
 """A model folder and files -> predictions. The training half (fastai) is not imported, and torch only
 where the folder has no ``model.onnx`` or the GPU shall answer.
 
-Files are decoded in processes of their own while the network works on the batch before. A decoder
-that dies of a file, or never ends, costs that file and nothing else.
+Files are opened (`Decoder`), a batch goes through the network (`engine`), its answers are decided on, and
+the windows of a recording joined into one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing
-from itertools import chain, groupby, islice
-from operator import itemgetter
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio import AudioRecipe
-from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.processes import CRASHED, Apart, cores
+from datasets.core.errors import SecondhandError
 from datasets.recipes import recipe_from_dict
 from datasets.spectrograms import Source
 from learners.inference.answers import (
@@ -35,23 +31,16 @@ from learners.inference.answers import (
     stacked,
     unheard,
 )
+from learners.inference.decoding import Asked, Decoder, Opened, Part, as_source
 from learners.inference.engine import arithmetic, pick_device
-from learners.inference.opening import Asked, Cutter, Opened, Opener, as_source
 from learners.inference.resembling import Resembled, resembled
-from learners.inference.rounds import in_batches
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_bundle, model_folder
 
 if TYPE_CHECKING:
     from learners.backbones import Network
 
-#: What was asked, with its number, and the whole or a window of it.
-Part = tuple[tuple[int, Source], Source]
-
 log = logging.getLogger(__name__)
-
-_AHEAD = 64  # files of sound looked into before they are cut
-_DIED = BadFile("", CRASHED), None
 
 
 class Predictor:
@@ -90,7 +79,6 @@ class Predictor:
             folder = model_folder(model)
             self.bundle, self._run = load_bundle(folder, network=False), folder.absolute().parent
         self.classes = self.bundle.classes
-        preprocessing = self.bundle.preprocessing
         recipe = self.bundle.recipe
         self.recipe = None if recipe is None else recipe_from_dict(recipe)
         self.kind = "picture" if self.recipe is None else self.recipe.kind
@@ -109,9 +97,7 @@ class Predictor:
         self.top = min(top, len(self.classes))
         self._arithmetic = arithmetic(self.bundle, engine, self.device, self.views)
         self.engine = self._arithmetic.name
-        self._opener = Opener(preprocessing, self.recipe)
-        self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
-        self._cutters: Apart[Source, list[Source]] | None = None
+        self.decoder = Decoder(self.bundle.preprocessing, self.recipe, self.bundle.overlap)
 
     def predict(
         self,
@@ -162,10 +148,12 @@ class Predictor:
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
         check_moment(self.kind, at)
-        asked = enumerate(as_source(path, at) for path in paths)  # a file may be asked about twice
-        judged = self._judged(self._parts(asked), bs, workers)
-        for (_, source), group in groupby(judged, key=itemgetter(0)):
-            yield source, [answer for _, answer in group]
+        files = (as_source(path, at) for path in paths)
+        judged = map(self._judged, self.decoder.batches(files, bs, workers))
+        for (_, file), group in groupby(
+            chain.from_iterable(judged), key=lambda judged: judged[0][:2]
+        ):
+            yield file, [answer for _, answer in group]
 
     def outputs(
         self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
@@ -176,13 +164,11 @@ class Predictor:
 
     def open(self, source: Asked) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
-        return self._opener(as_source(source))[0]
+        return self.decoder.open(source)
 
     def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
         """As `open`, each where its decoder may die; some are opened ahead."""
-        apart = self._apart(workers)
-        for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
-            yield opened
+        return self.decoder.open_all(sources, workers)
 
     def resembled(self, path: Asked, n: int = 5) -> list[Resembled]:
         """The training files that a file is most like to the network, the nearest first; none where the
@@ -213,50 +199,28 @@ class Predictor:
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _parts(self, asked: Iterable[tuple[int, Source]]) -> Iterator[Part]:
-        """What was asked, or its windows; files are looked into a little ahead."""
-        if not isinstance(self.recipe, AudioRecipe):
-            yield from ((one, one[1]) for one in asked)
-            return
-        if self._cutters is None:
-            self._cutters = Apart(Cutter(self.recipe, self.bundle.overlap), 1, [])
-        for one, found in self._cutters.ahead(asked, _AHEAD, of=itemgetter(1)):
-            for part in found or [one[1]]:
-                yield one, part
-
     def start(self) -> None:
         """Start the processes that open files, where the first question shall not have to."""
-        self._apart(None).start()
+        self.decoder.start()
 
     def close(self) -> None:
         """End them; another question starts new ones."""
-        for apart in (self._openers, self._cutters):
-            if apart is not None:
-                apart.close()
+        self.decoder.close()
 
-    def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
-        count = max(1, workers or cores())
-        if self._openers is None or self._openers.workers != count:
-            self._openers = Apart(self._opener, count, _DIED)
-        return self._openers
-
-    def _judged(
-        self, parts: Iterator[Part], bs: int, workers: int | None
-    ) -> Iterator[tuple[tuple[int, Source], Answer]]:
-        """Each part judged by itself, beside what was asked and its number."""
-        for batch in self._decoded(parts, bs, workers):
-            good = [(n, o) for n, (_, _, o) in enumerate(batch) if isinstance(o, np.ndarray)]
-            answers: dict[int, Answer] = {}
-            if good:
-                logits, features = self.forward(np.stack([opened for _, opened in good]))
-                decided = self._decide([batch[n][1] for n, _ in good], logits, features)
-                for row, (n, _) in enumerate(good):
-                    answers[n] = Answer(decided[row], logits[row], features[row])
-            for n, (asked, source, opened) in enumerate(batch):
-                if isinstance(opened, np.ndarray):
-                    yield asked, answers[n]
-                else:
-                    yield asked, Answer(refused(source, opened), None, None)
+    def _judged(self, batch: Sequence[tuple[Part, Opened]]) -> list[tuple[Part, Answer]]:
+        """Each part of a batch judged by itself."""
+        good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
+        answers: Iterator[Answer] = iter(())
+        if good:
+            logits, features = self.forward(np.stack([opened for _, opened in good]))
+            decided = self._decide([part.source for part, _ in good], logits, features)
+            answers = map(Answer, decided, logits, features)
+        return [
+            (part, next(answers))
+            if isinstance(opened, np.ndarray)
+            else (part, Answer(refused(part.source, opened), None, None))
+            for part, opened in batch
+        ]
 
     def _together(self, source: Source, windows: list[Answer]) -> Answer:
         """One answer for the windows of a recording, or of a long span of one."""
@@ -301,17 +265,3 @@ class Predictor:
             )
             for i, source in enumerate(sources)
         ]
-
-    def _decoded(
-        self, parts: Iterator[Part], bs: int, workers: int | None
-    ) -> Iterator[list[tuple[tuple[int, Source], Source, Opened]]]:
-        """Batches of opened parts with their moments, two batches ahead of the network."""
-        first = list(islice(parts, 2))
-        # For one alone no second process is started; one that is there stays.
-        apart = self._apart(1 if len(first) < 2 and self._openers is None else workers)
-        parts = chain(first, parts)
-        chunk = max(1, bs // (2 * apart.workers))
-        opened = apart.ahead(parts, 3 * bs, of=itemgetter(1), chunk=chunk)
-        with closing(opened):
-            for taken in in_batches(opened, bs, lambda part: part[0][0][0]):
-                yield [(one, source._replace(at=at), found) for (one, source), (found, at) in taken]
