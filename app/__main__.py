@@ -12,9 +12,9 @@ from pathlib import Path
 
 from datasets.core.errors import SecondhandError
 from datasets.core.installed import as_called
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import bare_parser
-from learners.machine import keep_memory_on_cpu
 
 DEMO = (
     "--data demo:digits --size 64 --epochs 1 --bs 32 --no-flip "

@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import Side, compare, parse, serve, surroundings
-from learners.machine import SLEEPING, keep_memory
+from learners.acceleration import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
 #: Folders that last as long as their side's process.
@@ -89,14 +89,13 @@ def one_epoch(learn: Any) -> Callable[[], object]:
 def ours(settings: argparse.Namespace) -> Callable[[], object]:
     """As `learners.training.members` makes the learner."""
     keep_memory()  # before any thread is there, as the command
-    from fastxtend.callback.channelslast import ChannelsLast
-
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
+    from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
+    from learners.machine import SpeedSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner, thaw
-    from learners.training.parts import Parts
 
     frame, (network, preprocessing) = table(settings), our_network(settings)
     train = TrainSettings(bs=settings.bs, ema=True, lr_mult=1.0 if settings.all_layers else None)
@@ -107,8 +106,9 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     keep(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
     dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=0, path=str(folder))
     precision = callbacks.mixed_precision("fp32", "cpu")
-    cbs = [ChannelsLast(), *precision, callbacks.Ema(), Parts()]
+    cbs = [*precision, callbacks.Ema()]
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
+    accelerate(learn, SpeedSettings(), "cpu")
     thaw(learn, train)
     return one_epoch(learn)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from datasets.core.config_file import config_action
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.asking import EvaluateSettings
 from learners.cli.flags import add_flags, bare_parser, check_once
-from learners.machine import keep_memory_on_cpu
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,10 +13,10 @@ from datasets.core.errors import SecondhandError
 from datasets.core.installed import as_called
 from datasets.core.options import flag
 from learners import distributed
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import given, in_a_line, make_parser, parse
 from learners.cli.settings import Settings
-from learners.machine import keep_memory_on_cpu
 
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = {

@@ -1,10 +1,4 @@
-"""How a process uses the machine that it computes on: its cores, waiting threads and freed memory;
-and what it is.
-
-What acts on the whole process, `let_waiting_threads_sleep` and `keep_memory`, is for the commands to
-call, and for programs that want it; no import and no class does so by itself. `report_to_nobody` is
-also called where a library is imported that would report.
-"""
+"""The machine that a process computes on: its devices, its threads, what it is, and the settings of speed."""
 
 from __future__ import annotations
 
@@ -13,17 +7,13 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from datasets.core.options import option
 from datasets.core.processes import cores
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass
@@ -48,19 +38,6 @@ class SpeedSettings:
     )
 
 
-#: A thread that waits for its fellows spins, and takes the core that one of them, or a worker that
-#: decodes pictures, needs: on two busy cores a training step was seen to take six times as long
-#: (OpenMP), and a batch of a prediction a quarter longer (OpenBLAS, after NumPy's product of two
-#: matrices). Told so they sleep at once, OpenBLAS after 2^4 cycles.
-SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
-
-
-def let_waiting_threads_sleep() -> None:
-    """Sets `SLEEPING` where the user has not. Read as torch and NumPy are loaded: call it before."""
-    for name, value in SLEEPING.items():
-        os.environ.setdefault(name, value)
-
-
 #: Libraries that send their makers usage data, and by which variable each is told not to.
 UNREPORTED = {
     "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: keeps a device id and a queue of events in the cache folder
@@ -73,23 +50,6 @@ UNREPORTED = {
 def report_to_nobody() -> None:
     """Sets `UNREPORTED`, also over what was set. The libraries read it as they are imported: call it before."""
     os.environ.update(UNREPORTED)
-
-
-def keep_memory() -> bool:
-    """Let the C library keep the memory of activations from one batch to the next. True if it does.
-
-    It gives large blocks back to the system as soon as they are free, and every batch then touches
-    them anew, a page fault each 4 KiB: on a CPU a fifth of a training step and a third of a
-    prediction (EfficientNet-Lite0, 160 px, 32 pictures). glibc only; elsewhere nothing is done.
-    """
-    try:
-        mallopt = ctypes.CDLL("libc.so.6" if sys.platform == "linux" else None).mallopt
-    except (OSError, AttributeError, TypeError):  # TypeError: Windows
-        return False
-    m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
-    # One arena: those of other threads are too small for activations, and give them back.
-    wanted = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
-    return all(mallopt(*setting) for setting in wanted.items())
 
 
 def cuda_here() -> bool:
@@ -117,12 +77,6 @@ def _gpu_driver() -> bool:
     except OSError:
         return os.path.exists("/dev/kfd")
     return True
-
-
-def keep_memory_on_cpu(device: str) -> None:
-    """`keep_memory`, where ``--device`` means the CPU. Each command calls it that computes."""
-    if device == "cpu" or (device == "auto" and not cuda_here()):
-        keep_memory()
 
 
 _own = threading.local()
@@ -163,52 +117,6 @@ def threads_kept(meanwhile: int | None = None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class CoreEach:
-    """Calls side by side, each with one thread to compute on: the parts of a batch.
-
-    Threads that share a batch wait for the slowest of them after every layer, and all of them where
-    a core is taken from one; parts wait once. On two cores a batch took this part of the time, of
-    32 pictures, of 8 and of one, which one core has to itself: EfficientNet-Lite0 at 160 px 0.69,
-    0.67 and 0.51; ViT-Tiny at 224 px 0.86, 0.80 and 0.75; ResNet-18 at 160 px 0.97, 0.93 and 1.02.
-
-    Parameters
-    ----------
-    start : makes a pool of so many threads; by default such that torch computes on one in each.
-    """
-
-    def __init__(self, start: Callable[[int], ThreadPoolExecutor] | None = None) -> None:
-        self._start = start or _single_threads
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads = 0
-        self._lock = threading.Lock()
-
-    def map(self, task: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-        """The answers in order; at most `threads()` parts make sense."""
-        with self._lock:
-            if self._pool is None or self._threads < len(parts):
-                if self._pool is not None:
-                    self._pool.shutdown(wait=False)
-                self._pool, self._threads = self._start(len(parts)), len(parts)
-            return list(self._pool.map(task, parts))
-
-
-def _single_threads(count: int) -> ThreadPoolExecutor:
-    import torch
-
-    begun = threading.Barrier(count)
-
-    def begin() -> None:
-        torch.get_num_threads()  # the first question gives a thread the number of the process
-        torch.set_num_threads(1)
-        begun.wait()
-
-    with threads_kept():  # a thread's number becomes that of every later one
-        pool = ThreadPoolExecutor(count, initializer=begin)
-        for done in [pool.submit(int) for _ in range(count)]:
-            done.result()
-    return pool
 
 
 def surroundings() -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.core.errors import Rejected, SecondhandError, one_line
 from datasets.core.options import flag
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.asking import AnswerSettings, AskSettings, TriggerSettings
 from learners.cli.flags import add_flags, bare_parser
-from learners.machine import keep_memory_on_cpu
 
 if TYPE_CHECKING:
     from learners.inference import Prediction, Predictor

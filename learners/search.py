@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.asking import SearchSettings
 from learners.cli.flags import add_flags, bare_parser
-from learners.machine import keep_memory_on_cpu
 from learners.predict import check_replaced, some_files, told
 
 COLUMNS = ("path", "similarity", "start", "end", "at")

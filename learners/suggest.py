@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datasets.core.errors import SecondhandError
+from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.asking import SuggestSettings
 from learners.cli.flags import add_flags, bare_parser
-from learners.machine import keep_memory_on_cpu
 from learners.predict import some_files, told
 
 #: The times that a table of such files has.

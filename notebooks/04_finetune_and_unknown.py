@@ -38,12 +38,12 @@ from PIL import Image
 from datasets.items.splits import assign_splits
 from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import answer, calibrate
 from learners.inference.predictor import Predictor
-from learners.machine import keep_memory
 from learners.model.bundle import Bundle, save_bundle
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from learners.machine import let_waiting_threads_sleep, report_to_nobody
+from learners.acceleration import let_waiting_threads_sleep
+from learners.machine import report_to_nobody
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
 report_to_nobody()

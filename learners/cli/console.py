@@ -19,7 +19,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.installed import WHEEL, as_called
 from datasets.core.streams import hold_every_name
 from learners import distributed
-from learners.machine import let_waiting_threads_sleep, report_to_nobody
+from learners.acceleration import let_waiting_threads_sleep
+from learners.machine import report_to_nobody
 
 #: Set by ``--quiet``, for the processes that a command starts too.
 QUIET = "SECONDHAND_QUIET"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
 from datasets.spectrograms import Source
+from learners.acceleration import keep_memory_on_cpu
 from learners.inference.answers import Prediction, refused
-from learners.machine import keep_memory_on_cpu, threads_kept
+from learners.machine import threads_kept
 from learners.uncertainty import Reason
 
 if TYPE_CHECKING:

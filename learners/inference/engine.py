@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import file_beside
+from learners.acceleration import CoreEach, accelerate, is_on
 from learners.backbones import NetworkSpec
 from learners.inference.answers import Floats
 from learners.inference.onnx import TOLERANCE, distance, open_onnx, write_onnx
-from learners.machine import CoreEach, cuda_here, mps_here
+from learners.machine import SpeedSettings, cuda_here, mps_here
 from learners.model import Bundle, View, look_and_average
 
 if TYPE_CHECKING:
@@ -122,14 +123,14 @@ class TorchArithmetic:
         from learners.backbones import logits_and_features
 
         self.device = torch.device(device)
-        # Feature maps in this order suit the convolutions of CPUs and of GPUs with tensor cores.
-        self.network = bundle.network.to(self.device).to(memory_format=torch.channels_last)
+        self.network = bundle.network.to(self.device)
+        accelerate(self.network, SpeedSettings(), device)
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
         self._ask = partial(logits_and_features, self.network)
         self._views, self._many = views, bundle.spec.many
-        self.side_by_side = device == "cpu"
+        self.side_by_side = device == "cpu" and is_on()
         self.cores = CoreEach()
 
     def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
@@ -159,7 +160,7 @@ class OnnxArithmetic:
     BadFile : it is not what this bundle needs. ONNX Runtime itself raises whatever it likes.
     """
 
-    name, side_by_side = "onnx", True
+    name = "onnx"
 
     def __init__(self, file: Path, bundle: Bundle, views: Sequence[View]) -> None:
         self._file, self._bundle, self._views = file, bundle, views
@@ -168,14 +169,14 @@ class OnnxArithmetic:
         self._std = np.array(bundle.preprocessing.std, np.float32).reshape(shape)
         self._opening = threading.Lock()
         self._check(self._one)
+        self.side_by_side = is_on()
         self.cores = CoreEach(ThreadPoolExecutor)
 
     @cached_property
     def network(self) -> Network:
         """torch's, for what only it can be asked: where it looked."""
-        import torch
-
-        return self._bundle.network.to(memory_format=torch.channels_last)
+        accelerate(self._bundle.network, SpeedSettings(), "cpu")
+        return self._bundle.network
 
     @cached_property
     def _one(self) -> Any:

@@ -31,10 +31,9 @@ from datasets.core.errors import SecondhandError
 from datasets.core.upstream import pass_by, pass_through
 from datasets.loaders import Repeatable
 from learners import distributed
+from learners.acceleration import Chunks, CoreEach, in_chunks
 from learners.backbones import Unit, batch_norms
-from learners.machine import CoreEach
 from learners.training import callbacks
-from learners.training.parts import Parts, in_parts
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ def frozen_features(
     layers = [learn.model[0]]
     layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
     # Nothing of the body is left to run.
-    other_ways = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile | Parts)]
+    other_ways = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile | Chunks)]
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
         learn.removed_cbs(other_ways),
@@ -229,7 +228,7 @@ def _computed(
     for x, y in _none_alone(fresh):
         count(len(x))
         with precision:
-            x = whole(x) if follows else in_parts(whole, x, cores)
+            x = whole(x) if follows else in_chunks(whole, x, cores)
         if features is None:
             features = _room((fresh.n, *x.shape[1:]), file)
         features[done : done + len(x)] = x

@@ -19,7 +19,6 @@ from fastai.data.block import TransformBlock
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastai.torch_core import set_seed
-from fastxtend.callback.channelslast import ChannelsLast
 from numpy.typing import NDArray
 from torch import nn
 
@@ -35,6 +34,7 @@ from datasets.loaders import (
 )
 from datasets.spectrograms import DecodedPictures, Prepared, cache_root, keep
 from learners import distributed
+from learners.acceleration import accelerate
 from learners.backbones import (
     Ensemble,
     Network,
@@ -51,7 +51,6 @@ from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.growth import ANSWERS, Growth
 from learners.training.learner import fine_tune, make_learner, tracker
-from learners.training.parts import Parts
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, record, settle
 
@@ -124,7 +123,6 @@ def train_members(
         if distributed.is_first():
             record(folder, speed)
         dls = _batches(folder, loaded, preprocessing, replace(settings, speed=speed), kept, device)
-        alone = distributed.count() == 1
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         precision = str(speed.precision)
         learn = make_learner(
@@ -143,14 +141,13 @@ def train_members(
                 *_growth(folder, loaded, settings, number),
                 *callbacks.mixed_precision(precision, device),
                 *([callbacks.Ema()] if train.ema else []),
-                *([ChannelsLast()] if speed.channels_last else []),
                 *([callbacks.Compile()] if speed.compile else []),
-                *([Parts()] if device == "cpu" and not speed.compile and alone else []),
                 *(tracker(settings.run.track, here) if distributed.is_first() else []),
             ],
             pretrained=network.pretrained or network.weights is not None,
             goes_on=start is not None,
         )
+        accelerate(learn, speed, device)
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
             side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)

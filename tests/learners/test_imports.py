@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.machine import SLEEPING
+from learners.acceleration import SLEEPING
 from tests.forks import Program
 from tests.pictures import write_pictures
 
@@ -158,7 +158,7 @@ def test_an_import_changes_nothing_and_no_private_method_is_overridden() -> None
     assert ran.returncode == 0, ran.stderr
     *_, first, said = ran.stdout.splitlines()
     changed, overrides = json.loads(first)
-    assert changed == {}, "set it in the commands, by learners.machine or learners.cli.console"
+    assert changed == {}, "set it in the commands, by learners.acceleration or learners.cli.console"
     assert overrides == {}, "use a documented method, or datasets/core/upstream.py with the reason"
     assert said == "module 'datasets' has no attribute 'Dataset'"
 

@@ -1,106 +1,13 @@
-"""Cores, waiting threads and freed memory of a process."""
+"""What a process may use of its machine."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
-import pytest
-import torch
-
-from learners.machine import SLEEPING, CoreEach, threads_kept
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_memory_is_kept_between_steps():
-    """In a process of its own: page faults of blocks that are allocated again and again, before and
-    after, and in another thread, whose arena would be too small to keep them."""
-    program = """if True:
-        import resource, threading, torch
-        from learners.machine import keep_memory
-
-        def touch(numbers=9_000_000):
-            torch.empty(numbers).fill_(1)
-
-        def in_a_thread():
-            thread = threading.Thread(target=touch, args=[5_000_000])
-            thread.start(); thread.join()
-
-        def faults(work):
-            for _ in range(12): work()  # until the heap has its shape
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            for _ in range(5): work()
-            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-        plain = faults(touch)
-        print(int(keep_memory()), plain, faults(touch), faults(in_a_thread))
-    """
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
-                         text=True, timeout=120)  # fmt: skip
-    kept, plain, keeping, elsewhere = map(int, ran.stdout.split())
-    if not kept:
-        pytest.skip("this C library has no mallopt")
-    assert keeping < plain / 3
-    assert elsewhere < 5 * 5_000_000 * 4 / 4096 / 2, "not half of the five are touched anew"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
-def test_commands_let_waiting_threads_sleep(module):
-    """Before torch and NumPy are there, for they read it once; what the user set stays."""
-    program = (
-        "import os, sys\n"
-        "class Watch:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name in ('torch', 'numpy'): assert os.environ.get('OMP_WAIT_POLICY'), name\n"
-        "sys.meta_path.insert(0, Watch())\n"
-        "import runpy\n"
-        f"sys.argv = ['learners.{module}', '--help']\n"
-        "try:\n"
-        f"    runpy.run_module('learners.{module}', run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        f"print([os.environ[name] for name in {list(SLEEPING)}])\n"
-    )
-    clean = {name: value for name, value in os.environ.items() if name not in SLEEPING}
-    for own, expected in (({}, SLEEPING), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
-        expected = expected or {**SLEEPING, **own}
-        ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env={**clean, **own},
-                             check=True, capture_output=True, text=True, timeout=120)  # fmt: skip
-        assert ran.stdout.strip().splitlines()[-1] == str(list(expected.values()))
-
-
-def test_each_part_has_a_thread_of_its_own():
-    cores = CoreEach()
-    together = threading.Barrier(3, timeout=30)
-
-    def task(part: int) -> tuple[int, int]:
-        together.wait()
-        time.sleep(0.01 * (3 - part))
-        return 10 * part, torch.get_num_threads()
-
-    with threads_kept(3):
-        assert cores.map(task, [1, 2, 3]) == [(10, 1), (20, 1), (30, 1)]
-        assert torch.get_num_threads() == 3
-        later: list[int] = []
-        fresh = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        fresh.start()
-        fresh.join()
-        assert later == [3], "nor do threads that come later compute with one"
-
-
-def test_more_parts_than_before_and_an_error_of_one():
-    cores = CoreEach()
-    assert cores.map(abs, [-1, 2]) == [1, 2]
-    assert cores.map(abs, [-1, 2, -3, 4]) == [1, 2, 3, 4]
-    with pytest.raises(ZeroDivisionError):
-        cores.map(lambda n: 1 / n, [1, 0])
-    assert cores.map(abs, [-5]) == [5]
 
 
 def test_threads_and_gpus_are_told_without_torch():

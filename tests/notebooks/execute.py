@@ -19,7 +19,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-from learners.machine import SLEEPING
+from learners.acceleration import SLEEPING
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"

@@ -1,8 +1,7 @@
-"""A batch in parts, each on a core of its own, forward and backward.
+"""A batch in chunks, each on a core of its own, forward and backward.
 
-Threads that share a batch wait for the slowest of them after every layer; with parts they wait twice
-a step, once the body has made its features and once their gradients are there (`CoreEach`, which
-prediction uses as well).
+Threads that share a batch wait for the slowest of them after every layer; with chunks they wait twice
+a step, once the body has made its features and once their gradients are there.
 """
 
 from __future__ import annotations
@@ -15,22 +14,24 @@ import torch
 from fastai.callback.core import Callback
 from torch import Tensor, nn
 
+from learners.acceleration.cores import CoreEach
+from learners.acceleration.process import is_on
 from learners.backbones import batch_norms
-from learners.machine import CoreEach, threads
+from learners.machine import threads
 
 log = logging.getLogger(__name__)
 
-#: Cores up to which each takes a part: the gradients of every part are as large as the network, and
-#: are added one after the other.
+#: Cores up to which each takes a chunk: the gradients of every chunk are as large as the network,
+#: and are added one after the other.
 MOST = 4
-#: Items that a part has at least.
+#: Items that a chunk has at least.
 LEAST = 4
 
 
-class Parts(Callback):
-    """The body computes each batch in parts, the head what they make together.
+class Chunks(Callback):
+    """The body computes each batch in chunks, the head what they make together.
 
-    Only where that is the same arithmetic: a BatchNorm in training mode would see a part instead of
+    Only where that is the same arithmetic: a BatchNorm in training mode would see a chunk instead of
     the batch, and what draws random numbers would draw them in another order each time.
     """
 
@@ -48,12 +49,12 @@ class Parts(Callback):
 
     def before_batch(self) -> None:
         network, x = self.learn.model, self.xb[0]
-        if parts_of(x) == 1:
+        if chunks_of(x) == 1:
             return
         if self.training and not self.follows and self.draws is None:
             self.draws = _draws(network[0], x[:1])
             if not self.draws:
-                log.info("each of %d threads computes its part of a batch", parts_of(x))
+                log.info("each of %d threads computes its part of a batch", chunks_of(x))
         if not (self.training and (self.follows or self.draws)):
             self.network = network
             self.learn.model = partial(_forward, network, self.cores)
@@ -65,26 +66,27 @@ class Parts(Callback):
     after_cancel_batch = after_fit = after_pred
 
 
-def parts_of(x: Tensor) -> int:
-    """How many parts a batch on the CPU is computed in."""
+def chunks_of(x: Tensor) -> int:
+    """How many chunks a batch on the CPU is computed in."""
     count = threads()
-    return count if x.device.type == "cpu" and count <= min(MOST, len(x) // LEAST) else 1
+    fits = x.device.type == "cpu" and count <= min(MOST, len(x) // LEAST)
+    return count if fits and is_on() else 1
 
 
-def in_parts(body: nn.Module, x: Tensor, cores: CoreEach) -> Tensor:
+def in_chunks(body: nn.Module, x: Tensor, cores: CoreEach) -> Tensor:
     """``body(x)`` for a body that treats items one by one and draws no random numbers."""
-    if parts_of(x) == 1:
+    if chunks_of(x) == 1:
         return body(x)
     weights = [weight for weight in body.parameters() if weight.requires_grad]
     if torch.is_grad_enabled() and weights:
-        return _Parts.apply(body, cores, x, *weights)
-    return torch.cat(_made(body, cores, x))
+        return _Chunks.apply(body, cores, x, *weights)
+    return torch.cat(_features(body, cores, x))
 
 
 def _forward(network: nn.Sequential, cores: CoreEach, x: Tensor) -> Tensor:
     head: nn.Module = network[1]
-    made: Tensor = head(in_parts(network[0], x, cores))
-    return made
+    logits: Tensor = head(in_chunks(network[0], x, cores))
+    return logits
 
 
 def _draws(body: nn.Module, x: Tensor) -> bool:
@@ -94,39 +96,39 @@ def _draws(body: nn.Module, x: Tensor) -> bool:
         return not torch.equal(before, torch.get_rng_state())
 
 
-def _made(body: nn.Module, cores: CoreEach, x: Tensor, *, graph: bool = False) -> list[Tensor]:
+def _features(body: nn.Module, cores: CoreEach, x: Tensor, *, graph: bool = False) -> list[Tensor]:
     # Modes are a thread's own.
     half = torch.is_autocast_enabled("cpu")
 
-    def one(part: Tensor) -> Tensor:
+    def one(chunk: Tensor) -> Tensor:
         with (
             torch.set_grad_enabled(graph),
             torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False),
         ):
-            made: Tensor = body(part)
-            return made
+            features: Tensor = body(chunk)
+            return features
 
-    return cores.map(one, x.tensor_split(parts_of(x)))
+    return cores.map(one, x.tensor_split(chunks_of(x)))
 
 
-class _Parts(torch.autograd.Function):
-    """Each part has a graph of its own; their gradients are added in order, to the same bits always."""
+class _Chunks(torch.autograd.Function):
+    """Each chunk has a graph of its own; their gradients are added in order, to the same bits always."""
 
     @staticmethod
     def forward(ctx: Any, body: nn.Module, cores: CoreEach, x: Tensor, *weights: Tensor) -> Tensor:
-        made = _made(body, cores, x, graph=True)
-        ctx.made, ctx.cores, ctx.weights = made, cores, weights
-        return torch.cat([part.detach() for part in made])
+        features = _features(body, cores, x, graph=True)
+        ctx.features, ctx.cores, ctx.weights = features, cores, weights
+        return torch.cat([chunk.detach() for chunk in features])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        made, ctx.made = ctx.made, None
+        features, ctx.features = ctx.features, None
 
         def one(pair: tuple[Tensor, Tensor]) -> tuple[Tensor | None, ...]:
             return torch.autograd.grad(pair[0], ctx.weights, pair[1], allow_unused=True)
 
-        shares = gradients[0].split([len(part) for part in made])
-        first, *others = ctx.cores.map(one, list(zip(made, shares, strict=True)))
+        shares = gradients[0].split([len(chunk) for chunk in features])
+        first, *others = ctx.cores.map(one, list(zip(features, shares, strict=True)))
         for other in others:
             for into, share in zip(first, other, strict=True):
                 if into is not None:
