@@ -69,7 +69,9 @@ def _contents(app: Any, page: str, text: list[str]) -> None:
     """Under the front page's text, which others show as well, what stands in the head of every page;
     and under that on the flags the flags."""
     if page == root_doc:
-        groups = "\n".join(f"docs/{group}" for group in ("tutorials", "howto", "reference", "explanation"))
+        groups = "\n".join(
+            f"docs/{group}" for group in ("tutorials", "howto", "reference", "explanation")
+        )
         text[0] += f"\n```{{toctree}}\n:hidden:\n\n{groups}\n```\n"
     elif page == "docs/flags":
         from docs import flags

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from learners.files.checked import jsonable
-from learners.uncertainty.thresholds import Threshold
+
+
+@dataclass
+class Rule:
+    value: float
+    coverage: float
 
 
 def test_what_is_not_finite_is_null_however_deep():
@@ -20,7 +26,7 @@ def test_what_is_not_finite_is_null_however_deep():
             "number": np.float64("nan"),
             "count": np.int64(3),
             "flag": np.bool_(True),
-            "rule": Threshold(0.5, math.nan, 1.0),
+            "rule": Rule(0.5, math.nan),
             "text": "nan",
             "none": None,
         }

@@ -18,9 +18,9 @@ from PIL import Image
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
-from learners.backbones.building import NetworkSpec, build, logits_and_features
+from learners.backbones import NetworkSpec, build, logits_and_features
 from learners.finetune import main
-from learners.inference.predictor import Predictor
+from learners.inference import Predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
 from learners.model.views import PLAIN, View, look, look_and_average, read_views, views_for
 from learners.predict import main as predict

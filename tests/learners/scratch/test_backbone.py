@@ -10,26 +10,17 @@ import pytest
 import timm
 import torch
 import torchvision
-from fastai.torch_core import set_seed
 from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import vision_transformer
 
 from datasets.core.errors import SecondhandError
-from datasets.images.opening import Preprocessing
-from datasets.items.splits import assign_splits
-from datasets.items.table import load_table
-from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from learners.backbones.building import NetworkSpec, build, native_size, parameter_groups
-from learners.cli.settings import TrainSettings
+from learners.backbones import NetworkSpec, build, native_size, parameter_groups
 from learners.finetune import main
-from learners.inference.gradcam import heatmap
-from learners.inference.predictor import Predictor
-from learners.model.bundle import load_bundle
+from learners.inference import Predictor, heatmap
+from learners.model import load_bundle
 from learners.scratch import vit
 from learners.scratch.convnets import DigitsCNN
-from learners.training.callbacks import History
-from learners.training.learner import fine_tune, make_learner
 from tests.learners.scratch.agree import close, randomise
 from tests.pictures import write_pictures
 
@@ -225,36 +216,6 @@ def finetune(data: Path, out: Path, backbone: str, *flags: str) -> Path:
     return out
 
 
-def test_fine_tuning_parts_from_torchvisions_by_rounding_alone(data, resnet18, tmp_path):
-    """The same head, order of pictures and chance: the phase with a frozen body (whose norms stay, too)
-    and an epoch with everything lead to the same place."""
-    frame, _ = assign_splits(load_table(str(data)).frame, seed=0)
-    histories, states = [], []
-    for library in ("scratch", "torchvision"):
-        network = twin(f"{library}/resnet18", resnet18)
-        preprocessing = Preprocessing(size=64)
-        set_seed(0, reproducible=True)
-        block = PictureBlock(preprocessing, Augmentation())
-        dls = dataloaders(
-            frame, block, ["blue", "green", "red"], bs=8, workers=0, path=str(tmp_path)
-        )
-        file = tmp_path / f"{library}.csv"
-        settings = TrainSettings(epochs=1, lr=5e-4, lr_mult=1, eps=1e-4)
-        learn = make_learner(dls, network, preprocessing, settings, cbs=[History(file)])
-        before = [parameter.clone() for parameter in network[0].parameters()]
-        with learn.no_bar(), learn.no_logging():
-            learn.freeze()
-            learn.fit(1, 5e-4)
-            assert all(map(torch.equal, before, network[0].parameters()))
-            fine_tune(learn, settings, 5e-4)
-        histories.append(pd.read_csv(file))
-        states.append([v for v in network.state_dict().values() if v.is_floating_point()])
-    for column in ("train_loss", "valid_loss"):
-        assert list(histories[0][column]) == pytest.approx(list(histories[1][column]), rel=2e-3)
-    for ours, theirs in zip(*states, strict=True):
-        close(ours, theirs, 2e-2, str(tuple(ours.shape)))
-
-
 def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
     flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "1", "--lr", "1e-3"]
     run = finetune(data, tmp_path / "run", "scratch/resnet18", *flags)
@@ -269,22 +230,16 @@ def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "size"), [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64")]
+    ("backbone", "size"),
+    [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64"), ("scratch/vit_b_16", "32")],
 )
-def test_the_other_convolutional_ones_by_the_command(data, unreported, tmp_path, backbone, size):
-    flags = ["--no-pretrained", "--size", size, "--epochs", "1"]
-    run = finetune(data, tmp_path / "run", backbone, *flags)
-    saved = pd.read_csv(run / "predictions.csv")
-    again = list(Predictor(run / "model").predict(saved.path))
-    assert [answer.best for answer in again] == list(saved.best)
-
-
-def test_vit_b_16_by_the_command(tmp_path, shallow, unreported):
-    data = write_pictures(tmp_path / "pictures", per_class=8, classes=2)
-    theirs = randomise(torchvision.models.vit_b_16(num_classes=2))
-    save_file(theirs.state_dict(), tmp_path / "vit.safetensors")
-    flags = ["--weights", str(tmp_path / "vit.safetensors"), "--size", "32", "--epochs", "1"]
-    run = finetune(data, tmp_path / "run", "scratch/vit_b_16", *flags)
+def test_the_others_by_the_command(data, shallow, unreported, tmp_path, backbone, size):
+    flags = ["--no-pretrained"]
+    if backbone == "scratch/vit_b_16":
+        file = tmp_path / "vit.safetensors"
+        save_file(randomise(torchvision.models.vit_b_16()).state_dict(), file)
+        flags = ["--weights", str(file)]
+    run = finetune(data, tmp_path / "run", backbone, *flags, "--size", size, "--epochs", "1")
     saved = pd.read_csv(run / "predictions.csv")
     again = list(Predictor(run / "model").predict(saved.path))
     assert [answer.best for answer in again] == list(saved.best)
