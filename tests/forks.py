@@ -8,6 +8,7 @@ program is forked. What only a fresh interpreter shows (what is imported, and wh
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import runpy
@@ -99,6 +100,13 @@ def until(true: Callable[[], bool], seconds: float = 120) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def crash(number: signal.Signals = signal.SIGSEGV) -> None:
+    """End this process, which was forked to be ended, as a fault in C does, but without the pages that
+    pytest's fault handler would write of it."""
+    faulthandler.disable()
+    os.kill(os.getpid(), number)
 
 
 def _run(

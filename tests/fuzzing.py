@@ -182,20 +182,22 @@ def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
         rng = np.random.default_rng([seed, mutants.KINDS.index(kind), n])
         data = mutants.mutate(kind, sources[kind], rng)
         path = out / f"{kind}-{n}{SUFFIX[kind]}"
-        pipe.send(_judge(reader, kind, n, path, data, rng, seen))
+        way = reader.prepare(kind, path, data, rng)
+        pipe.send(Outcome(kind, n, *judge(way, path, seen)))
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _judge(
-    reader: openings.Openings,
-    kind: str,
-    number: int,
-    path: Path,
-    data: bytes,
-    rng: Any,
-    seen: list[str],
-) -> Outcome:
-    way = reader.prepare(kind, path, data, rng)
+class Judged(NamedTuple):
+    """The last four of an `Outcome`."""
+
+    verdict: str
+    detail: str
+    seconds: float
+    megabytes: float
+
+
+def judge(way: Callable[[], object], path: Path, seen: list[str]) -> Judged:
+    """What becomes of a file as ``way`` opens it; ``seen`` is what `watch` notes."""
     before = _forget_peak()
     seen.clear()
     verdict, detail, began = "answer", "", time.monotonic()
@@ -220,7 +222,7 @@ def _judge(
         verdict, detail = "fault", f"took {megabytes:.0f} MB: {detail}"
     elif seen:
         verdict, detail = "fault", f"did {seen[:3]}: {detail}"
-    return Outcome(kind, number, verdict, detail, seconds, megabytes)
+    return Judged(verdict, detail, seconds, megabytes)
 
 
 def message_fault(message: str, path: Path) -> str:
@@ -243,8 +245,9 @@ def _causes(error: BaseException | None) -> str:
     return " ".join(names)
 
 
-def watch(out: Path) -> list[str]:
-    """From now on, what this process changes outside `out`, starts or calls."""
+def watch(out: Path, may_read: Callable[[str], bool] | None = None) -> list[str]:
+    """From now on, what this process changes outside `out`, starts or calls; where ``may_read`` says which
+    names it may open and list, also what else it reads, unpickles or loads."""
     seen: list[str] = []
     # The server that this is forked from has dask, which has errors pickled with their causes.
     for kind in [k for k, way in copyreg.dispatch_table.items() if "tblib" in way.__module__]:
@@ -252,13 +255,18 @@ def watch(out: Path) -> list[str]:
     changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     writes = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
               "os.truncate", "os.chmod", "os.chown", "shutil.rmtree"}  # fmt: skip
+    reads = {"open", "os.listdir", "os.scandir"}
     never = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.forkpty",
              "socket.connect", "socket.bind", "socket.getaddrinfo"}  # fmt: skip
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         # Decoders run in forked processes, and their answers come back pickled.
         foreign = event == "pickle.find_class" and arguments[0].split(".")[0] not in OURS
-        if event in never or foreign:
+        strange = may_read is not None and (
+            event.startswith(("pickle", "ctypes.dlopen", "webbrowser"))
+            or (event in reads and not may_read(str(arguments[0])))
+        )
+        if event in never or foreign or strange:
             seen.append(f"{event} {str(arguments)[:200]}")
         elif event in writes or (event == "open" and (arguments[2] or 0) & changing):
             name = arguments[0]

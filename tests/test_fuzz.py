@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests import fuzzing, mutants, openings
-from tests.crashes import crash
+from tests.forks import crash
 from tests.fuzzing import DEADLINE, Outcome, fuzz
 
 pytestmark = [

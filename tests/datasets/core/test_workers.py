@@ -20,8 +20,8 @@ from datasets.core import scanning
 from datasets.core.errors import BadFile
 from datasets.core.processes import BEHIND, CRASHED, Apart, apart, in_parallel
 from datasets.items.table import load_table
-from tests.crashes import crash
 from tests.datasets.files import picture, reasons
+from tests.forks import crash
 
 pytestmark = [
     pytest.mark.slow,

@@ -23,8 +23,8 @@ from learners.inference.embedding import embed
 from learners.inference.predictor import Predictor
 from learners.predict import main
 from tests import mutants
-from tests.crashes import crash
 from tests.datasets.files import picture
+from tests.forks import crash
 
 pytestmark = [
     pytest.mark.slow,
