@@ -9,7 +9,12 @@ import sys
 from setuptools import find_namespace_packages, setup
 
 INSIDE = ("app", "learners", "datasets")
-DATA = {"app": "templates/*", "learners": "presets/*.yaml", "learners.report": "templates/*"}
+DATA = {
+    "app": "templates/*",
+    "datasets.spectrograms": "presets/*.yaml",
+    "learners": "presets/*.yaml",
+    "learners.report": "templates/*",
+}
 
 
 def place(package: str) -> str:

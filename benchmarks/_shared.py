@@ -156,7 +156,7 @@ def demo_run(small: bool) -> Path:
         data, size = ("demo:digits", "64") if not small else (_few(run.with_suffix(".csv")), "32")
         print(f"no model was named: fine-tuning one on {data} into {run}", file=sys.stderr)
         words = ["--data", data, "--size", size, "--epochs", str(int(not small))]
-        words += ["--backbone", "test_resnet", "--no-pretrained"] * small
+        words += ["--backbone", "test_resnet", "--weights", "none"] * small
         if main([*words, *TRAINING.split(), "--out", str(run), "--overwrite"]):
             raise SystemExit("the demo could not be trained, see above")
     return run

@@ -249,7 +249,7 @@ def main() -> None:
             from learners.finetune import main as finetune
 
             write_clips(work, settings.per_class, (settings.low, settings.high))
-            pretrained = [] if settings.backbone != "test_resnet" else ["--no-pretrained"]
+            pretrained = [] if settings.backbone != "test_resnet" else ["--weights", "none"]
             finetune([
                 "--data", str(work / "known"), "--background", str(work / "noise"),
                 "--backbone", settings.backbone, *pretrained, "--size", "128", "--window", str(WINDOW),

@@ -1,6 +1,6 @@
 """How few files are enough: of each class, and of one class beside many of the others.
 
-``few``: the defaults against `--probe`, by the command that users run. So many files of each class are
+``few``: the defaults against `--epochs 0`, by the command that users run. So many files of each class are
 drawn at random, and of those both sides hold 15 % and 15 % back as always. They are tested on the files
 of `--test`; without any, on the data's fold of the seed's number (a fifth, where they name none), of which
 nothing is drawn.
@@ -35,7 +35,7 @@ import pandas as pd
 from benchmarks._shared import parse, surroundings
 
 COLUMNS = ("data", "files", "seed", "side", "accuracy", "seconds", "load")
-SIDES: dict[str, list[str]] = {"defaults": [], "probe": ["--probe"]}
+SIDES: dict[str, list[str]] = {"defaults": [], "probe": ["--epochs", "0"]}
 #: So many events of a rare class, of which 15 % validate and 15 % calibrate: ten are learnt from.
 RARE = 14
 

@@ -67,7 +67,7 @@ def write_tones(folder: Path, count: int) -> None:
 
 
 #: A network of no use is trained and saved in the same steps.
-SMALL = ["--backbone", "test_resnet", "--no-pretrained"]
+SMALL = ["--backbone", "test_resnet", "--weights", "none"]
 
 
 def start(cache: Path, *words: str) -> subprocess.Popen[str]:

@@ -1,6 +1,6 @@
 """How much further the labels go that `learners.suggest` asks for, beside as many drawn at random.
 
-The features are a pretrained backbone's, frozen, as `learners.finetune --probe` has them. Of each class
+The features are a pretrained backbone's, frozen, as `learners.finetune --epochs 0` has them. Of each class
 the labels of `--start` files are known; in each of `--rounds` rounds `--each` more are asked for, and the
 probe is fitted anew. Accuracy is that on a third of the files, which are never asked for. The files are
 the same for both ways of asking, and so are the first labels; each seed draws others. Prints a table for

@@ -11,7 +11,7 @@ are accepted.
 files are the strangers; known are the files that chose the epoch. AUROC of the model's own score and of
 its probability, and what is accepted. A training that is there already is not repeated.
 
-``scores``: each score's AUROC on runs of `learners.finetune --probe`, whose body is as it was published:
+``scores``: each score's AUROC on runs of `learners.finetune --epochs 0`, whose body is as it was published:
 each class in turn is left out and the probe fitted anew to the others, so that no stranger had a part in
 the features. Then how many strangers are accepted where 60 and 70 % of the known files are; and, as
 "errors", the AUROC of right answers against wrong ones among the known.
@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="after --: flags of learners.finetune")
     asked = parse(
         parser, what=kinds, each=2, data="demo:digits", classes=["0"], items=100,
-        settings=["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
+        settings=["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
     if asked.runs and "accepted" in asked.what and asked.near is None:
         parser.error("--near FOLDER is missing: photos of what these runs are not to know")

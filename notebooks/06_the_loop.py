@@ -88,7 +88,7 @@ def accuracy(model: Path) -> float:
 
 
 reached = {}
-model = fit("first", data=str(root / "first.csv"), probe=True, size=48, flip=False, min_scale=0.7)
+model = fit("first", data=str(root / "first.csv"), epochs=0, size=48, flip=False, min_scale=0.7)
 reached["first"] = accuracy(model)
 print(f"{reached['first']:.1%} of the 120 are right; the sevens among them cannot be")
 assert 0.5 < reached["first"] < 0.9

@@ -32,11 +32,20 @@ RUNS = {
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
     "target": [
-        *["--data", "demo:digits", *SMALL, "--probe", "--target-accuracy", "0.9", "--per-class"],
+        *[
+            "--data",
+            "demo:digits",
+            *SMALL,
+            "--epochs",
+            "0",
+            "--target-accuracy",
+            "0.9",
+            "--per-class",
+        ],
         "--learning-curve",
     ],
-    "scenes-target": ["--data", "demo:scenes", *SMALL, "--probe", "--target-accuracy", "0.8"],
-    "folds": ["--data", "{dir}/few.csv", *SMALL, "--probe", "--cv", "3"],
+    "scenes-target": ["--data", "demo:scenes", *SMALL, "--epochs", "0", "--target-accuracy", "0.8"],
+    "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],
     "second": ["--from", "{dir}/runs/first/model", "--data", "{dir}/more.csv", *SMALL],
 }

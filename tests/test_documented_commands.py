@@ -191,11 +191,11 @@ def finetune(words: list[str]) -> None:
     kept = [word for at, word in enumerate(words)
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
     fold = FOLDS.get(kept[kept.index("--cv") + 1], "") if "--cv" in kept else ""
-    tiny = TINY | {"--freeze-epochs": "1"} if "--probe" in kept else TINY
+    tiny = dict(TINY)
     if "--from" in kept:  # which brings its network
         tiny = {name: tiny[name] for name in ("--bs", "--workers")}
     else:
-        kept = [*kept, "--no-pretrained"]
+        kept = [*kept, "--weights", "none"]
     words = [*kept, *(word for pair in tiny.items() for word in pair)]
     data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
     run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it

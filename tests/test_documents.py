@@ -61,7 +61,7 @@ def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None
     assert [name for name in Settings().flat() if f"--{name.replace('_', '-')}`" not in text] == []
     assert "next shares; *takes* 0 to 0.95; *default* `0.25` |" in text
     assert (
-        "| `--pretrained`, `--no-pretrained` | start from published weights; *default* yes |"
+        "| `--flip`, `--no-flip` | mirror left and right; `--no-flip` for digits and text; *default* yes |"
         in text
     )
 

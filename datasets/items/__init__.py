@@ -37,7 +37,14 @@ if TYPE_CHECKING:
         is_replayed,
         split,
     )
-    from datasets.items.settings import MAX_OVERLAP, DataSettings, SignalSettings
+    from datasets.items.settings import (
+        MAX_OVERLAP,
+        SPECTROGRAM,
+        DataSettings,
+        SignalSettings,
+        read_spectrogram,
+        spectrogram_text,
+    )
     from datasets.items.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
     from datasets.items.strangers import load_strangers, load_unlabelled
     from datasets.items.table import ItemTable, items_of_run, load_table, summary

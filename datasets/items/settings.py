@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import yaml
+
+from datasets.core.config_file import check_names, checked_settings, read_settings
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Span, flag, option
+
+#: The named ones of ``--spectrogram``.
+SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"
+
+
+def _presets() -> list[str]:
+    return sorted(file.stem for file in SPECTROGRAMS.glob("*.yaml"))
+
 
 #: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
 MAX_OVERLAP = 0.95
@@ -102,13 +113,6 @@ class SignalSettings:
         "sound: part of a long recording's window that the next shares",
         span=Span(low=0, high=MAX_OVERLAP),
     )
-    level: Literal["clip", "fixed", "pcen"] | None = option(
-        None, "sound: white is the clip's own peak (clip), full scale (fixed); or pcen"
-    )
-    n_fft: int | None = option(None, "sound: samples of a frame; 46 ms of them if not given")
-    hop: int | None = option(None, "sound: samples between frames; 12 ms of them if not given")
-    n_mels: int | None = option(None, "sound: mel bands")
-    range_db: float | None = option(None, "sound: dB from black to white")
     views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
     layout: Literal["channels", "row", "one"] | None = option(
         None, "strain: three views as channels, views side by side, or one view"
@@ -117,10 +121,10 @@ class SignalSettings:
         None, "strain: two or three at each time are the channels (together); separate if not given"
     )
     context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
-    fmin: float | None = option(None, "lowest frequency drawn, Hz")
-    fmax: float | None = option(None, "highest frequency drawn, Hz")
-    colour: str | None = option(None, "grey, windows (sound), or a colour map such as magma")
-    picture: list[int] | None = option(None, "height and width of the drawing, as [224, 224]")
+    spectrogram: str | None = option(
+        None,
+        f"how a spectrogram or Q-scan is drawn: FILE.yaml, or one of {', '.join(_presets())} (docs/sound-and-strain.md)",
+    )
     noise: str | None = option(
         None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
     )
@@ -138,19 +142,77 @@ class SignalSettings:
         ------
         SecondhandError : names every setting given that this kind of file does not have.
         """
-        both = ("fmin", "fmax", "colour", "picture")
-        own = {
-            "sound": ("rate", "window", "level", "n_fft", "hop", "n_mels", "range_db"),
-            "strain": ("views", "layout", "context", "detectors"),
-        }
-        names = [name for names in own.values() for name in names] + list(both)
+        own = {"sound": ("rate", "window"), "strain": ("views", "layout", "context", "detectors")}
+        names = [name for names in own.values() for name in names]
         given = {name: v for name in names if (v := getattr(self, name)) is not None}
-        fitting = (*own[kind], *both) if kind in own else ()
-        if wrong := [flag(name) for name in given if name not in fitting]:
+        wrong = [flag(name) for name in given if name not in own.get(kind, ())]
+        drawn = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
+        other = [name for name in drawn if kind not in SPECTROGRAM[name].kinds]
+        if other:
+            wrong.append(
+                "--spectrogram" if kind == "picture" else f"--spectrogram {', '.join(other)}"
+            )
+        if wrong:
             raise SecondhandError(
                 f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
             )
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in (given | drawn).items()}
         if "picture" in values:
             values["size"] = values.pop("picture")
         return values
+
+
+class Drawn(NamedTuple):
+    """A name that ``--spectrogram`` may set, and of which kinds of data."""
+
+    type: type
+    kinds: tuple[str, ...] = ("sound", "strain")
+
+
+#: `level`: clip (white is the clip's own peak), fixed (full scale) or pcen. `n_fft`, `hop`: samples.
+#: `range_db`: dB from black to white. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
+SPECTROGRAM = {
+    "level": Drawn(str, ("sound",)),
+    "n_fft": Drawn(int, ("sound",)),
+    "hop": Drawn(int, ("sound",)),
+    "n_mels": Drawn(int, ("sound",)),
+    "range_db": Drawn(float, ("sound",)),
+    "fmin": Drawn(float),
+    "fmax": Drawn(float),
+    "colour": Drawn(str),
+    "picture": Drawn(list),
+}
+
+
+def read_spectrogram(text: str) -> dict[str, Any]:
+    """What ``--spectrogram`` sets, by name: of a preset, of a YAML file, or of such lines between
+    braces, as `config.yaml` has them.
+
+    Raises
+    ------
+    SecondhandError : there is no such preset or file, or names or values that are no settings.
+    """
+    if text.startswith("{"):
+        content = checked_settings("--spectrogram", text)
+    else:
+        file = SPECTROGRAMS / f"{text}.yaml" if text in _presets() else Path(text)
+        if not file.is_file():
+            raise SecondhandError(
+                f"--spectrogram {text}: neither a file nor one of {', '.join(_presets())}"
+            )
+        content = read_settings(file, flag="--spectrogram")
+    check_names(text, content, SPECTROGRAM, flag="--spectrogram")
+    for name, value in content.items():
+        wanted = SPECTROGRAM[name].type
+        if wanted is float and type(value) is int:
+            content[name] = float(value)
+        elif type(value) is not wanted:
+            kind = {int: "a whole number", float: "a number", str: "a word", list: "a list"}[wanted]
+            raise SecondhandError(f"--spectrogram {text}: {name} is {value!r}, not {kind}")
+    return content
+
+
+def spectrogram_text(text: str) -> str:
+    """The same between braces: what a run's ``config.yaml`` holds does not change with a file."""
+    content = read_spectrogram(text)
+    return yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=10**6).strip()

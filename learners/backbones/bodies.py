@@ -221,7 +221,7 @@ def _published_body(
     import timm
 
     if weights is not None or not pretrained:
-        other = "--no-pretrained" if weights is None else f"--weights {weights}"
+        other = "--weights none" if weights is None else f"--weights {weights}"
         raise SecondhandError(
             f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
         )
@@ -415,7 +415,7 @@ def _scratch_body(
     if arch == "digits_cnn":
         if pretrained:
             raise SecondhandError(
-                f"nobody has published weights of {name}; use --no-pretrained, or --weights FILE"
+                f"nobody has published weights of {name}; use --weights none, or --weights FILE"
             )
         preprocessing = digits_preprocessing()
     else:

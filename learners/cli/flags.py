@@ -28,7 +28,7 @@ PRESETS = Path(__file__).parents[1] / "presets"
 #: Settings that the help of fine-tuning shows by itself.
 USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
-    "probe", "tta", "seeds", "out", "resume",
+    "target_accuracy", "tta", "seeds", "out", "resume",
 )  # fmt: skip
 
 

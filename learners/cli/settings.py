@@ -14,7 +14,7 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Span, flag, option
 from datasets.core.scanning import whole
-from datasets.items import DataSettings, SignalSettings
+from datasets.items import DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
 #: What tells known files from strangers; `learners.uncertainty` has them.
@@ -40,10 +40,11 @@ class NetworkSettings:
         "embedded, a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS], "
         "scratch/NAME; or auto, auto:NAME,NAME: the best of some by a linear probe",
     )
-    weights: Path | None = option(
-        None, "file with the backbone's weights (.safetensors, state dict)"
+    weights: str = option(
+        "published",
+        "what the backbone starts from: published weights, none (random), or a FILE "
+        "(.safetensors, state dict)",
     )
-    pretrained: bool = option(True, "start from published weights")
     size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
     head: Literal["auto", "stages", "linear", "cosine"] = option(
         "auto",
@@ -63,23 +64,32 @@ class NetworkSettings:
     @property
     def fits(self) -> bool:
         """The head is one linear layer on a body that knows something: it can be fitted."""
-        return self.head in ("auto", "stages", "linear") and (
-            self.pretrained or self.weights is not None
-        )
+        return self.head in ("auto", "stages", "linear") and self.pretrained
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the body begins with weights that have learnt something."""
+        return self.weights != "none"
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file of ``--weights``; None of published weights and of none."""
+        return None if self.weights in ("published", "none") else Path(self.weights)
 
 
 @dataclass
 class TrainSettings:
     """training"""
 
-    epochs: int = option(5, "epochs with all weights", span=Span(low=0))
+    epochs: int = option(
+        5, "epochs with all weights; 0 trains the head alone (a linear probe)", span=Span(low=0)
+    )
     freeze_epochs: int | Literal["fit"] = option(
         "fit",
         "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
         "linear probe, which those that follow have to surpass",
         span=Span(low=0, word="fit"),
     )
-    probe: bool = option(False, "a linear probe alone: train the head, then stop")
     lr: float | Literal["auto"] | None = option(
         None,
         "largest learning rate of the head, or auto; 3e-4 behind a fitted head, 6e-3 else",
@@ -119,7 +129,7 @@ class TrainSettings:
     )
 
     def of(self, kind: str, *, fits: bool) -> TrainSettings:
-        """With what was left open set as it suits data of this kind; a probe has no epochs.
+        """With what was left open set as it suits data of this kind.
 
         Behind a fitted head the first layers, which know photographs, stay as they are, for small
         steps hardly change them. Else they are held back; of mel spectrograms they still have much to
@@ -131,11 +141,10 @@ class TrainSettings:
         """
         alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
         if alone == "fit" and not fits:
-            alone = 20 if self.probe else 1
+            alone = 1 if self.epochs else 20
         usual = None if fits else 2.0 if kind == "sound" else 100.0
         return replace(
             self,
-            epochs=0 if self.probe else self.epochs,
             freeze_epochs=alone,
             lr=(3e-4 if fits else 6e-3) if self.lr is None else self.lr,
             lr_mult=usual if self.lr_mult is None else self.lr_mult,
@@ -259,9 +268,15 @@ class Settings:
 
     def whole(self) -> Settings:
         """These settings with whole paths: a run goes on from any folder. What names no file, as
-        ``demo:digits``, a public set or ``hf:USER/NAME``, stays as it is."""
+        ``demo:digits``, a public set or ``hf:USER/NAME``, stays as it is; of ``--spectrogram`` what
+        the file says."""
         flat = self.flat()
-        return self.but(**{name: _whole(flat[name]) for name in PATHS})
+        values = {name: _whole(flat[name]) for name in PATHS}
+        if self.network.weights_file is None:
+            values["weights"] = self.network.weights
+        if self.signal.spectrogram is not None:
+            values["spectrogram"] = spectrogram_text(self.signal.spectrogram)
+        return self.but(**values)
 
     def check(self) -> None:
         """Raise SecondhandError that names every number out of its range."""
@@ -275,15 +290,14 @@ class Settings:
         ]
         data, network, train, asked = self.data, self.network, self.train, self.confidence
         fitted = network.fits and train.freeze_epochs == "fit"
-        untrained = "--probe" if train.probe else "--epochs 0" if not train.epochs else ""
-        own = "--weights" if network.weights else "" if network.pretrained else "--no-pretrained"
+        own = f"--weights {network.weights}" if network.weights != "published" else ""
         flat = "--background" if data.background else "--coverage" if asked.coverage else ""
         together = {
-            f"{untrained} with --freeze-epochs 0": untrained and train.freeze_epochs == 0,
+            "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             "--background with --head cosine (use linear)": data.background
             and network.head == "cosine",
             "--learning-curve without a fitted head on a published body (leave out --from, "
-            "--freeze-epochs, --no-pretrained, --head cosine)": self.run.learning_curve
+            "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
             "--target-accuracy beside --target-coverage (one of the two)": None
             not in (asked.target_accuracy, asked.target_coverage),

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from datasets.core.config_file import read_settings
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
-from datasets.items import DataSettings, background_of, earlier_items
+from datasets.items import (
+    SPECTROGRAM,
+    DataSettings,
+    background_of,
+    earlier_items,
+    read_spectrogram,
+)
 from learners.cli.settings import Settings
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 from learners.uncertainty import Tree, read_tree
@@ -71,16 +77,17 @@ def as_before(
         said = {name: v for name, v in settings.flat().items() if v != plain[name]}
     spec, recipe = origin.spec, origin.recipe or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
-    network |= {"weights": None, "pretrained": True}
+    network |= {"weights": "published"}
     data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
         data["detectors"] = "together" if recipe.get("together") else "separate"
     data |= _told(settings.data.from_)
     drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
-    drawn = {name: value for name, value in drawn.items() if name in vars(settings.signal)}
+    if said.get("spectrogram"):
+        said = {**said, **read_spectrogram(said["spectrogram"])}
     usual = {"kind": "auto", "head": "auto"}
     wrong = [
-        f"{flag(name)} {said[name]} (it has {was})"
+        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM else flag(name)} {said[name]} (it has {was})"
         for name, was in (network | data | drawn).items()
         if name in said and _plain(said[name]) not in (_plain(was), usual.get(name, _plain(was)))
     ]

@@ -149,8 +149,8 @@ def fine_tune(
                     learn.fit_one_cycle(
                         head_alone,
                         slice(top),
-                        # A probe ends there, and so does its cycle.
-                        **(CYCLE if settings.probe else {"pct_start": 0.99}),
+                        # Where nothing follows its cycle ends, too.
+                        **({"pct_start": 0.99} if settings.epochs else CYCLE),
                         start_epoch=at.epoch,
                     )
             top /= 2

@@ -144,7 +144,7 @@ def train_members(
                 *([callbacks.Compile()] if speed.compile else []),
                 *(tracker(settings.run.track, here) if distributed.is_first() else []),
             ],
-            pretrained=network.pretrained or network.weights is not None,
+            pretrained=network.pretrained,
             goes_on=start is not None,
         )
         accelerate(learn, speed, device)
@@ -189,7 +189,9 @@ def _untrained(
         dropout=settings.dropout,
         many=loaded.table.many,
     )
-    one, spec, preprocessing = build(spec, pretrained=settings.pretrained, weights=settings.weights)
+    one, spec, preprocessing = build(
+        spec, pretrained=settings.pretrained, weights=settings.weights_file
+    )
     check_room(folder, one, members)
     if spec.width is not None and loaded.table.kind != "sound":
         raise SecondhandError(

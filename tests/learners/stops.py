@@ -12,7 +12,7 @@ from fastai.callback.core import Callback
 from learners.finetune import main
 from learners.training import members
 
-QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "2",
          "--lr", "1e-2", "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.usefixtures("unreported")
 
 RATE = 8000
-QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "2",
          "--workers", "0", "--lr", "1e-2"]  # fmt: skip
 
 
@@ -57,7 +57,8 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    flags = ["--window", "1", "--overlap", "0.5", "--n-mels", "32", "--picture", "[32, 48]"]
+    flags = ["--window", "1", "--overlap", "0.5", "--spectrogram"]
+    flags += ["{n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
     assert config["recipe"]["window"] == 1.0
@@ -65,7 +66,7 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     assert config["recipe"]["rate"] == RATE
     assert config["overlap"] == 0.5
     resolved = yaml.safe_load((out / "config.yaml").read_text())
-    assert resolved["picture"] == [32, 48]
+    assert resolved["spectrogram"] == "{n_mels: 32, picture: [32, 48]}"
     assert resolved["lr_mult"] == 2.0
     rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
     assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
@@ -91,7 +92,9 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     said = {"mean": [-6.0], "std": [3.0]}
     change(tmp_path / "ears", mel={**own, "log": "ln"}, pretrained_cfg=said)
     ears, out = f"local-dir:{tmp_path / 'ears'}", tmp_path / "run"
-    words = ["--data", str(tones), "--probe", "--workers", "0", "--n-mels", "48", "--hop", "50"]
+    (tmp_path / "own.yaml").write_text("n_mels: 48\nhop: 50\n")
+    words = ["--data", str(tones), "--epochs", "0", "--workers", "0"]
+    words += ["--spectrogram", str(tmp_path / "own.yaml")]
     assert main([*words, "--out", str(out), "--backbone", ears]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
     recipe = {name: config["recipe"][name] for name in own}
@@ -144,7 +147,8 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     rows = glitches.write_demo(tmp_path / "data", per_class=6, classes=names, duration=16)
     pd.DataFrame(rows)[["path", "label", "group", "gps"]].to_csv(tmp_path / "t.csv", index=False)
     out = tmp_path / "run"
-    flags = ["--views", "[0.5, 1, 2]", "--picture", "[32, 32]", "--context", "16"]
+    flags = ["--views", "[0.5, 1, 2]", "--context", "16"]
+    flags += ["--spectrogram", "{picture: [32, 32]}"]
     assert main(["--data", str(tmp_path / "t.csv"), "--out", str(out), *flags, *QUICK]) == 0
     recipe = json.loads((out / "model" / "config.json").read_text())["recipe"]
     assert (recipe["kind"], recipe["views"], recipe["layout"]) == (
@@ -192,10 +196,15 @@ def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> 
         SecondhandError, match="--views, --context: no setting for data of kind sound"
     ):
         SignalSettings(views=[1.0], context=20.0, rate=8000).of("sound")
-    with pytest.raises(SecondhandError, match="--rate, --colour"):
-        SignalSettings(rate=8000, colour="grey").of("picture")
+    with pytest.raises(SecondhandError, match="--rate, --spectrogram"):
+        SignalSettings(rate=8000, spectrogram="pcen").of("picture")
+    with pytest.raises(SecondhandError, match="--spectrogram hop"):
+        SignalSettings(spectrogram="{fmin: 30, hop: 9}").of("strain")
     assert SignalSettings().of("picture") == {}
-    assert SignalSettings(picture=[8, 9], fmin=3.0).of("strain") == {"size": (8, 9), "fmin": 3.0}
+    assert SignalSettings(spectrogram="{picture: [8, 9], fmin: 3}").of("strain") == {
+        "size": (8, 9),
+        "fmin": 3.0,
+    }
 
 
 @pytest.mark.slow

@@ -40,7 +40,9 @@ def copy(sounds: Path, tmp_path: Path) -> Path:
 
 def load(data: Path, folder: Path, *, signal: SignalSettings | None = None, **more: str) -> Loaded:
     folder.mkdir(exist_ok=True)
-    signal = signal or SignalSettings(picture=[16, 16], cache_dir=data.parent / "cache")
+    signal = signal or SignalSettings(
+        spectrogram="{picture: [16, 16]}", cache_dir=data.parent / "cache"
+    )
     return load_items(DataSettings(data=str(data), **more), signal, 0, folder)
 
 

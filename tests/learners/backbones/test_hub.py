@@ -108,7 +108,7 @@ def test_folders_that_hold_no_network(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(SecondhandError, match="local-dir"):
             build(NetworkSpec(where, 3, size=64))
-    with pytest.raises(SecondhandError, match="leave --no-pretrained out"):
+    with pytest.raises(SecondhandError, match="leave --weights none out"):
         build(NetworkSpec(where, 3, size=64), pretrained=False)
 
 

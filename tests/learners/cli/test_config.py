@@ -13,6 +13,7 @@ import yaml
 
 from datasets.core.config_file import check_names, read_settings
 from datasets.core.errors import SecondhandError
+from datasets.items import read_spectrogram
 from learners.cli.flags import PRESETS, dump, make_parser, parse
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 
@@ -53,12 +54,11 @@ def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
         assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (None, 3e-4, "fit")
     assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
     assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
-    assert TrainSettings(probe=True).of("picture", fits=False).freeze_epochs == 20
-    assert TrainSettings(probe=True).of("picture", fits=True).epochs == 0
+    assert TrainSettings(epochs=0).of("picture", fits=False).freeze_epochs == 20
     assert (open_.lr_mult, open_.lr) == (None, None)
     heads = ("auto", "stages", "linear", "cosine")
     assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False]
-    assert not NetworkSettings(pretrained=False).fits
+    assert not NetworkSettings(weights="none").fits
 
 
 @pytest.mark.parametrize("file", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
@@ -127,7 +127,6 @@ def test_yes_and_no() -> None:
     assert read("--no-flip")["flip"] is False
     assert read("--flip")["flip"] is True
     assert read("--compile")["compile"] is True
-    assert read("--no-pretrained")["pretrained"] is False
 
 
 @pytest.mark.parametrize(
@@ -229,7 +228,6 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
-        ({"probe": True, "freeze_epochs": 0}, "--probe with --freeze-epochs 0"),
         ({"per_class": True}, "--per-class without --target-accuracy"),
         (
             {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
@@ -288,3 +286,37 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(tmp_path: Path, cv
     assert settings.data.cv == cv
     (tmp_path / "saved.yaml").write_text(dump(settings))
     assert read("--config", str(tmp_path / "saved.yaml"))["cv"] == cv
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("n_mel: 40", "unknown 'n_mel' (meant 'n_mels'?)"),
+        ("n_mels: 40.5", "n_mels is 40.5, not a whole number"),
+        ("level: {a: b}", "'level' is neither a number"),
+        ("- 3", "not a list of"),
+    ],
+)
+def test_a_file_of_spectrogram_settings_that_is_wrong_is_named(
+    tmp_path: Path, text: str, wrong: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(SecondhandError) as error:
+        read("--spectrogram", str(file))
+    assert str(error.value).startswith(f"--spectrogram {file}")
+    assert wrong in str(error.value)
+
+
+def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("fmin: 30\npicture: [64, 96]\n")
+    settings = parse(make_parser("learners.finetune", "words"), ["--spectrogram", str(file)])
+    (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
+    file.unlink()
+    again = read("--config", str(tmp_path / "config.yaml"))["spectrogram"]
+    assert read_spectrogram(again) == {"fmin": 30.0, "picture": [64, 96]}
+    with pytest.raises(
+        SecondhandError, match=r"--spectrogram .*mine.yaml: neither a file nor one of"
+    ):
+        read("--spectrogram", str(file))

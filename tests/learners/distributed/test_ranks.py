@@ -35,7 +35,7 @@ from tests.pictures import write_pictures
 #: Without BatchNorm, whose statistics are of a process's own part on CPUs, and without dropout two
 #: processes compute what one does, but for the order in which numbers are added; nor do several
 #: processes keep features.
-QUICK = ["--backbone", "test_vit", "--no-pretrained", "--size", "160", "--dropout", "0", "--bs", "8",
+QUICK = ["--backbone", "test_vit", "--weights", "none", "--size", "160", "--dropout", "0", "--bs", "8",
          "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",

@@ -257,7 +257,7 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     pictures = write_pictures(tmp_path / "pictures", classes=2)
     out = tmp_path / "run"
     words = ["--data", str(pictures), "--out", str(out), "--backbone", "test_resnet", "--size", "32",
-             "--no-pretrained", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
+             "--weights", "none", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
     assert main([*words, "--tta"]) == 0
     made = load_bundle(out / "model")
     assert made.views == views_for("picture", 4)

@@ -55,7 +55,7 @@ def run(folder: Path, grey: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("runs") / "run"
     unknown = write_grey(out.parent / "strange", 4, seed=2)
     shutil.copy(grey / "deep" / "grey_000.jpg", unknown / "learnt.jpg")
-    words = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8",
+    words = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8",
              "--workers", "0", "--lr", "1e-2", "--epochs", "3", "--threshold", "0.5"]  # fmt: skip
     assert main(["--data", str(folder), "--background", str(grey), "--unknown", str(unknown),
                  "--out", str(out), *words]) == 0  # fmt: skip

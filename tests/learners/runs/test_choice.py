@@ -26,7 +26,7 @@ from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
 
-QUICK = ["--size", "32", "--probe", "--workers", "0"]
+QUICK = ["--size", "32", "--epochs", "0", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +138,10 @@ def test_none_that_can_be_used(loaded):
 
 
 def test_what_does_not_go_with_auto(tmp_path):
-    with pytest.raises(SecondhandError, match="--no-pretrained with --backbone auto"):
-        settings_for("auto", pretrained=False).check()
-    with pytest.raises(SecondhandError, match="--weights with --backbone auto"):
-        settings_for("auto:test_vit", weights=tmp_path).check()
+    with pytest.raises(SecondhandError, match="--weights none with --backbone auto"):
+        settings_for("auto", weights="none").check()
+    with pytest.raises(SecondhandError, match=r"--weights .*w\.pth with --backbone auto"):
+        settings_for("auto:test_vit", weights=str(tmp_path / "w.pth")).check()
     assert Settings().but(backbone="auto").network.candidates[0] == "embedded"
     assert Settings().but(backbone="autofocus").network.candidates == []
 

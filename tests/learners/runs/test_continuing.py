@@ -159,19 +159,23 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
         "8000",
     ]
     with pytest.raises(SecondhandError) as error:
-        main([*words, "--kind", "picture", "--no-pretrained"])
+        main([*words, "--kind", "picture", "--weights", "none"])
     said = str(error.value)
     assert said.startswith(f"--from {folder}: not with --backbone embedded (it has test_resnet")
     assert "--size 64 (it has 32)" in said
-    assert "--pretrained False (it has True)" in said
+    assert "--weights none (it has published)" in said
     assert "--kind" not in said
     same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
     assert as_before(same_ones, origin).network.backbone == origin.spec.backbone
     recipe = {"kind": "sound", "rate": 8000, "size": [64, 64]}
     heard = Bundle(**{**vars(origin), "recipe": recipe})
-    assert as_before(same_ones.but(kind="sound", rate=8000, picture=[64, 64]), heard)
-    with pytest.raises(SecondhandError, match=r"--rate 44100 \(it has 8000\), --picture"):
-        as_before(same_ones.but(kind="sound", rate=44100, picture=[32, 64]), heard)
+    assert as_before(
+        same_ones.but(kind="sound", rate=8000, spectrogram="{picture: [64, 64]}"), heard
+    )
+    with pytest.raises(
+        SecondhandError, match=r"--rate 44100 \(it has 8000\), --spectrogram picture: \[32, 64\]"
+    ):
+        as_before(same_ones.but(kind="sound", rate=44100, spectrogram="{picture: [32, 64]}"), heard)
     with pytest.raises(SecondhandError, match="--kind picture"):
         as_before(same_ones, heard)
 

@@ -47,7 +47,7 @@ from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
 
-QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "2",
+QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "2",
          "--workers", "0"]  # fmt: skip
 
 

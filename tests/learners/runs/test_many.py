@@ -24,7 +24,7 @@ from learners.suggest import main as suggest_main
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--workers",
+WORDS = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--workers",
          "0", "--lr", "2e-2", "--epochs", "4", "--threshold", "0.6",
          "--calibration", "0.35", "--valid", "0.1", "--cv", "3", "--fold", "1", "--tta", "2", "--class-weights"]  # fmt: skip
 

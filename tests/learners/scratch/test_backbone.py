@@ -234,7 +234,7 @@ def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
     [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64"), ("scratch/vit_b_16", "32")],
 )
 def test_the_others_by_the_command(data, shallow, unreported, tmp_path, backbone, size):
-    flags = ["--no-pretrained"]
+    flags = ["--weights", "none"]
     if backbone == "scratch/vit_b_16":
         file = tmp_path / "vit.safetensors"
         save_file(randomise(torchvision.models.vit_b_16()).state_dict(), file)

@@ -130,7 +130,7 @@ def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "other", [{"head": "cosine"}, {"freeze_epochs": 2}, {"pretrained": False}, {"from_": "x"}]
+    "other", [{"head": "cosine"}, {"freeze_epochs": 2}, {"weights": "none"}, {"from_": "x"}]
 )
 def test_it_wants_a_fitted_head_on_a_published_body(other: dict[str, object]) -> None:
     values = {name.rstrip("_"): value for name, value in other.items()}

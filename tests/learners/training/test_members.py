@@ -20,7 +20,7 @@ from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
-QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
+QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
 
 

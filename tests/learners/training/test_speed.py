@@ -21,7 +21,7 @@ from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
-QUICK = ["--backbone", "test_resnet", "--no-pretrained", "--size", "32", "--bs", "8", "--epochs", "1",
+QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0"]  # fmt: skip
 PLAIN, DEPTHWISE = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
 
