@@ -19,11 +19,11 @@ from app.drawing import look, panel_svg
 from app.feedback import Corrections, check_label, item_of
 from app.serving import Served
 from datasets.core.errors import SecondhandError
+from datasets.core.scanning import some_files
 from datasets.images import open_picture
 from datasets.spectrograms import Source
 from learners.active import Embeddings, Suggestion, labelled_in, suggest
 from learners.inference import Predictor
-from learners.predict import some_files
 from learners.report import Pictures, heard, shown, when
 from learners.templates import data_uri, render
 

@@ -212,7 +212,7 @@ def _cpu(pid: int) -> float:
 
 
 def main() -> None:
-    from learners.predict import find_files
+    from datasets.core.scanning import find_files
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")

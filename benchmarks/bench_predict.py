@@ -29,8 +29,8 @@ def main() -> None:
     import numpy as np
     import torch
 
+    from datasets.core.scanning import find_files
     from learners.inference.predictor import Predictor
-    from learners.predict import find_files
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")

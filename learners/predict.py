@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import glob
 import math
-import os
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.core.errors import Rejected, SecondhandError, one_line
+from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import AnswerSettings, AskSettings, TriggerSettings
+from learners.cli.asking import AnswerSettings, AskSettings, TriggerSettings, check_replaced
 from learners.cli.flags import add_flags, bare_parser
 
 if TYPE_CHECKING:
-    from learners.inference import Prediction, Predictor
+    from learners.inference import Predictor
     from learners.model import Bundle
-    from learners.predictions import Events, Journal
+    from learners.predictions import Events, Shape
 
 #: Flags that the help shows by itself.
 USUAL = (
@@ -34,6 +28,34 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, predict, print. Returns 0, or 3 where some files were bad."""
+    argv = sys.argv[1:] if argv is None else argv
+    settings = _parser(argv).parse_args(argv)
+    check_replaced(settings)
+
+    console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.inference import Predictor
+    from learners.model import load_bundle, model_folder
+    from learners.predictions import predict_files
+
+    settings.model = str(model_folder(settings.model))
+    bundle = load_bundle(settings.model, network=False)
+    options = _options(settings, bundle)
+    device = "cpu" if settings.cluster else settings.device
+    predictor = Predictor(bundle, device=device, **options)
+    if settings.sets and predictor.confidence.sets is None:
+        raise SecondhandError(
+            f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
+        )
+    if settings.triggers is not None:
+        return _triggers(predictor, settings)
+    if settings.strain is not None:
+        raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
+    format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    return predict_files(predictor, settings, options, format, _shape(predictor, settings, format))
+
+
+def _parser(argv: Sequence[str]) -> Any:
     parser = bare_parser(
         "learners.predict",
         "Answers for files: a header and a row each on standard output, messages on "
@@ -42,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         USUAL,
     )
     parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
-    said = {word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)}
+    said = {word.partition("=")[0] for word in argv}
     # With "*" argparse takes no path that stands behind a flag.
     some = "*" if "--triggers" in said else "+"
     parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
@@ -86,42 +108,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=None,
         help="Dask scheduler whose workers answer, as tcp://10.0.0.1:8786; or local",
     )
-    settings = parser.parse_args(argv)
-    check_replaced(settings)
+    return parser
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.inference import Predictor, check_moment
-    from learners.model import load_bundle, model_folder
-    from learners.predictions import Journal, Shape, check_names, check_out, read_names, write
+
+def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
+    """Those of the `Predictor`."""
+    from learners.predictions import check_names, read_names
 
     options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
     options["tta"] = not settings.no_tta
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
-    device = "cpu" if settings.cluster else settings.device
-    settings.model = str(model_folder(settings.model))
-    bundle = load_bundle(settings.model, network=False)
     apart = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
     if apart and bundle.decider.tree is not None:
         raise SecondhandError(f"{flag(apart[0])}: not with the tree of {settings.model}'s classes")
+    if settings.sets and settings.classes is not None:
+        raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.classes is not None:
         options["only"] = read_names(settings.classes)
         check_names(options["only"], settings.model, bundle.classes, "--classes")
     if settings.threshold_per_class is not None:
         options["threshold"] = _thresholds(settings, bundle)
-    predictor = Predictor(bundle, device=device, **options)
-    if settings.sets and settings.classes is not None:
-        raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
-    if settings.sets and predictor.confidence.sets is None:
-        raise SecondhandError(
-            f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
-        )
-    if settings.triggers is not None:
-        return _triggers(predictor, settings)
-    if settings.strain is not None:
-        raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
-    format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    return options
+
+
+def _shape(predictor: Predictor, settings: Any, format: str) -> Shape:
+    """What is shown of each answer; SecondhandError for what this model or format cannot show."""
+    from learners.inference import check_moment
+    from learners.predictions import Shape, check_out
+
     exclusive = predictor.confidence.exclusive
     if not exclusive and format == "camtrap-dp":
         raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
@@ -130,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_asked(settings, predictor.kind, format)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
-    shape = Shape(
+    return Shape(
         windows=settings.windows or format in ("raven", "audacity"),
         events=_events(settings, exclusive),
         top=settings.top,
@@ -140,52 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
     )
-    skipped: Counter[str] = Counter()
-    files = some_files(settings.paths, predictor.kind, skipped)
-    tally = Tally(settings.at)
-    ask = partial(_predictions, predictor, settings=settings, options=options)
-    if settings.out is None:
-        write(format, tally(ask(files)), shape, None)
-    else:
-        question = _question(settings, predictor, format, options)
-        with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
-            count = partial(_count, settings.paths, predictor.kind)
-            with console.bar(count) as to:
-                for done in _answered(journal, ask(journal.left(files)), settings):
-                    to(done, journal.before)
-            write(format, tally(journal), shape, settings.out)
-            journal.finish()
-    if shape.events is not None:
-        print(shape.events.summary(), file=sys.stderr)
-    if skipped:
-        print(told(skipped), file=sys.stderr)
-    return tally.status()
-
-
-class Tally:
-    """Counts answers on their way, and lists the files that have none on standard error."""
-
-    def __init__(self, at: float | None) -> None:
-        self.at = at
-        self.count, self.whys = 0, Counter[Any]()
-
-    def __call__(self, answers: Iterable[Prediction]) -> Iterator[Prediction]:
-        for answer in answers:
-            yield answer
-            self.count += 1
-            if answer.reason.unanswered:
-                self.whys[answer.reason.why] += 1
-                print(f"{answer.path}: {answer.reason}", file=sys.stderr)
-
-    def status(self) -> int:
-        """The command's exit status, after a word on what was not answered."""
-        from learners.uncertainty import Why
-
-        if bad := self.whys[Why.BAD_FILE]:
-            print(f"{bad} of {self.count} files were bad", file=sys.stderr)
-        if outside := self.whys[Why.NO_MOMENT]:
-            print(f"{outside} of {self.count} files do not hold --at {self.at}", file=sys.stderr)
-        return 3 if bad or outside else 0
 
 
 def _events(settings: Any, exclusive: bool) -> Events | None:
@@ -200,12 +169,6 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
         if not 0 <= (value := getattr(settings, name)) < math.inf:
             raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
     return Events(settings.gap, settings.min_length, exclusive)
-
-
-def check_replaced(settings: Any) -> None:
-    """Raise SecondhandError for ``--overwrite`` where nothing is written that it could replace."""
-    if settings.overwrite and settings.out is None:
-        raise SecondhandError("--overwrite: replaces what is at --out; name that, or leave it out")
 
 
 def _check_asked(settings: Any, kind: str, format: str) -> None:
@@ -239,40 +202,6 @@ def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     return tuple(given.get(name, settings.threshold) for name in bundle.classes)
 
 
-def _question(
-    settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All that the answers depend on, but for the files: some may come while the job is stopped."""
-    from learners.inference import model_digest
-
-    free = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
-    named = {flag(name): value for name, value in vars(settings).items() if name not in free}
-    return {
-        "the model of config.json": model_digest(settings.model)[:12],
-        "the folders": [name for name in settings.paths if os.path.isdir(name)],
-        **named,
-        "--classes": options.get("only"),
-        "--threshold-per-class": settings.threshold_per_class and options["threshold"],
-        "--format": format,
-        "--device": settings.device if settings.cluster else predictor.device,
-        "--engine": settings.engine if settings.cluster else predictor.engine,
-        "--cluster": "given" if settings.cluster else "not given",
-    }
-
-
-def _answered(journal: Journal, answers: Iterator[Prediction], settings: Any) -> Iterator[int]:
-    """Keep answers in the journal, in rounds; after each, how many files are done."""
-    from learners.inference import in_rounds
-
-    if settings.cluster:  # a task there is a batch of files, however many windows they have
-        return journal.add(iter(lambda: list(islice(answers, settings.bs)), []))
-    return journal.add(in_rounds(answers, settings.bs))
-
-
-def _count(names: Sequence[str], kind: str) -> int:
-    return sum(1 for _ in find_files(names, kind))
-
-
 def _triggers(predictor: Predictor, settings: Any) -> int:
     """The table of --triggers with an answer a row, to --out or standard output."""
     from datasets.strain import read_frames
@@ -298,80 +227,6 @@ def _triggers(predictor: Predictor, settings: Any) -> int:
     if bad:
         print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
     return 3 if bad else 0
-
-
-def _predictions(
-    predictor: Predictor, files: Iterator[str], settings: Any, options: dict[str, Any]
-) -> Iterator[Prediction]:
-    """The model's answers from here, or from the workers of a cluster."""
-    if settings.cluster is None:
-        yield from predictor.predict(
-            files, at=settings.at, bs=settings.bs, workers=settings.workers
-        )
-        return
-    from datasets.cluster import connect
-    from learners.inference import predict_on
-
-    with connect(settings.cluster, workers=settings.workers) as cluster:
-        asked = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}
-        yield from predict_on(cluster, settings.model, files, **asked)
-
-
-def find_files(
-    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
-) -> Iterator[str]:
-    """The files behind names: themselves, a pattern's matches, or those in a folder and below.
-
-    In a folder only files of the kind count; a file named outright is always answered, if only with
-    what is wrong with it.
-
-    Parameters
-    ----------
-    kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
-    skipped : counts, by the endings of their names, what a folder holds besides; and by the reasons
-        folders in it that are not looked into.
-    """
-    from datasets.core.kinds import kind_of
-    from datasets.core.scanning import walk
-
-    for name in names:
-        if os.path.isdir(name):
-            left_out: list[Rejected] = []
-            for file in walk(name, left_out):
-                if (found := kind_of(file)) and kind in (None, found):
-                    yield str(Path(file))
-                elif skipped is not None:
-                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
-            if skipped is not None:
-                skipped.update(folder.reason for folder in left_out)
-        elif not os.path.exists(name) and glob.has_magic(name):
-            # A pattern that matches nothing is answered as a file that is not there.
-            yield from sorted(glob.glob(name, recursive=True)) or [name]
-        else:
-            yield name
-
-
-def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
-    """`find_files` where there must be one; raises SecondhandError at once where there is none."""
-    files = find_files(names, kind, skipped)
-    first = next(files, None)
-    if first is None:
-        raise SecondhandError(
-            f"{', '.join(names)[:500]}: no {kind} of a kind that is read"
-            f"{f' ({told(skipped)})' if skipped else ''}; name files, folders that hold some, "
-            "or patterns"
-        )
-    return chain([first], files)
-
-
-def told(skipped: Counter[str]) -> str:
-    """What a folder held besides, in words."""
-    from datasets.core.scanning import LEADS_BACK, UNLISTED
-
-    counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
-    more = ["…"] if len(skipped) > 10 else []
-    what = "files and folders" if {*skipped} & {LEADS_BACK, UNLISTED} else "files of other kinds"
-    return one_line(f"skipped {skipped.total()} {what}: {', '.join([*counts, *more])}")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
+from datasets.core.scanning import skipped_line, some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import SearchSettings
+from learners.cli.asking import SearchSettings, check_replaced
 from learners.cli.flags import add_flags, bare_parser
-from learners.predict import check_replaced, some_files, told
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
         near = kept.like(settings.example, top=settings.top, at=settings.at, among=files or None)
     if skipped:
-        print(told(skipped), file=sys.stderr)
+        print(skipped_line(skipped), file=sys.stderr)
     if rejected:
         print(f"{len(rejected)} of {len(files)} files were bad", file=sys.stderr)
 

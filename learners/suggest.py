@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datasets.core.errors import SecondhandError
+from datasets.core.scanning import skipped_line, some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.asking import SuggestSettings
 from learners.cli.flags import add_flags, bare_parser
-from learners.predict import some_files, told
 
 #: The times that a table of such files has.
 TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for item in found.rejected:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if skipped:
-        print(told(skipped), file=sys.stderr)
+        print(skipped_line(skipped), file=sys.stderr)
     left_out = {
         "labelled already": found.labelled,
         "copies of another": found.copies,

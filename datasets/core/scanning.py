@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from datasets.core.errors import BadFile, Rejected
+from datasets.core.errors import BadFile, Rejected, SecondhandError, one_line
+from datasets.core.kinds import kind_of
 from datasets.core.processes import CRASHED, in_parallel
 
 A = TypeVar("A")
@@ -78,6 +82,58 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
         else:
             bad.append(Rejected(name, "its name is no UTF-8: rename it"))
     return files, bad
+
+
+def find_files(
+    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
+) -> Iterator[str]:
+    """The files behind names: themselves, a pattern's matches, or those in a folder and below.
+
+    In a folder only files of the kind count; a file named outright is always answered, if only with
+    what is wrong with it.
+
+    Parameters
+    ----------
+    kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
+    skipped : counts, by the endings of their names, what a folder holds besides; and by the reasons
+        folders in it that are not looked into.
+    """
+    for name in names:
+        if os.path.isdir(name):
+            left_out: list[Rejected] = []
+            for file in walk(name, left_out):
+                if (found := kind_of(file)) and kind in (None, found):
+                    yield str(Path(file))
+                elif skipped is not None:
+                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
+            if skipped is not None:
+                skipped.update(folder.reason for folder in left_out)
+        elif not os.path.exists(name) and glob.has_magic(name):
+            # A pattern that matches nothing is answered as a file that is not there.
+            yield from sorted(glob.glob(name, recursive=True)) or [name]
+        else:
+            yield name
+
+
+def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
+    """`find_files` where there must be one; raises SecondhandError at once where there is none."""
+    files = find_files(names, kind, skipped)
+    first = next(files, None)
+    if first is None:
+        raise SecondhandError(
+            f"{', '.join(names)[:500]}: no {kind} of a kind that is read"
+            f"{f' ({skipped_line(skipped)})' if skipped else ''}; name files, folders that hold some, "
+            "or patterns"
+        )
+    return chain([first], files)
+
+
+def skipped_line(skipped: Counter[str]) -> str:
+    """What a folder held besides, in words."""
+    counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
+    more = ["…"] if len(skipped) > 10 else []
+    what = "files and folders" if {*skipped} & {LEADS_BACK, UNLISTED} else "files of other kinds"
+    return one_line(f"skipped {skipped.total()} {what}: {', '.join([*counts, *more])}")
 
 
 def whole(path: str | os.PathLike[str]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from datasets.core.errors import SecondhandError
 from datasets.core.options import option
 from learners.cli.settings import ScoreName
 
@@ -143,3 +144,9 @@ class SearchSettings(PoolSettings):
         "file of the rows, as found.csv, instead of standard output; beside it, as "
         "found/index.html, a contact sheet",
     )
+
+
+def check_replaced(settings: Any) -> None:
+    """Raise SecondhandError for ``--overwrite`` where nothing is written that it could replace."""
+    if settings.overwrite and settings.out is None:
+        raise SecondhandError("--overwrite: replaces what is at --out; name that, or leave it out")

@@ -7,7 +7,9 @@ from datasets.core.lazy import on_demand
 if TYPE_CHECKING:
     from learners.predictions.classes import check_names, read_names, read_thresholds
     from learners.predictions.events import Events
-    from learners.predictions.formats import Shape, check_out, write
+    from learners.predictions.formats import check_out, write
+    from learners.predictions.jobs import predict_files
     from learners.predictions.journal import Journal
+    from learners.predictions.rows import Shape
 
 __getattr__ = on_demand(__name__)

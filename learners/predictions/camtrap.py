@@ -25,7 +25,7 @@ from datasets.core.files import file_beside, write_beside
 from datasets.core.kinds import kind_of
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
-from learners.predictions.formats import Shape
+from learners.predictions.rows import Shape
 from learners.uncertainty import Why
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from datasets.core.files import write_beside
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions.events import all_of
-from learners.predictions.formats import Shape
+from learners.predictions.rows import Shape
 
 RAVEN = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",

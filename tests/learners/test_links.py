@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.scanning import LEADS_BACK, files_below
+from datasets.core.scanning import LEADS_BACK, files_below, find_files, skipped_line
 from datasets.items import load_table, load_unlabelled
-from learners.predict import find_files, told
 from tests.pictures import write_pictures
 
 
@@ -46,7 +45,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
     skipped: Counter[str] = Counter()
     assert {*find_files([str(linked)], "picture", skipped)} == files
     assert skipped == Counter({LEADS_BACK: 3})
-    assert told(skipped) == f"skipped 3 files and folders: 3 {LEADS_BACK}"
+    assert skipped_line(skipped) == f"skipped 3 files and folders: 3 {LEADS_BACK}"
 
 
 def test_a_folder_that_is_a_link_itself_is_read(linked: Path) -> None:

@@ -20,13 +20,14 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
+from datasets.core.scanning import find_files
 from datasets.images.opening import open_picture
 from learners.backbones.building import NetworkSpec, build
 from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.model.bundle import Bundle, save_bundle
-from learners.predict import find_files, main
+from learners.predict import main
 from learners.search import main as search
 from learners.uncertainty import Confidence, Items
 from tests.forks import Program

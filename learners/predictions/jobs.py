@@ -1,0 +1,129 @@
+"""Files -> predictions -> a table: what ``learners.predict`` does once it knows the model and the format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from datasets.core.options import flag
+from datasets.core.scanning import find_files, skipped_line, some_files
+from learners.cli import console
+from learners.inference import Prediction, in_rounds, model_digest
+from learners.predictions.formats import write
+from learners.predictions.journal import Journal
+from learners.predictions.rows import Shape
+from learners.uncertainty import Why
+
+if TYPE_CHECKING:
+    from learners.inference import Predictor
+
+#: Settings that no prediction depends on, and the files, some of which may come while a job is stopped.
+_FREE = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
+
+
+def predict_files(
+    predictor: Predictor, settings: Any, options: Mapping[str, Any], format: str, shape: Shape
+) -> int:
+    """Answer the files of the call, in this format, at ``--out`` or on standard output. Returns the command's
+    exit status.
+
+    Parameters
+    ----------
+    settings : the command's, as it has parsed them.
+    options : of the `Predictor`, for those of a cluster.
+    """
+    skipped: Counter[str] = Counter()
+    files = some_files(settings.paths, predictor.kind, skipped)
+    tally = Tally(settings.at)
+    if settings.out is None:
+        write(format, tally(_predict(predictor, files, settings, options)), shape, None)
+    else:
+        question = _question(settings, predictor, format, options)
+        with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
+            answers = _predict(predictor, journal.left(files), settings, options)
+            with console.bar(
+                lambda: sum(1 for _ in find_files(settings.paths, predictor.kind))
+            ) as to:
+                for done in journal.add(_rounds(answers, settings)):
+                    to(done, journal.before)
+            write(format, tally(journal), shape, settings.out)
+            journal.finish()
+    if shape.events is not None:
+        print(shape.events.summary(), file=sys.stderr)
+    if skipped:
+        print(skipped_line(skipped), file=sys.stderr)
+    return tally.status()
+
+
+class Tally:
+    """Counts answers on their way, and lists the files that have none on standard error."""
+
+    def __init__(self, at: float | None) -> None:
+        self.at = at
+        self.count, self.whys = 0, Counter[Any]()
+
+    def __call__(self, answers: Iterable[Prediction]) -> Iterator[Prediction]:
+        for answer in answers:
+            yield answer
+            self.count += 1
+            if answer.reason.unanswered:
+                self.whys[answer.reason.why] += 1
+                print(f"{answer.path}: {answer.reason}", file=sys.stderr)
+
+    def status(self) -> int:
+        """The command's exit status, after a word on what was not answered."""
+        if bad := self.whys[Why.BAD_FILE]:
+            print(f"{bad} of {self.count} files were bad", file=sys.stderr)
+        if outside := self.whys[Why.NO_MOMENT]:
+            print(f"{outside} of {self.count} files do not hold --at {self.at}", file=sys.stderr)
+        return 3 if bad or outside else 0
+
+
+def _predict(
+    predictor: Predictor, files: Iterator[str], settings: Any, options: Mapping[str, Any]
+) -> Iterator[Prediction]:
+    """The model's answers from here, or from the workers of a cluster."""
+    if settings.cluster is not None:
+        return _predict_on_cluster(files, settings, options)
+    return predictor.predict(files, at=settings.at, bs=settings.bs, workers=settings.workers)
+
+
+def _predict_on_cluster(
+    files: Iterator[str], settings: Any, options: Mapping[str, Any]
+) -> Iterator[Prediction]:
+    from datasets.cluster import connect
+    from learners.inference import predict_on
+
+    with connect(settings.cluster, workers=settings.workers) as cluster:
+        how = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}
+        yield from predict_on(cluster, settings.model, files, **how)
+
+
+def _rounds(answers: Iterator[Prediction], settings: Any) -> Iterator[list[Prediction]]:
+    """Answers that the journal keeps together: on a cluster a task, which is a batch of files, however
+    many windows they have."""
+    if settings.cluster is not None:
+        return iter(lambda: list(islice(answers, settings.bs)), [])
+    return in_rounds(answers, settings.bs)
+
+
+def _question(
+    settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that the answers depend on, but for the files."""
+    named = {flag(name): value for name, value in vars(settings).items() if name not in _FREE}
+    return {
+        "the model of config.json": model_digest(settings.model)[:12],
+        "the folders": [name for name in settings.paths if os.path.isdir(name)],
+        **named,
+        "--classes": options.get("only"),
+        "--threshold-per-class": settings.threshold_per_class and options["threshold"],
+        "--format": format,
+        "--device": settings.device if settings.cluster else predictor.device,
+        "--engine": settings.engine if settings.cluster else predictor.engine,
+        "--cluster": "given" if settings.cluster else "not given",
+    }
