@@ -28,17 +28,9 @@ def numbers(column: Any) -> NDArray[np.uint16]:
 
 
 def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
-    """The largest product of each row with a column of ``asked``, [n].
-
-    The bits of a 16-bit float are put where those of a 32-bit float are, and the exponent is set
-    right by a product: faster than NumPy's own way, and the same but for infinities.
-    """
+    """The largest product of each row with a column of ``asked``, [n]."""
     out = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
-        bits = vectors[first : first + BLOCK].view(np.int16).astype(np.int32)
-        bits <<= 13
-        bits &= np.int32(-0x70002000)  # sign, exponent and fraction
-        block = bits.view(np.float32)
-        block *= np.float32(2.0**112)
+        block = vectors[first : first + BLOCK].view(np.float16).astype(np.float32)
         out[first : first + BLOCK] = (block @ asked).max(axis=1)
     return out

@@ -98,29 +98,7 @@ class Stages(nn.Module):
         x, stages = self.model.forward_intermediates(x)
         last = self.model.forward_head(x)
         h, w = last.shape[2:]
-        parted = [m.shape[2] % h == 0 and m.shape[3] % w == 0 and self.training for m in stages]
-        means = [
-            _Mean.apply(m, h, w) if even else adaptive_avg_pool2d(m, (h, w))
-            for m, even in zip(stages, parted, strict=True)
-        ]
-        return torch.cat([last, *means], dim=1)
-
-
-class _Mean(torch.autograd.Function):
-    """``adaptive_avg_pool2d`` to places of like size. torch's own way back copies a channels-last map
-    three times: a 20th of a step of ResNet-18 for the first stage alone."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, h: int, w: int) -> Tensor:
-        ctx.cell = x.shape[2] // h, x.shape[3] // w
-        return adaptive_avg_pool2d(x, (h, w))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (high, wide), (n, c, h, w) = ctx.cell, gradients[0].shape
-        share = (gradients[0] / (high * wide)).permute(0, 2, 3, 1)[:, :, None, :, None]
-        whole = share.expand(n, h, high, w, wide, c).reshape(n, h * high, w * wide, c)
-        return whole.permute(0, 3, 1, 2), None, None
+        return torch.cat([last, *(adaptive_avg_pool2d(m, (h, w)) for m in stages)], dim=1)
 
 
 def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:

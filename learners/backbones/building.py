@@ -136,7 +136,6 @@ def build(
     body, preprocessing, portable = load_body(
         spec.backbone, spec.shape, pretrained and weights is None, weights
     )
-    _see_maps_as_rows(body)
     spec = replace(spec, width=spec.width or preprocessing.width)
     out, head = probe(body, spec.backbone, spec.shape, preprocessing.size), spec.head
     if head in ("auto", "stages"):
@@ -150,28 +149,6 @@ def build(
     spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
     return network, spec, replace(preprocessing, size=spec.size, width=spec.width)
-
-
-class Gelu(nn.Module):
-    """GELU of a channels-last map as of [batch, height, width, channels], which are the same numbers.
-
-    torch has a quick way for what is contiguous alone: there and back it takes 0.4 of the time, and
-    GELU is a fifth of a training step of ConvNeXt-Atto.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return functional.gelu(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return functional.gelu(x)
-
-
-def _see_maps_as_rows(body: nn.Module) -> None:
-    """Puts `Gelu` in the place of torch's and timm's."""
-    for parent in list(body.modules()):
-        for name, child in parent.named_children():
-            exact = getattr(child, "approximate", "none") == "none"
-            if type(child).__name__ == "GELU" and exact:
-                setattr(parent, name, Gelu())
 
 
 def native_size(name: str) -> int:

@@ -99,14 +99,6 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
     assert set(table["model"]) == {kept.model}
 
 
-def test_bits_become_the_numbers_that_they_mean():
-    every = np.arange(2**16, dtype=np.uint16)
-    finite = every[np.isfinite(every.view(np.float16))]
-    block = np.stack([finite, np.full_like(finite, np.float16(1).view(np.uint16))], axis=1)
-    found = vectors.cosines_of(block, np.eye(2, dtype=np.float32)[:, :1])
-    np.testing.assert_array_equal(found, finite.view(np.float16).astype(np.float32))
-
-
 def test_blocks_make_no_difference(kept, pool, monkeypatch):
     kept.extend(pool)
     whole = kept.like(pool[5], top=5)

@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import timm
@@ -20,13 +19,10 @@ import torchvision
 from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.core.errors import SecondhandError
-from learners.backbones import bodies
 from learners.backbones.building import (
     Ensemble,
-    Gelu,
     NetworkSpec,
     against_last,
     averaged,
@@ -125,36 +121,6 @@ def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> N
         built, _, _ = build(spec, weights=file)
         means = torch.cat([last.mean((2, 3)), *(stage.mean((2, 3)) for stage in stages)], dim=1)
         torch.testing.assert_close(built.eval()[0](x).mean((2, 3)), means)
-
-
-@pytest.mark.parametrize("size", [64, 72])  # maps that divide into the last one's places, or do not
-def test_gradients_through_the_stages_are_torchs(size: int, monkeypatch) -> None:
-    torch.manual_seed(0)
-    body = build(NetworkSpec("test_resnet", 3, size), pretrained=False)[0][0].double().train()
-    x = torch.randn(2, 3, size, size, dtype=torch.float64)
-    ways = []
-    for _ in range(2):
-        made = body(x)
-        weigh = torch.linspace(-1, 1, made.numel(), dtype=torch.float64).view_as(made)
-        ways.append([made, *torch.autograd.grad((made * weigh).sum(), [*body.parameters()])])
-        plain = SimpleNamespace(apply=lambda m, h, w: adaptive_avg_pool2d(m, (h, w)))
-        monkeypatch.setattr(bodies, "_Mean", plain)
-    for one, other in zip(*ways, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-def test_gelu_is_torchs_in_either_memory_format(layout) -> None:
-    network = build(NetworkSpec("test_vit", 3, 160), pretrained=False)[0]
-    assert [m for m in network.modules() if isinstance(m, Gelu)]
-    assert not [m for m in network.modules() if type(m).__name__ == "GELU"]
-    x = torch.randn(2, 5, 4, 3, dtype=torch.float64).contiguous(memory_format=layout)
-    x.requires_grad_()
-    ours, theirs = Gelu()(x), torch.nn.functional.gelu(x)
-    assert ours.stride() == theirs.stride()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
-    (g,), (h,) = (torch.autograd.grad(y.sin().sum(), x) for y in (ours, theirs))
-    torch.testing.assert_close(g, h, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("size", [64, 192])
