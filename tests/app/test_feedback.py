@@ -81,7 +81,7 @@ def test_a_crash_while_writing_leaves_the_table_whole(tmp_path, pictures, monkey
 def test_a_table_of_something_else_is_never_overwritten(tmp_path, pictures, content):
     feedback = Feedback(tmp_path / "kept")
     feedback.table.write_text(content, encoding="latin-1")
-    with pytest.raises(SecondhandError, match=r"^feedback.csv: not .* move it away"):
+    with pytest.raises(SecondhandError, match=r"^feedback\.csv: "):
         feedback.save(pictures[0], "cat", kind="picture")
     assert feedback.table.read_text(encoding="latin-1") == content
 
@@ -106,16 +106,11 @@ def test_names_never_become_paths(tmp_path, pictures):
 
 
 @pytest.mark.parametrize(
-    ("label", "match"),
-    [
-        ("", "Say what it is"), ("  ", "Say what it is"), (None, "Say what it is"),
-        ("x" * 10_000, "10,000"), ("a\nb", "line break"), ("a\x00b", "line break"),
-        ("cat|dog", r"holds \|"),
-    ],
-)  # fmt: skip
-def test_labels_that_are_none(label, match, tmp_path, pictures):
+    "label", ["", "  ", None, "x" * 10_000, "a\nb", "a\x00b", "cat|dog"], ids=repr
+)
+def test_labels_that_are_none(label, tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
-    with pytest.raises(SecondhandError, match=match):
+    with pytest.raises(SecondhandError):
         feedback.save(pictures[0], label, kind="picture")
     assert not feedback.table.exists()
     assert not list((tmp_path / "kept" / "files").iterdir())

@@ -73,7 +73,7 @@ def test_labels_go_into_a_table_that_training_reads_and_labelling_goes_on_from(
     labelling.undo(0)
     assert labelling.after(4) == 0
     assert labelling.labelled == 2
-    with pytest.raises(SecondhandError, match="line break"):
+    with pytest.raises(SecondhandError):
         labelling.save(3, "a\nb")
     frame = pd.read_csv(pool.parent / "new-labels.csv")
     assert frame["label"].tolist() == ["unknown", "green"]
@@ -111,19 +111,19 @@ def test_what_is_shown_of_a_file_names_no_folder_above_the_pool(pool: Path, serv
 
 
 def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> None:
-    with pytest.raises(SecondhandError, match="no folder"):
+    with pytest.raises(SecondhandError, match="none"):
         Labelling(served, pool / "none")
     (pool.parent / "empty").mkdir()
-    with pytest.raises(SecondhandError, match="no picture of a kind that is read"):
+    with pytest.raises(SecondhandError, match="empty"):
         Alike(served, pool.parent / "empty")
     with pytest.raises(SecondhandError, match="a model in a folder"):
         Labelling(Served("bare", Predictor(colours())), pool)
     (pool.parent / "new-labels.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(SecondhandError, match="not a table of corrections"):
+    with pytest.raises(SecondhandError, match=r"new-labels.csv"):
         Labelling(served, pool)
     (pool.parent / "new-labels.csv").unlink()
     kept = pool.parent / "kept.parquet"
-    with pytest.raises(SecondhandError, match="no such file"):
+    with pytest.raises(SecondhandError, match=r"kept.parquet"):
         Alike(served, kept)
     example = shutil.copy(pool / "red/red_000.jpg", pool.parent / "a.jpg")
     Embeddings(kept, model, served.predictor).extend(pool.rglob("*.jpg"))

@@ -85,9 +85,9 @@ def test_without_a_model_the_files_kind_chooses_it(up, tmp_path, pictures):  # n
 
 def test_where_no_model_is_for_the_files_kind(up, tmp_path):
     two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path))
-    with pytest.raises(SecondhandError, match=r"^picture: .* tones \(sound\), bursts \(strain\)$"):
+    with pytest.raises(SecondhandError, match=r"picture.*tones.*bursts"):
         two.choose(["a.jpg"])
-    with pytest.raises(SecondhandError, match="sound and strain: name the model"):
+    with pytest.raises(SecondhandError, match="sound and strain"):
         two.choose(["a.wav", "b.hdf5"])
     assert two.choose(["a.hdf5", "b.h5"]) == "bursts"
     one = Site({"tones": up.models["tones"]}, str(tmp_path))

@@ -93,7 +93,7 @@ def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
     wait_until_taken(slow)
     accepted += [slow.submit(Source(files[1])) for _ in range(6)]
     for _ in range(6):
-        with pytest.raises(Busy, match=r"6 requests are waiting already.*again in a moment"):
+        with pytest.raises(Busy, match="6 requests"):
             slow.submit(Source(files[1]))
     slow.submit(Source(files[2]), admitted=True)
     slow.predictor.go.set()

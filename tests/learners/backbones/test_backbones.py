@@ -263,18 +263,18 @@ def test_unknown_name_offers_the_nearest(name: str, near: str) -> None:
 
 
 def test_unknown_torchvision_tag_names_the_known_ones() -> None:
-    with pytest.raises(SecondhandError, match=r"no weights 'V9'.*IMAGENET1K_V1"):
+    with pytest.raises(SecondhandError, match=r"V9.*IMAGENET1K_V1"):
         build(NetworkSpec("torchvision/resnet18:V9", 3))
 
 
 @pytest.mark.parametrize(("name", "size"), [("test_vit", 50), ("test_convnext", 8)])
 def test_size_that_does_not_suit_names_the_backbones_own(name: str, size: int) -> None:
-    with pytest.raises(SecondhandError, match=f"--size {size} does not suit {name}.*own is 160"):
+    with pytest.raises(SecondhandError, match=f"--size {size}.*{name}.*160"):
         network(name, size)
 
 
 def test_stages_of_a_transformer() -> None:
-    with pytest.raises(SecondhandError, match=r"--head stages.*use linear"):
+    with pytest.raises(SecondhandError, match=r"--head stages.*linear"):
         build(NetworkSpec("test_vit", 3, size=64, head="stages"), pretrained=False)
 
 
@@ -291,7 +291,7 @@ def test_spec_names_every_wrong_value_at_once() -> None:
 def test_weights_of_another_architecture(tmp_path: Path, name: str) -> None:
     file = tmp_path / "other.safetensors"
     save_file(timm.create_model("test_convnext", num_classes=5).state_dict(), file)
-    with pytest.raises(SecondhandError, match=r"--weights .*other\.safetensors: not the weights"):
+    with pytest.raises(SecondhandError, match=r"--weights .*other\.safetensors"):
         build(NetworkSpec(name, 3, size=64), weights=file)
 
 
@@ -574,7 +574,7 @@ def test_averages_of_sure_and_of_equal_logits() -> None:
 
 @pytest.mark.parametrize("members", [0, -1, 17, 10**9, True, 2.0, "2", None])
 def test_member_counts_that_cannot_be(members: object) -> None:
-    with pytest.raises(SecondhandError, match=r"members .* is not a whole number from 1 to 16"):
+    with pytest.raises(SecondhandError, match=r"members.*16"):
         NetworkSpec("test_resnet", 3, members=members)  # type: ignore[arg-type]
 
 

@@ -74,23 +74,23 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"architecture": "no_such_net"}, "no architecture 'no_such_net'"),
+        ({"architecture": "no_such_net"}, "no_such_net"),
         ({"model_args": {"depth": 40}}, r'test_vit with \{"depth": 40\}, which is not built here'),
         ({"model_args": {"global_pool": "sum"}}, '"sum"'),
         (
             {"model_args": {}, "pretrained_cfg": {"input_size": [2, 64, 64]}},
-            "trained on 2 channels",
+            "2 channels",
         ),
         (
             {"model_args": {}, "pretrained_cfg": {"input_size": [1, 1024, 128]}},
-            "inputs of 1024 x 128, and does not say of which sound",
+            "1024 x 128",
         ),
         (
             {"model_args": {"img_size": [1024, 128]}},
-            "inputs of 1024 x 128, and does not say of which sound",
+            "1024 x 128",
         ),
-        ({"model_args": {"img_size": {}}}, "no config.json in timm's layout"),
-        ({"model_args": 5}, "no config.json in timm's layout"),
+        ({"model_args": {"img_size": {}}}, r"config\.json"),
+        ({"model_args": 5}, r"config\.json"),
     ],
 )
 def test_what_cannot_be_built_is_named(tmp_path: Path, said: dict[str, Any], words: str) -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, said: dict[str, Any], wor
 
 def test_folders_that_hold_no_network(tmp_path: Path) -> None:
     where = f"local-dir:{tmp_path}"
-    with pytest.raises(SecondhandError, match=r"there is no config\.json"):
+    with pytest.raises(SecondhandError, match=r"config\.json"):
         native_size(where)
     for content in ("[]", "3", "{", '{"architecture": "test_vit"}'):
         (tmp_path / "config.json").write_text(content)
@@ -116,7 +116,7 @@ def test_folders_that_hold_no_network(tmp_path: Path) -> None:
     "name", ["test_vit?depth=9", "test_vit?global_pool=sum", "test_vit?class_token=9"]
 )
 def test_options_that_are_none(name: str) -> None:
-    with pytest.raises(SecondhandError, match="is not to be"):
+    with pytest.raises(SecondhandError, match=name.split("?")[1].split("=")[0]):
         build(NetworkSpec(name, 3, size=64), pretrained=False)
 
 
@@ -176,15 +176,15 @@ def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
     ("mel", "words"),
     [
         ({"rate": 8000}, "no fmax, no fmin, no hop, no n_fft, no n_mels"),
-        ({**MEL, "scale": "htk"}, "its mel recipe: .*scale='htk'"),
-        ({**MEL, "scale": "kaldi", "level": "pcen"}, "its mel recipe: .*scale='kaldi'"),
-        ({**MEL, "preemphasis": 0.97}, "has preemphasis: not drawn here"),
+        ({**MEL, "scale": "htk"}, "scale='htk'"),
+        ({**MEL, "scale": "kaldi", "level": "pcen"}, "scale='kaldi'"),
+        ({**MEL, "preemphasis": 0.97}, "preemphasis"),
         ({**MEL, "log": "log2"}, "log 'log2'"),
         ({**MEL, "axes": "sideways"}, "axes 'sideways'"),
-        ({**MEL, "log": "ln", "range_db": 60}, "level or range_db beside log"),
-        ({**MEL, "fmax": 9000}, r"its mel recipe: .*fmax=9000"),
-        ({**MEL, "rate": "8000"}, "no config.json in timm's layout"),
-        ([1], "no config.json in timm's layout"),
+        ({**MEL, "log": "ln", "range_db": 60}, "range_db"),
+        ({**MEL, "fmax": 9000}, "fmax=9000"),
+        ({**MEL, "rate": "8000"}, r"config\.json"),
+        ([1], r"config\.json"),
     ],
 )
 def test_recipes_that_cannot_be_drawn_are_refused(tmp_path: Path, mel: object, words: str) -> None:
@@ -231,7 +231,7 @@ def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: 
 def test_an_input_that_is_no_square_has_one_size(tmp_path: Path) -> None:
     audiomae(tmp_path / "ears")
     where = f"local-dir:{tmp_path / 'ears'}"
-    with pytest.raises(SecondhandError, match=r"--size 64: inputs of .* are 128 x 1024"):
+    with pytest.raises(SecondhandError, match=r"--size 64.*128 x 1024"):
         build(NetworkSpec(where, 3, size=64))
     for wrong in (7, 5000, 64.0, True):
         with pytest.raises(SecondhandError, match="width"):

@@ -116,19 +116,19 @@ def test_of_several_each_knows_its_place(monkeypatch):
     assert (ranks.count(), ranks.rank(), ranks.is_first()) == (3, 2, False)
     assert ranks.device("cpu") == "cpu"
     ranks.check_batch(12)
-    with pytest.raises(SecondhandError, match=r"--bs 16 .* 3 cannot share it .* give 15 or 18"):
+    with pytest.raises(SecondhandError, match=r"--bs 16 .*15 or 18"):
         ranks.check_batch(16)
-    with pytest.raises(SecondhandError, match="give 6"):
+    with pytest.raises(SecondhandError, match=r"--bs 3 .*6"):
         ranks.check_batch(3)
-    with pytest.raises(SecondhandError, match="--device cuda:1: 3 processes have a GPU each"):
+    with pytest.raises(SecondhandError, match="--device cuda:1"):
         ranks.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(SecondhandError, match="process 3 of this machine has no GPU: 2 are here"):
+    with pytest.raises(SecondhandError, match=r"process 3 .*2"):
         ranks.device("auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     assert ranks.device("auto") == "cuda:2"
-    with pytest.raises(SecondhandError, match="--cv 3 with 3 processes"):
+    with pytest.raises(SecondhandError, match="--cv 3"):
         main(["--data", "x", "--cv", "3"])
 
 

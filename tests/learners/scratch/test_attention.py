@@ -96,5 +96,5 @@ def test_dropout_acts_in_training_alone():
 
 
 def test_width_that_the_heads_do_not_divide():
-    with pytest.raises(ValueError, match="width 10 is not a multiple of 4 heads"):
+    with pytest.raises(ValueError, match=r"width 10 .*4"):
         Attention(10, 4, linear=Linear)

@@ -144,5 +144,5 @@ def test_a_mixture_stands_in_a_layer():
 
 @pytest.mark.parametrize("k", [0, 5])
 def test_more_experts_than_there_are(k):
-    with pytest.raises(ValueError, match=f"k {k} is not from 1 to the number of experts, 4"):
+    with pytest.raises(ValueError, match=f"k {k} .*4"):
         mixture(k)

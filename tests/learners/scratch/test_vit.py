@@ -105,5 +105,5 @@ def test_positions_resample_as_torchvisions(size):
 
 
 def test_size_that_the_patches_do_not_divide():
-    with pytest.raises(ValueError, match="size 30 is not a multiple of the patch, 16"):
+    with pytest.raises(ValueError, match=r"size 30 .*16"):
         ViT(size=30)
