@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         tied,
     )
     from datasets.items.folds import assign_folds, fold_names, stratified_folds
-    from datasets.items.many import MANY, counted, joined, targets_of
+    from datasets.items.multi_label import MANY, counted, joined, targets_of
     from datasets.items.preparing import Loaded, load_grouped, picture_cache, prepare_items
     from datasets.items.replay import (
         background_of,

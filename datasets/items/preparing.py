@@ -20,7 +20,7 @@ from datasets.images import GAP_MINUTES, open_picture, visits
 from datasets.items.basis import basis_of
 from datasets.items.checks import UNKNOWN, learnable
 from datasets.items.duplicates import THUMBNAIL, find_clusters, thumbnails_of, tied
-from datasets.items.many import MANY, counted
+from datasets.items.multi_label import MANY, counted
 from datasets.items.replay import (
     background_of,
     check_groups,

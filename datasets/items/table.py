@@ -35,7 +35,7 @@ from datasets.items.checks import (
     without_copies,
 )
 from datasets.items.corrections import COLUMNS, by_hand, corrected
-from datasets.items.many import MANY, canonical, check_said, check_source, from_columns
+from datasets.items.multi_label import MANY, canonical, check_said, check_source, from_columns
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ItemTable:
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
     source : what the user named; of several sources their names with " + " between them.
-    many : an item may have several labels, or none: `datasets.items.many` says how they are written.
+    many : an item may have several labels, or none: `datasets.items.multi_label` says how they are written.
     corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that

@@ -5,6 +5,9 @@ from datasets.loaders.blocks import (
     PictureBlock,
     SignalAugmentation,
     SpectrogramBlock,
+    Target,
+    class_target,
     dataloaders,
+    label_targets,
 )
 from datasets.loaders.seeded import Repeatable, seed_of

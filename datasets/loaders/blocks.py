@@ -5,12 +5,12 @@ Pictures and signals differ in the block that opens a file and in what is varied
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -203,12 +203,30 @@ def _known(classes: Sequence[str], item: Item) -> list[float]:
     return targets_of(item.label, classes)
 
 
+class Target(NamedTuple):
+    """What is learnt of an item: fastai's block, and what reads it off an item."""
+
+    block: TransformBlock
+    of: Callable[[Item], Any]
+
+
+def class_target(classes: Sequence[str]) -> Target:
+    """The number of the one class: int64 [bs]."""
+    return Target(CategoryBlock(vocab=list(classes), sort=False), attrgetter("label"))
+
+
+def label_targets(classes: Sequence[str]) -> Target:
+    """What is known of each class (`datasets.items.targets_of`): float32 [bs, classes]."""
+    block = MultiCategoryBlock(encoded=True, vocab=list(classes))
+    return Target(block, partial(_known, list(classes)))
+
+
 def dataloaders(
     frame: pd.DataFrame,
     block: TransformBlock,
     classes: Sequence[str],
     *,
-    many: bool = False,
+    target: Target | None = None,
     bs: int = 32,
     workers: int = 1,
     path: str = ".",
@@ -220,7 +238,7 @@ def dataloaders(
     ----------
     frame : item table with path, label and split.
     block : the input's block; the target is a category out of ``classes``, in that order.
-    many : it is what is known of each of them instead, `datasets.items.targets_of`: float32 [bs, classes].
+    target : what is learnt of an item instead, as `label_targets`.
     bs : batch size; a training set smaller than that is one batch.
     workers : processes that open and augment files; 0 does it in this one.
     path : folder that the learner writes to.
@@ -228,25 +246,21 @@ def dataloaders(
     Returns
     -------
     ``dls.train`` shuffled, its last smaller batch dropped; ``dls.valid`` in the table's order.
-    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs]. ``dls.many`` is ``many``.
+    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs], or what ``target`` gives.
     """
+    target = target or class_target(classes)
     rows = frame.loc[frame["split"].isin(["train", "valid"])]
     valid = np.flatnonzero(rows["split"].eq("valid"))
     datablock = DataBlock(
-        blocks=(
-            block,
-            MultiCategoryBlock(encoded=True, vocab=list(classes))
-            if many
-            else CategoryBlock(vocab=list(classes), sort=False),
-        ),
+        blocks=(block, target.block),
         dl_type=SeededDL,
         # A picture is its path alone; of a signal also the span or the moment is needed.
         get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
-        get_y=partial(_known, list(classes)) if many else attrgetter("label"),
+        get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),
     )
     n_train = len(rows) - len(valid)
-    dls = datablock.dataloaders(
+    return datablock.dataloaders(
         items(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
@@ -255,5 +269,3 @@ def dataloaders(
         num_workers=workers,
         device=device,
     )
-    dls.many = many
-    return dls

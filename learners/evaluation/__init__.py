@@ -24,8 +24,13 @@ if TYPE_CHECKING:
         measure,
     )
     from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
+    from learners.evaluation.label_figures import (
+        JudgedLabels,
+        all_label_figures,
+        calibrate_labels,
+        judge_labels,
+    )
     from learners.evaluation.learning_curve import LearningCurve, curve_of
-    from learners.evaluation.many import calibrate_many, judge_many, many_figures
     from learners.evaluation.promises import recheck
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates

@@ -87,11 +87,11 @@ class Judged:
 
 
 class Answered(NamedTuple):
-    """What a model says of what was held out, that judged, how each score does there, what is other
+    """What a model says of what was held out, that judged by its task, tables for the report, what is other
     than with the model that it goes on from, and how often it would be right with fewer labels."""
 
     evaluation: Evaluation
-    judged: Judged
+    judged: Any
     tables: dict[str, pd.DataFrame]
     changes: Changes | None = None
     curve: LearningCurve | None = None

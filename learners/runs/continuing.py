@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from datasets.items import (
 )
 from learners.cli.settings import Settings
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
-from learners.uncertainty import Tree, read_tree
 
 if TYPE_CHECKING:
     from learners.training import Start
@@ -114,25 +113,6 @@ def _told(model: Path) -> dict[str, Any]:
         return {}
     then, usual = read_settings(file), vars(DataSettings())
     return {name: then[name] for name in SPLITTING if then.get(name, usual[name]) != usual[name]}
-
-
-def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
-    """The tree of ``--classes-table``, else that of the model that is gone on from.
-
-    Raises
-    ------
-    SecondhandError : it does not fit the classes.
-    """
-    if data.classes_table is not None:
-        return read_tree(data.classes_table, classes)
-    if origin is None or origin.decider.tree is None:
-        return None
-    if origin.classes != [*classes]:
-        raise SecondhandError(
-            f"--from {data.from_}: its classes have a tree, and these are others: give "
-            "--classes-table with all of them"
-        )
-    return origin.decider.tree
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -20,9 +20,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.kinds import kind_of
 from datasets.items import (
-    UNKNOWN,
     ItemTable,
-    alike,
     load_strangers,
     load_table,
     load_unlabelled,
@@ -35,23 +33,17 @@ from learners.evaluation import (
     Evaluation,
     answer,
     answer_figures,
-    copies,
     expected_accuracy,
     judge,
-    judge_many,
-    judged_items,
-    many_figures,
-    measure,
-    recheck,
-    score_tables,
 )
 from learners.files import check_replaceable, jsonable
 from learners.inference import Predictor
 from learners.model import Bundle, load_model
-from learners.report import write_estimate, write_many_report, write_report
+from learners.report import write_estimate, write_report
 from learners.runs.folder import write_csv
-from learners.runs.many import label_columns, sort_out_many
-from learners.uncertainty import Confidence, ManyConfidence
+from learners.tasks.base import Task
+from learners.tasks.choose import task_of
+from learners.tasks.single import copied
 
 log = logging.getLogger(__name__)
 
@@ -77,51 +69,26 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     SecondhandError : no label is a class of the model, one differs from a class only in case or
         spaces, there is nothing to judge, or ``out`` is there.
     """
-    bundle, confidence = _opened(asked)
-    table, lines = _items(bundle, asked)
+    bundle = _opened(asked)
+    task = task_of(bundle)
+    table, lines = _items(bundle, task, asked)
     predictor = Predictor(bundle, device=asked.device)
     evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
-    if isinstance(confidence, ManyConfidence):
-        found = many_figures(evaluation, judge_many(evaluation, predictor), predictor)
-        bundle.metrics = {**found["metrics"], "bad_files": len(bad)}
-        lines += [
-            f"{row['label']}: {row['kept']} ({row['promised']:.4g})"
-            for row in found["labels"]
-            if row["kept"] not in ("", "yes")
-        ]
-        with _written(asked, table, everything) as folder:
-            write_many_report(
-                folder, predictor, evaluation, found, table, checks=lines, command=command
-            )
-        return Evaluated(Path(asked.out), bundle.metrics, lines, bad)
-    known = judged_items(evaluation, bundle.classes, HELD, 1.0)
-    if not len(known):
+    judged = task.judge(evaluation, bundle)
+    try:
+        measured = task.recheck(evaluation, judged, bundle)
+    except SecondhandError as error:
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(
-            f"--data {asked.data}: no file of a known class could be judged{first}"
-        )
-    checked = recheck(confidence, known, bundle.classes)
-    lines += checked.lines
-    ranked = score_tables(evaluation, bundle.classes, confidence)
-    bundle.metrics = {
-        **measure(evaluation.predictions, confidence.tree),
-        "bad_files": len(bad),
-        "scores": jsonable({t: rows.to_dict("records") for t, rows in ranked.items()}),
-        "recheck": jsonable(checked.table.to_dict("records")),
-    }
-    judged = judge(evaluation, bundle)
-    tables = {"Does its confidence hold here?": checked.table, **ranked}
-    answered = Answered(evaluation, judged, tables)
+        raise SecondhandError(f"--data {asked.data}: {error}{first}") from None
+    lines += measured.lines
+    bundle.metrics = {**measured.metrics, "bad_files": len(bad)}
+    sections = task.sections(Answered(evaluation, judged, measured.tables))
     with _written(asked, table, everything) as folder:
-        write_report(folder, predictor, answered, table, checks=lines, command=command)
-    # The report has these in words of its own.
-    lines += confidence.notes
-    lines += [note for table in ranked.values() if (note := table.attrs.get("note"))]
-    lines += _same(answered, bundle)
-    return Evaluated(Path(asked.out), bundle.metrics, lines, bad)
+        write_report(folder, predictor, table, sections, checks=lines, command=command)
+    return Evaluated(Path(asked.out), bundle.metrics, lines + measured.notes, bad)
 
 
 def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
@@ -146,11 +113,9 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
             f"--label-column {asked.label_column} beside --no-labels: no labels are read; leave one of "
             "the two out"
         )
-    bundle, confidence = _opened(asked)
-    if isinstance(confidence, ManyConfidence):
-        raise SecondhandError(
-            "--no-labels: nothing is expected yet of a model of several labels an item; name labelled files"
-        )
+    bundle = _opened(asked)
+    task_of(bundle).check_unlabelled()
+    confidence = bundle.decider
     own = _kind(bundle, asked.kind)
     frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
     frame, copies = without_copies(frame)
@@ -171,8 +136,8 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *refused)
     tree = confidence.tree
     counted = answer_figures(evaluation.predictions, bundle.classes if tree is None else tree.names)
-    answered = Answered(evaluation, judge(evaluation, bundle), {})
-    lines = [expected.line, *confidence.notes, *_same(answered, bundle)]
+    copied_files = copied(evaluation, judge(evaluation, bundle), bundle)
+    lines = [expected.line, *confidence.notes, *copied_files]
     found = {"notices": lines, "expected": expected, **counted, "bad_files": len(bad)}
     with _written(asked, table, everything) as folder:
         write_estimate(folder, bundle, table, found, command=command)
@@ -180,15 +145,15 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     return Evaluated(Path(asked.out), jsonable(metrics), lines, bad)
 
 
-def _opened(asked: EvaluateSettings) -> tuple[Bundle, Confidence]:
-    """The model, and its confidence as asked for; a report that is there may be replaced."""
+def _opened(asked: EvaluateSettings) -> Bundle:
+    """The model, with its confidence as asked for; a report that is there may be replaced."""
     if not asked.data:
         raise SecondhandError("--data is missing: name labelled files, a folder or a table")
     check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
     bundle = load_model(asked.model)
     # For all to use: the predictor and the figures.
     bundle.confidence = bundle.decider.asked(asked.threshold, asked.score)
-    return bundle, bundle.confidence
+    return bundle
 
 
 @contextmanager
@@ -204,16 +169,10 @@ def _written(asked: EvaluateSettings, table: ItemTable, everything: pd.DataFrame
         yield folder
 
 
-def _same(answered: Answered, bundle: Bundle) -> list[str]:
-    same = int(copies(answered.evaluation, bundle, answered.judged).sum())
-    said = f"{same} files are to the network the same as one that it was trained on"
-    return [said] if same else []
-
-
-def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str]]:
+def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTable, list[str]]:
     """The items, all in the split `HELD` or strangers; and what to know about the choice."""
     own, unknown = _kind(bundle, asked.kind), asked.unknown
-    columns = label_columns(bundle, asked)
+    columns = task.label_columns(Path(asked.data), asked.label_column, bundle.classes)
     # Bad files are answered as such, not left out beforehand.
     table = load_table(
         asked.data,
@@ -228,18 +187,7 @@ def _items(bundle: Bundle, asked: EvaluateSettings) -> tuple[ItemTable, list[str
     if table.frame.empty and table.unknowns.empty:
         raise _nothing(table)
     lines = _choose_part(table)
-    if (tree := bundle.decider.tree) is not None:
-        above = table.frame["label"].isin(tree.names[tree.classes :])
-        if above.any():
-            row = table.frame.loc[above].iloc[0]
-            raise SecondhandError(
-                f"{row['path']}: label {row['label']!r} stands above the model's classes: name the "
-                "class, or leave such files out"
-            )
-    if columns is None:
-        lines += _sort_out_labels(table, bundle.classes)
-    else:
-        lines += sort_out_many(table, bundle.classes, columns)
+    lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
         there = pd.concat([table.frame, table.unknowns])
         strangers, rejected = load_strangers(unknown, own, there, check=_no_check)
@@ -292,34 +240,6 @@ def _choose_part(table: ItemTable) -> list[str]:
     return [f"judged on {name}: {len(table.frame)} items; {dropped} are left alone"]
 
 
-def _sort_out_labels(table: ItemTable, classes: Sequence[str]) -> list[str]:
-    """Call labels what the model calls them, and turn files of others into strangers; as a line to
-    read."""
-    labels = table.frame["label"]
-    other = ~labels.isin(classes)
-    names = sorted(labels[other].unique())
-    near = {alike(name): name for name in classes}
-    for name in names:
-        if (meant := near.get(alike(name))) is not None:
-            raise SecondhandError(
-                f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
-            )
-    if len(names) and other.all():
-        raise SecondhandError(
-            f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
-            "rename them, or give files of known classes as --data and these as --unknown"
-        )
-    if not names:
-        return []
-    strangers = table.frame.loc[other].assign(label=UNKNOWN)
-    table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
-    table.frame = table.frame.loc[~other].reset_index(drop=True)
-    return [
-        f"{len(names)} labels are no classes of the model ({_some(names)}): their "
-        f"{len(strangers)} files count as strangers"
-    ]
-
-
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Without the files that cannot be read, and those. Silence is a file like others."""
     bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
@@ -327,8 +247,3 @@ def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     return evaluation.where(~bad.to_numpy()), [
         Rejected(str(path), str(reason)) for path, reason in left
     ]
-
-
-def _some(names: Sequence[str], limit: int = 10) -> str:
-    more = f", … and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more

@@ -30,8 +30,8 @@ from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import run
 from learners.runs.folder import is_empty, run_folder, run_name
-from learners.runs.many import check_many
 from learners.runs.resume import has_progress, write_config
+from learners.tasks.choose import task_asked
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or finished folds are there that were made with
         other settings or of other data.
     """
-    check_many(settings)
+    task_asked(settings.data).check(settings)
     items, basis = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected
 from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
 from datasets.recipes import recipe_from_dict
 from datasets.spectrograms import Recipe
@@ -23,10 +23,11 @@ from learners.backbones import mel_of
 from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.model import WEIGHTS, Bundle, load_bundle
-from learners.runs.continuing import as_before, tree_of
+from learners.runs.continuing import as_before
 from learners.runs.folder import write_csv
-from learners.runs.many import check_many
 from learners.runs.resume import begin
+from learners.tasks.base import Task
+from learners.tasks.choose import task_asked
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Begun:
     settings : what was asked; with ``--from``, the network and the recipe of that model.
     device : that it computes on.
     loaded : the items with their splits, the rows to train on, and the recipe.
+    task : what is learnt to be said of an item.
     origin : the model of ``--from``.
     at : the moment, of `time.monotonic`.
     """
@@ -45,6 +47,7 @@ class Begun:
     settings: Settings
     device: str
     loaded: Loaded
+    task: Task
     origin: Bundle | None
     at: float
 
@@ -60,7 +63,8 @@ def read(folder: Path, settings: Settings) -> Begun:
     settings.check()
     at = time.monotonic()
     origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
-    check_many(settings, origin)
+    task = task_asked(settings.data, origin)
+    task.check(settings)
     if origin is not None:
         settings = as_before(settings, origin)
         settings.check()
@@ -77,16 +81,8 @@ def read(folder: Path, settings: Settings) -> Begun:
             settings.data, settings.signal, settings.train.seed, folder, trained_on, recipe
         )
     )
-    tree = tree_of(settings.data, loaded.table.classes, origin)  # what is wrong with it is said now
-    if tree is not None and settings.confidence.per_class:
-        raise SecondhandError(
-            "--per-class: with a tree each depth has its own threshold; leave it out"
-        )
-    if loaded.table.many and settings.train.mixup and loaded.table.kind != "sound":
-        raise SecondhandError(
-            f"--mixup with several labels an item: of sounds alone, not of files of kind {loaded.table.kind}"
-        )
-    return Begun(settings, device, loaded, origin, at)
+    task = task.of_items(settings, loaded.table)
+    return Begun(settings, device, loaded, task, origin, at)
 
 
 def load_items(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from fastai.torch_core import set_seed
@@ -18,36 +17,25 @@ from datasets.items import UNKNOWN, Loaded, earlier_items, is_replayed, items_of
 from learners import distributed
 from learners.cli.settings import Settings
 from learners.evaluation import (
-    ACCURACY_THRESHOLD,
     Answered,
     Evaluation,
-    accuracy_threshold,
-    calibrate_many,
     compare,
     curve_of,
-    headline,
-    judge,
-    judge_many,
     learnt_since,
-    many_figures,
-    measure,
-    near_duplicates,
     reference_rows,
-    score_tables,
 )
 from learners.evaluation import answer as answer_held_out
-from learners.evaluation import calibrate as fit_confidence
-from learners.files import jsonable
 from learners.inference import REFERENCE, Predictor, write_network
 from learners.model import Bundle, View, add_onnx, save_bundle, views_for
-from learners.report import Pictures, write_many_report, write_report
+from learners.report import write_report
 from learners.runs.choice import Choice, as_table, settle_backbone
-from learners.runs.continuing import lineage, start, tree_of
+from learners.runs.continuing import lineage, start
 from learners.runs.folder import provenance, write_csv
 from learners.runs.reading import Begun
 from learners.runs.resume import write_config
+from learners.tasks.base import Task
 from learners.training import ANSWERS, Trained, train_members
-from learners.uncertainty import Items, Label, ManyConfidence
+from learners.uncertainty import Items
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +50,7 @@ class Learnt:
     loaded : the items with their splits, the rows that were trained on, and the recipe.
     bundle : the model, not yet calibrated, without figures.
     interrupted : Ctrl-C ended the training early.
+    task : what it says of an item.
     choice : how ``--backbone auto`` chose; None where the backbone was named.
     origin : the model of ``--from``.
     """
@@ -70,6 +59,7 @@ class Learnt:
     loaded: Loaded
     bundle: Bundle
     interrupted: bool
+    task: Task
     choice: Choice | None = None
     origin: Bundle | None = None
 
@@ -106,7 +96,7 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
         strength=augment.augment_strength,
     )
     made = train_members(
-        folder, loaded, settings, device, None if origin is None else start(origin)
+        folder, loaded, settings, device, begun.task, None if origin is None else start(origin)
     )
     distributed.leave()
     bundle = Bundle(
@@ -117,7 +107,7 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
         recipe=None if recipe is None else recipe.to_dict(),
         overlap=settings.signal.overlap,
         views=views,
-        confidence=ManyConfidence.of([Label()] * len(table.classes)) if table.many else None,
+        confidence=begun.task.uncalibrated(table.classes),
         provenance=provenance(table, command, begun.at)
         | {"kept": "; ".join(made.kept)}
         | ({} if origin is None else lineage(settings.data, origin, folder)),
@@ -128,51 +118,37 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
             log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
-    return Learnt(settings, loaded, bundle, made.interrupted, choice, origin)
+    return Learnt(settings, loaded, bundle, made.interrupted, begun.task, choice, origin)
 
 
 def calibrate(learnt: Learnt) -> Items | None:
-    """The second stage: the bundle's temperature, threshold and distance, from the calibration split.
+    """The second stage: what the bundle's answers are judged by, from the calibration split.
 
-    Returns the training items that the distance is to, their logits divided by the temperature; None
-    of several labels an item.
+    Returns the training items that its distance is to, where the task compares scores with them.
     """
-    settings, (table, rows, _) = learnt.settings, learnt.loaded
-    if table.many:
-        asked = settings.confidence, settings.train
-        calibrate_many(learnt.predictor, table.frame, rows, *asked)
-        return None
-    tree = tree_of(settings.data, learnt.bundle.classes, learnt.origin)
-    fitted = settings.confidence, settings.train, tree
-    return fit_confidence(learnt.predictor, table.frame, rows, *fitted)
+    table, rows, _ = learnt.loaded
+    reference: Items | None = learnt.task.calibrate(
+        learnt.predictor, table.frame, rows, learnt.settings
+    )
+    return reference
 
 
-def answer(
-    folder: Path, learnt: Learnt, reference: Items | None
-) -> Answered | tuple[Evaluation, dict[str, Any]]:
+def answer(folder: Path, learnt: Learnt, reference: Items | None) -> Answered:
     """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
-    with the figures in it, ``model/``. Of several labels an item, the answers and their figures."""
+    with the figures in it, ``model/``."""
     bundle, table = learnt.bundle, learnt.loaded.table
     evaluation = answer_held_out(learnt.predictor, table, learnt.settings.train.bs)
     if learnt.origin is not None:
         evaluation = _without_learnt_strangers(folder, learnt, learnt.origin, evaluation)
-    if reference is None:
-        judged = judge_many(evaluation, learnt.predictor)
-        found = many_figures(evaluation, judged, learnt.predictor)
-        bundle.metrics = found["metrics"]
-    else:
-        tables = score_tables(evaluation, table.classes, bundle.decider, reference)
-        bundle.metrics = measure(evaluation.predictions, bundle.decider.tree)
-        of_scores = {t: rows.to_dict("records") for t, rows in tables.items()}
-        bundle.metrics["scores"] = jsonable(of_scores)
-        bundle.provenance["headline"] = headline(set(evaluation.predictions["split"]))[1]
-        bundle.metrics[ACCURACY_THRESHOLD] = jsonable(accuracy_threshold(evaluation.predictions))
+    judged = learnt.task.judge(evaluation, bundle)
+    measured = learnt.task.measure(evaluation, judged, bundle, reference)
+    tables, bundle.metrics = measured.tables, measured.metrics
+    bundle.provenance["headline"] = measured.headline
     write_csv(folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, folder / "model")
-    if reference is None:
-        return evaluation, found
     trained = reference_rows(learnt.loaded.rows, learnt.settings.train.seed)
-    if len(trained) == len(reference):  # else a training file went bad since
+    # Else a training file went bad since.
+    if reference is not None and len(trained) == len(reference):
         columns = ["path", "label", "start", "end", "gps"]
         write_csv(folder / REFERENCE, trained[columns])
     if learnt.choice is not None:
@@ -189,7 +165,7 @@ def answer(
     curve = curve_of(folder / ANSWERS)
     if curve is not None:
         log.info("%s", curve.said)
-    return Answered(evaluation, judge(evaluation, bundle), tables, changes, curve)
+    return Answered(evaluation, judged, tables, changes, curve)
 
 
 def _without_learnt_strangers(
@@ -223,24 +199,16 @@ def _without_learnt_strangers(
     return evaluation.where(~doubtful.to_numpy())
 
 
-def report(
-    folder: Path, learnt: Learnt, answered: Answered | tuple[Evaluation, dict[str, Any]]
-) -> None:
+def report(folder: Path, learnt: Learnt, answered: Answered) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
-    predictor, (table, rows, _) = learnt.predictor, learnt.loaded
-    if not isinstance(answered, Answered):
-        history = folder / "history.csv"
-        write_many_report(folder / "report", predictor, *answered, table, history=history)
-        return
-    evaluation, judged = answered.evaluation, answered.judged
-    trained, draw = reference_rows(rows, learnt.settings.train.seed), Pictures(predictor).draw
+    table, rows, _ = learnt.loaded
+    trained = reference_rows(rows, learnt.settings.train.seed)
     write_report(
         folder / "report",
-        predictor,
-        answered,
+        learnt.predictor,
         table,
+        learnt.task.sections(answered, trained),
         history=folder / "history.csv",
-        twins=near_duplicates(evaluation, learnt.bundle, judged, trained, draw),
     )
 
 

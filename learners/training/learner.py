@@ -8,10 +8,10 @@ learning rates act on every family.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ from learners.machine import report_to_nobody
 from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
 from learners.training.checkpoints import Position
 from learners.training.frozen import frozen_features
-from learners.training.many import KnownLoss, TwoAtOnce, fit_many
 from learners.training.probe import Fitted, background_counts, fit_head, fit_probe, last_layer
 from learners.training.seeding import undisturbed_randomness
 
@@ -53,14 +52,31 @@ CYCLE = {"pct_start": 0.3, "div": 5.0}
 FROZEN_VIEWS = 2
 
 
+class Objective(NamedTuple):
+    """What a learner makes least.
+
+    Attributes
+    ----------
+    loss : of logits and targets; ``plain_loss`` without weights and smoothing, for validation.
+    metrics : fastai's, of validation.
+    mixup : what ``--mixup`` does to a batch.
+    probe : the fit of the last layer, called with the learner and what `probe.fit_head` gives.
+    """
+
+    loss: nn.Module
+    plain_loss: nn.Module
+    metrics: list[Callable[..., Any]]
+    mixup: type[MixUp]
+    probe: Callable[..., Fitted]
+
+
 def make_learner(
     dls: DataLoaders,
     network: nn.Sequential,
     preprocessing: Preprocessing,
     settings: TrainSettings,
     *,
-    counts: Sequence[int] = (),
-    background: bool = False,
+    objective: Objective | None = None,
     cbs: Sequence[Callback] = (),
     pretrained: bool = True,
     goes_on: bool = False,
@@ -69,31 +85,26 @@ def make_learner(
 
     Parameters
     ----------
-    dls : batches of float32 [bs, 3, size, size] and int64 [bs]; with ``many`` labels an item, which
-        they know of themselves, float32 [bs, classes].
+    dls : batches of float32 [bs, 3, size, size] and of targets, as the objective has them.
     network : ``Sequential(body, head)`` from :func:`learners.backbones.building.build`.
-    counts : items of each class in training, for ``settings.class_weights`` and the background.
-    background : the last class is that. It counts as much as one of the others on average at most,
-        or many files of it would outvote them.
+    objective : what is made least; that of one class an item if not given, all of them alike.
     cbs : further callbacks: precision, EMA, history, …
     goes_on : the network's head has learnt already: a fit of it begins there.
     """
     fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
-    many = bool(getattr(dls, "many", False))
+    objective = objective or class_objective(settings)
     options: dict[str, Any] = {
-        "loss_func": KnownLoss(asymmetric=settings.class_weights)
-        if many
-        else _loss(settings, counts, background),
+        "loss_func": objective.loss,
         "opt_func": optimizer(settings),
-        "metrics": [] if many else [accuracy],
+        "metrics": objective.metrics,
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
         "train_bn": not fits,  # norms of frozen groups too, which takes a backward pass through them
         "cbs": [
             FixedNorms(body=fits, head_kept=goes_on),
-            PlainLoss(KnownLoss() if many else CrossEntropyLossFlat()),
+            PlainLoss(objective.plain_loss),
             LossNumbers(),
-            *_training_callbacks(settings, TwoAtOnce if many else MixUp),
+            *_training_callbacks(settings, objective.mixup),
             *cbs,
         ],
         "path": dls.path,
@@ -112,6 +123,7 @@ def fine_tune(
     settings: TrainSettings,
     lr: float | Literal["auto"] | None = None,
     groups: NDArray[np.int64] | None = None,
+    probe: Callable[..., Fitted] | None = None,
 ) -> None:
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
@@ -124,6 +136,7 @@ def fine_tune(
     ----------
     lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
     groups : a number for each training item; the fit of the head judges its penalty by whole groups.
+    probe : the objective's; that of one class an item if not given.
     """
     at = learn.checkpoints.position if hasattr(learn, "checkpoints") else Position()
     if learn.fixed_norms.body:
@@ -131,7 +144,7 @@ def fine_tune(
         if at.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                fit_head(learn, partial(_probe, learn, settings), groups)
+                fit_head(learn, partial(probe or _probe, learn, settings), groups)
                 learn.fit(1, lr=0.0)  # which only measures it
         thaw(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
@@ -174,6 +187,33 @@ def thaw(learn: Learner, settings: TrainSettings) -> None:
     learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if kept else 0)
 
 
+def class_objective(
+    settings: TrainSettings, counts: Sequence[int] = (), background: bool = False
+) -> Objective:
+    """Of one class an item: cross-entropy.
+
+    Parameters
+    ----------
+    counts : items of each class in training, for ``settings.class_weights`` and the background.
+    background : the last class is that. It counts as much as one of the others on average at most,
+        or many files of it would outvote them.
+    """
+    weight = None
+    if settings.class_weights:
+        weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
+    elif background:
+        *known, last = counts
+        weight = torch.ones(len(counts))
+        weight[-1] = min(1.0, sum(known) / len(known) / last)
+    return Objective(
+        loss=CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing),
+        plain_loss=CrossEntropyLossFlat(),
+        metrics=[accuracy],
+        mixup=MixUp,
+        probe=_probe,
+    )
+
+
 def _probe(
     learn: Learner,
     settings: TrainSettings,
@@ -182,9 +222,7 @@ def _probe(
     groups: NDArray[np.int64] | None,
     layer: nn.Linear,
 ) -> Fitted:
-    """The linear probe, as the learner's loss has it."""
-    if isinstance(learn.loss_func, KnownLoss):
-        return fit_many(features, targets, learn.loss_func, seed=settings.seed, groups=groups)
+    """The linear probe, weighted as the learner's loss."""
     balanced, from_here = settings.class_weights, learn.fixed_norms.head_kept
     return fit_probe(
         features,
@@ -257,19 +295,6 @@ def tracker(name: str, folder: Path) -> list[Callback]:
     except ImportError as error:
         raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
     return [WandbCallback(log_preds=False, log_model=False)]
-
-
-def _loss(
-    settings: TrainSettings, counts: Sequence[int], background: bool = False
-) -> CrossEntropyLossFlat:
-    weight = None
-    if settings.class_weights:
-        weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
-    elif background:
-        *known, last = counts
-        weight = torch.ones(len(counts))
-        weight[-1] = min(1.0, sum(known) / len(known) / last)
-    return CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing)
 
 
 def _training_callbacks(settings: TrainSettings, mixing: type[MixUp]) -> list[Callback]:

@@ -47,10 +47,11 @@ from learners.backbones import (
 )
 from learners.cli.console import watched
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
+from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.growth import ANSWERS, Growth
-from learners.training.learner import fine_tune, make_learner, tracker
+from learners.training.learner import Objective, fine_tune, make_learner, tracker
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, record, settle
 
@@ -80,7 +81,12 @@ class Start(NamedTuple):
 
 
 def train_members(
-    folder: Path, loaded: Loaded, settings: Settings, device: str, start: Start | None = None
+    folder: Path,
+    loaded: Loaded,
+    settings: Settings,
+    device: str,
+    task: Task,
+    start: Start | None = None,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with a seed of its own.
 
@@ -105,7 +111,7 @@ def train_members(
             set_seed(train.seed + number, reproducible=True)
         with distributed.in_turn():
             if start is None:
-                one, spec, preprocessing = _untrained(folder, loaded, network, train.seeds)
+                one, spec, preprocessing = _untrained(folder, loaded, network, task, train.seeds)
             else:
                 one, spec, preprocessing = _continued(folder, loaded, start, number, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
@@ -122,16 +128,21 @@ def train_members(
         speed = settle(speed, one, device, kept=kept.fits)
         if distributed.is_first():
             record(folder, speed)
-        dls = _batches(folder, loaded, preprocessing, replace(settings, speed=speed), kept, device)
+        at_speed = replace(settings, speed=speed)
+        dls = _batches(folder, loaded, preprocessing, at_speed, kept, device, task)
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
+        objective = task.objective(
+            train,
+            [int(counts.get(name, 0)) for name in loaded.labels],
+            background=loaded.labels != loaded.table.classes,
+        )
         precision = str(speed.precision)
         learn = make_learner(
             dls,
             one,
             preprocessing,
             train,
-            counts=[int(counts.get(name, 0)) for name in loaded.labels],
-            background=loaded.labels != loaded.table.classes,
+            objective=objective,
             cbs=[
                 callbacks.WatchLoss(),
                 callbacks.History(history),
@@ -158,7 +169,7 @@ def train_members(
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d", *(number + 1 for number in at))
         trained_on = loaded.rows.loc[loaded.rows["split"].eq("train")]
-        interrupted = _train(learn, train, units_of(trained_on).to_numpy())
+        interrupted = _train(learn, train, units_of(trained_on).to_numpy(), objective)
         if distributed.from_first(partial(best.restore, one)):
             log.info("kept %s", best.said())
             members.append(one.eval())
@@ -178,7 +189,7 @@ def train_members(
 
 
 def _untrained(
-    folder: Path, loaded: Loaded, settings: NetworkSettings, members: int
+    folder: Path, loaded: Loaded, settings: NetworkSettings, task: Task, members: int
 ) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
     """A pretrained body, a fresh head, and what the inputs must be like."""
     spec = NetworkSpec(
@@ -187,7 +198,7 @@ def _untrained(
         size=settings.size or native_size(settings.backbone),
         head=settings.head,
         dropout=settings.dropout,
-        many=loaded.table.many,
+        many=not task.exclusive,
     )
     one, spec, preprocessing = build(
         spec, pretrained=settings.pretrained, weights=settings.weights_file
@@ -242,6 +253,7 @@ def _batches(
     settings: Settings,
     kept: DecodedPictures,
     device: str,
+    task: Task,
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
@@ -255,14 +267,14 @@ def _batches(
             )
             keep(Prepared(preprocessing, augment.min_scale, kept), train, valid)
     else:
-        heard = SignalAugmentation(augment.augment_strength, mixed=not loaded.table.many)
+        heard = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)
         block = SpectrogramBlock(loaded.recipe, preprocessing, heard, cache, kept)
     return dataloaders(
         loaded.rows,
         block,
         loaded.labels,
-        many=loaded.table.many,
+        target=task.target(loaded.labels),
         bs=settings.train.bs,
         workers=settings.speed.workers or 0,
         path=str(folder),
@@ -282,13 +294,15 @@ def _decoded(loaded: Loaded, preprocessing: Preprocessing, settings: Settings) -
     )
 
 
-def _train(learn: Learner, train: TrainSettings, groups: NDArray[np.int64]) -> bool:
+def _train(
+    learn: Learner, train: TrainSettings, groups: NDArray[np.int64], objective: Objective
+) -> bool:
     """Fine-tune; ``groups`` as in `fine_tune`. True where Ctrl-C ended it."""
     quiet = nullcontext() if watched() else learn.no_bar()
     with quiet, learn.no_logging(), in_plain_words():
         try:
             with distributed.training(learn):
-                fine_tune(learn, train, train.lr, groups)
+                fine_tune(learn, train, train.lr, groups, objective.probe)
         except KeyboardInterrupt:
             if distributed.count() > 1:  # their launcher gives them seconds to end
                 raise

@@ -16,7 +16,7 @@ FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
 #: Read and imported file by file: they have no front.
-OPEN = ("learners.scratch", "learners.cli", "datasets.core")
+OPEN = ("learners.scratch", "learners.cli", "learners.tasks", "datasets.core")
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
     "learners.suggest", "learners.search", "learners.share",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from learners.evaluation.held_out import Evaluation
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
+from learners.report.class_page import class_sections
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
@@ -82,7 +84,8 @@ def written(
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
     answered = Answered(evaluation, judge(evaluation, bundle), options.pop("tables", {}))
-    page = write_report(tmp_path / "report", Predictor(bundle), answered, table, **options)
+    sections = partial(class_sections, answered=answered, twins=options.pop("twins", None))
+    page = write_report(tmp_path / "report", Predictor(bundle), table, sections, **options)
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
     return Page(page), json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
 

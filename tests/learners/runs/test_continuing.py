@@ -19,8 +19,9 @@ from learners.finetune import main
 from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
-from learners.runs.continuing import as_before, continued, tree_of
+from learners.runs.continuing import as_before, continued
 from learners.runs.reading import load_items
+from learners.tasks.class_tree import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 

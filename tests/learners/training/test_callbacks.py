@@ -19,7 +19,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import TrainSettings
 from learners.training import callbacks
 from learners.training import learner as learner_module
-from learners.training.learner import fine_tune, make_learner
+from learners.training.learner import class_objective, fine_tune, make_learner
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,10 @@ def learner(
     train = TrainSettings(bs=bs, freeze_epochs=1, **settings)
     block = PictureBlock(preprocessing, Augmentation())
     dls: DataLoaders = dataloaders(frame, block, table.classes, bs=bs, workers=0, path=str(path))
-    learn = make_learner(dls, network, preprocessing, train, counts=[14, 14, 14], cbs=list(cbs))
+    learn = make_learner(
+        dls, network, preprocessing, train,
+        objective=class_objective(train, [14, 14, 14]), cbs=list(cbs),
+    )  # fmt: skip
     learn.remove_cb(learn.progress) if hasattr(learn, "progress") else None
     return learn
 

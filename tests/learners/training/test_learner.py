@@ -9,7 +9,7 @@ from fastai.torch_core import set_seed
 
 from learners.backbones.building import parameter_groups
 from learners.cli.settings import TrainSettings
-from learners.training.learner import _loss, find_lr, fine_tune, optimizer
+from learners.training.learner import class_objective, find_lr, fine_tune, optimizer
 from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
@@ -118,16 +118,21 @@ def test_steps_are_those_of_torch_weight_by_weight(name):
 
 
 def test_rare_classes_weigh_more(folder, tmp_path):  # noqa: F811
-    from learners.training.learner import _loss
-
-    loss = _loss(TrainSettings(class_weights=True), [10, 20, 30])
+    loss = class_objective(TrainSettings(class_weights=True), [10, 20, 30]).loss
     np.testing.assert_allclose(loss.func.weight, [2.0, 1.0, 2 / 3], rtol=1e-6)
 
 
 def test_a_background_counts_as_one_class_at_most():
     counts, settings = [10, 20, 30, 200], TrainSettings()
-    assert _loss(settings, counts[:3], False).func.weight is None
-    assert _loss(settings, counts, True).func.weight.tolist() == pytest.approx([1, 1, 1, 0.1])
-    assert _loss(settings, [10, 20, 30, 5], True).func.weight.tolist() == [1, 1, 1, 1]
-    even = _loss(TrainSettings(class_weights=True), counts, True).func.weight
+    assert class_objective(settings, counts[:3], False).loss.func.weight is None
+    assert class_objective(settings, counts, True).loss.func.weight.tolist() == pytest.approx(
+        [1, 1, 1, 0.1]
+    )
+    assert class_objective(settings, [10, 20, 30, 5], True).loss.func.weight.tolist() == [
+        1,
+        1,
+        1,
+        1,
+    ]
+    even = class_objective(TrainSettings(class_weights=True), counts, True).loss.func.weight
     assert (even * torch.tensor(counts)).tolist() == pytest.approx([65] * 4)

@@ -25,7 +25,7 @@ from datasets.items import units_of
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
 from learners.training import callbacks, growth, learner, probe
-from learners.training.many import fit_many
+from learners.training.binary import fit_labels
 from learners.training.probe import fit_probe, last_layer
 from tests.pictures import write_pictures
 
@@ -127,7 +127,7 @@ def test_the_penalty_is_judged_by_whole_groups():
     assert whole.strength == min(losses, key=lambda c: losses[c]) < cut.strength
     assert whole.loss == pytest.approx(losses[whole.strength], rel=0.2)
     labels = torch.nn.functional.one_hot(targets, 3).float()
-    assert fit_many(x, labels, groups=groups).strength < fit_many(x, labels).strength
+    assert fit_labels(x, labels, groups=groups).strength < fit_labels(x, labels).strength
 
 
 def test_two_classes_and_classes_without_a_row(digits):

@@ -12,12 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.items import targets_of
-from learners.cli.settings import ConfidenceSettings, TrainSettings
+from learners.cli.settings import Settings
 from learners.evaluation.calibration_metrics import BINS, fraction, limits_of_parts
 from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
 from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
 from learners.inference import Predictor
+from learners.model import Bundle
 from learners.uncertainty import Floats, Groups, Ints, ManyConfidence, ManyDecisions
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ManyJudged:
+class JudgedLabels:
     """What a model says of the items that it could judge.
 
     Attributes
@@ -51,22 +52,19 @@ class ManyJudged:
         return None if self.groups is None else self.groups[mask]
 
 
-def calibrate_many(
-    predictor: Predictor,
-    frame: pd.DataFrame,
-    rows: pd.DataFrame,
-    settings: ConfidenceSettings,
-    train: TrainSettings,
+def calibrate_labels(
+    predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
 ) -> None:
     """Set the model's calibration, thresholds and distance, as `calibrate` has it."""
+    bs, seed = settings.train.bs, settings.train.seed
     held = frame.loc[frame["split"].eq("calibration")]
-    paths, labels, logits, features, units = judged_rows(predictor, held, train.bs)
-    *_, reference, _ = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
+    paths, labels, logits, features, units = judged_rows(predictor, held, bs)
+    *_, reference, _ = judged_rows(predictor, reference_rows(rows, seed), bs)
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = ManyConfidence.fit_many(
         logits,
         targets.reshape(logits.shape),
-        settings,
+        settings.confidence,
         predictor.classes,
         features=features,
         reference=reference,
@@ -79,23 +77,23 @@ def calibrate_many(
         log.info("  %s", note)
 
 
-def judge_many(evaluation: Evaluation, predictor: Predictor) -> ManyJudged:
+def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:
     """The items that have logits, in the order of the rows."""
-    classes, frame = predictor.classes, evaluation.predictions
+    classes, frame = bundle.classes, evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
     features = evaluation.features[rows]
-    decided = predictor.confidence.decide(logits[rows].reshape(-1, len(classes)), features)
+    decided = bundle.decider.decide(logits[rows].reshape(-1, len(classes)), features)
     assert isinstance(decided, ManyDecisions)
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
     units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    return ManyJudged(rows, targets, decided.probabilities, decided.said, decided.unlike, units)
+    return JudgedLabels(rows, targets, decided.probabilities, decided.said, decided.unlike, units)
 
 
-def many_figures(
-    evaluation: Evaluation, judged: ManyJudged, predictor: Predictor
+def all_label_figures(
+    evaluation: Evaluation, judged: JudgedLabels, bundle: Bundle
 ) -> dict[str, Any]:
     """Everything that is measured, fit for JSON (None where there is no figure).
 
@@ -109,11 +107,11 @@ def many_figures(
     and what it was promised; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
     labels are there, and said, at once; ``mistakes``: the surest.
     """
-    classes, split = predictor.classes, evaluation.predictions["split"]
+    classes, split = bundle.classes, evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in STRANGE]
     main = next((name for name in (*HONEST, *names) if name in names), None)
     of_row = split.to_numpy()[judged.rows]
-    confidence = predictor.confidence
+    confidence = bundle.decider
     assert isinstance(confidence, ManyConfidence)
     metrics: dict[str, Any] = {}
     tables = {}
@@ -151,7 +149,7 @@ def many_figures(
     )
 
 
-def label_figures(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
+def label_figures(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
     """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -181,7 +179,7 @@ def calibration_error(p: Floats, there: Mask) -> float:
     return float((count * np.abs(confidence - part)).sum() / len(p))
 
 
-def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
+def label_curves(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
     """Precision by recall, recall by the part of items without the label of which it is said (ROC), and
     the part that is there by probability, with exact limits."""
     from sklearn.metrics import precision_recall_curve, roc_curve
@@ -203,7 +201,7 @@ def label_curves(judged: ManyJudged, k: int, here: Mask) -> dict[str, Any]:
     }
 
 
-def _known(judged: ManyJudged, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
+def _known(judged: JudgedLabels, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
     """Probability of a label, whether it is said and whether it is there, where that is known; and the
     items' groups."""
     asked = here & ~np.isnan(judged.targets[:, k])
@@ -221,7 +219,7 @@ def _binned(p: Floats, there: Mask) -> tuple[Ints, Floats, Floats, Floats]:
 
 
 def _together(
-    judged: ManyJudged, here: Mask, labels: list[dict[str, Any]]
+    judged: JudgedLabels, here: Mask, labels: list[dict[str, Any]]
 ) -> dict[str, float | list[float]]:
     """The figures of all labels."""
     known = here[:, None] & ~np.isnan(judged.targets)
@@ -269,7 +267,7 @@ def _pairs(there: Mask) -> Ints:
 
 
 def _surest_mistakes(
-    judged: ManyJudged, here: Mask, classes: list[str], most: int = 12
+    judged: JudgedLabels, here: Mask, classes: list[str], most: int = 12
 ) -> list[dict[str, Any]]:
     """Labels that are there though they are thought least likely, or the other way round."""
     off = np.where(here[:, None], np.abs(judged.probabilities - judged.targets), np.nan)

@@ -1,5 +1,4 @@
-"""Training with several labels an item: its loss, the linear probe of it, and two clips that sound at
-once.
+"""Multi-label training, each class by itself: its loss, its linear probe, and two clips that sound at once.
 
 Targets are [n, classes]: 1 is there, 0 is not, and NaN, which is not known, has no part in a loss.
 """
@@ -9,10 +8,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from fastai.callback.mixup import MixUp
+from fastai.learner import Learner
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
+from learners.cli.settings import TrainSettings
+from learners.training.learner import Objective
 from learners.training.probe import (
     EXACT,
     ON_BIAS,
@@ -34,9 +36,7 @@ class KnownLoss(nn.Module):
 
     ``asymmetric``, for rare labels: what is not there counts ``q ** 4`` times ``-log(1 - q)``, where q is its
     probability less 0.05 or 0, so that the many easy negatives do not outweigh the few positives
-    (arXiv 2009.14119, equation 7). Linear probes, two labels thinned to 8 items and to 20: average precision
-    of these 0.745 -> 0.767 and 0.773 -> 0.793 (pairs mixed from ESC-10), 0.946 as before (`demo:scenes`).
-    Positives that weigh 1 / their number: no gain in either.
+    (arXiv 2009.14119, equation 7).
     """
 
     def __init__(self, *, asymmetric: bool = False) -> None:
@@ -77,7 +77,7 @@ class TwoAtOnce(MixUp):
         self.learn.yb = (torch.where(mixed.view(-1, 1), either, y),)
 
 
-def fit_many(
+def fit_labels(
     features: Tensor,
     targets: Tensor,
     criterion: KnownLoss | None = None,
@@ -113,3 +113,25 @@ def fit_many(
         strength, loss = choose_strength(fit, loss_of, folds)
         found = fit(torch.arange(len(y)), strength, None, EXACT)
     return Fitted(*layer_of(found, axes, mean, spread), strength, loss)
+
+
+def label_objective(settings: TrainSettings) -> Objective:
+    """Of several labels an item: binary cross-entropy, each label by itself."""
+    return Objective(
+        loss=KnownLoss(asymmetric=settings.class_weights),
+        plain_loss=KnownLoss(),
+        metrics=[],
+        mixup=TwoAtOnce,
+        probe=_probe,
+    )
+
+
+def _probe(
+    learn: Learner,
+    settings: TrainSettings,
+    features: Tensor,
+    targets: Tensor,
+    groups: NDArray[np.int64] | None,
+    layer: nn.Linear,
+) -> Fitted:
+    return fit_labels(features, targets, learn.loss_func, seed=settings.seed, groups=groups)

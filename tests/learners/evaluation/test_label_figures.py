@@ -11,7 +11,11 @@ from scipy.special import expit
 from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.many import calibration_error, judge_many, many_figures
+from learners.evaluation.label_figures import (
+    all_label_figures,
+    calibration_error,
+    judge_labels,
+)
 from learners.uncertainty import Label, ManyConfidence
 
 CLASSES = ["a", "b", "c"]
@@ -29,10 +33,10 @@ def test_figures_are_scikit_learns() -> None:
     frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
     logits[7] = np.nan  # a bad file
     labels = [Label(threshold=cut, target=0.7, precision_low=0.71) for cut in (0.5, 0.6, 0.3)]
-    predictor = SimpleNamespace(classes=CLASSES, confidence=ManyConfidence.of(labels))
+    bundle = SimpleNamespace(classes=CLASSES, decider=ManyConfidence.of(labels))
     evaluation = Evaluation(frame, logits, logits)
-    judged = judge_many(evaluation, predictor)  # type: ignore[arg-type]
-    found = many_figures(evaluation, judged, predictor)  # type: ignore[arg-type]
+    judged = judge_labels(evaluation, bundle)  # type: ignore[arg-type]
+    found = all_label_figures(evaluation, judged, bundle)  # type: ignore[arg-type]
     rows = np.array([n for n in range(5, 200) if n != 7])
     p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
     assert found["judged_on"] == "test"

@@ -1,0 +1,189 @@
+"""What the report shows where each item is of one class: calibration, refusals, confusions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from datasets.items import ItemTable
+from learners.evaluation import (
+    LOW,
+    STRANGE,
+    Answered,
+    Changes,
+    Evaluation,
+    all_figures,
+    copies,
+    hardest,
+    label_suspects,
+)
+from learners.files import Names, jsonable
+from learners.model import Bundle
+from learners.report import plots
+from learners.report.galleries import changed, examples, mistakes, suspected, twinned
+from learners.report.report import Material, Sections, shared
+from learners.report.summary import class_counts, facts
+from learners.uncertainty import Confidence
+
+
+def class_sections(
+    material: Material, answered: Answered, *, twins: pd.DataFrame | None = None
+) -> Sections:
+    """Of the predictor's answers for what was held out; their tables stand under their titles.
+
+    ``twins`` : near-duplicates across splits, as `learners.evaluation.near_duplicates` gives them;
+    without it no names of training items are known.
+    """
+    evaluation, judged, tables, changes, curve = answered
+    table, names, pictures = material.table, material.names, material.pictures
+    bundle = material.predictor.bundle
+    found = all_figures(evaluation, bundle, judged=judged)
+    hard = shared(hardest(evaluation, judged), names)
+    suspects = shared(label_suspects(evaluation, judged, bundle.classes), names)
+    same = judged.rows[copies(evaluation, bundle, judged)]
+    if len(table.corrections):
+        title = f"Corrected labels ({len(table.corrections)})"
+        tables = {**tables, title: _corrected(table, names)}
+    if bundle.confidence and bundle.confidence.promises:
+        tables = {"Each class's threshold": _promises(bundle.confidence, bundle.classes), **tables}
+    notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
+    refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
+    refused = shared(refused[["path", "split", "reason"]], names)
+    surest, worst = mistakes(pictures, evaluation, judged, wrong)
+    figures = {
+        **found,
+        "before_after": None if changes is None else _compared(changes, names),
+        "learning_curve": curve,
+        "hardest": hard.to_dict("records"),
+        "label_suspects": suspects.to_dict("records"),
+        "copies_of_training_items": [
+            names.file(path) for path in evaluation.predictions["path"].iloc[same]
+        ],
+        "near_duplicates": None if twins is None else _named(twins, evaluation, names),
+        "data": {**facts(table), "items": class_counts(table).to_dict("records")},
+        "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
+        "table_notes": notes,
+        "not_judged": refused.to_dict("records"),
+    }
+    drawn = {
+        "examples": examples(pictures, evaluation),
+        "colours": plots.colours(len(bundle.classes)),
+        "map": plots.embedding(
+            evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
+        ),
+        "confidence": bundle.confidence,
+        "notes": notes,
+        "known": len(known),
+        "wrong": len(wrong),
+        "surest": surest,
+        "worst": worst,
+        "no_map": pictures.no_map,
+        "low": LOW,
+        "spoilt": changed(pictures, changes, evaluation, "spoilt"),
+        "mended": changed(pictures, changes, evaluation, "mended"),
+        "confused": _confused(found["confusion"], bundle.classes),
+        "suspects": suspected(pictures, suspects, evaluation),
+        "twins": [] if twins is None else twinned(pictures, twins, evaluation),
+        "learnt": [] if curve is None else plots.learning(jsonable(curve)),
+        "curves": material.curves,
+        **_drawn(found, bundle),
+    }
+    notices = _too_good(len(same), 0 if twins is None else len(twins), len(judged.rows))
+    return Sections("report.html", figures, drawn, notices)
+
+
+def _promises(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
+    """What each class's threshold gave on the calibration items that were named so."""
+    found = pd.DataFrame(
+        {
+            "class": name,
+            "threshold": cut.value,
+            "answered": cut.coverage,
+            "right": cut.accuracy,
+            "at least": cut.accuracy_low,
+            "promised": np.nan if cut.message else cut.target,
+        }
+        for name, cut in zip(classes, confidence.promises, strict=True)
+    )
+    found.attrs["note"] = (
+        "On the calibration items that were named so; without a promise at least is the most they "
+        "show, at a risk of 5 %."
+    )
+    return found
+
+
+def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """What was most often taken for what."""
+    wrong: list[dict[str, Any]] = [
+        {"label": classes[t], "answered": classes[b], "times": count}
+        for t, row in enumerate(counts)
+        for b, count in enumerate(row)
+        if count and t != b
+    ]
+    return sorted(wrong, key=lambda pair: -pair["times"])[:10]
+
+
+def _drawn(found: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
+    """The plots; nothing where there is nothing to plot."""
+    matrix, strange = np.array(found["confusion"]), found["strangers"]
+    errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
+    return {
+        "judged": matrix.sum(),
+        "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
+        "reliability": [
+            plots.reliability(bins, when, errors[when]["ece"]["value"])
+            for when, bins in (found["reliability"] or {}).items()
+        ],
+        "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
+        "specific": found["tree"] and plots.specificity(found["tree"]["curves"]),
+        "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
+    }
+
+
+def _too_good(same: int, alike: int, judged: int) -> list[str]:
+    said = []
+    if same:
+        said.append(
+            f"{same} of {judged} files are to the network the same as one that it was trained on: "
+            "the figures here are too good by as much"
+        )
+    if alike:
+        said.append(
+            f"{alike} of {judged} held-out files look like a training file (see Near-duplicates): "
+            "the figures here may be too good; --group-by keeps such files together"
+        )
+    return said
+
+
+def _compared(changes: Changes, names: Names) -> dict[str, Any]:
+    answers = changes.answers.drop(columns="row")
+    return {
+        "said": changes.said,
+        "parts": changes.parts.to_dict("records"),
+        "classes": changes.classes.to_dict("records"),
+        "answers": shared(answers, names).to_dict("records"),
+    }
+
+
+def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+    """The labels that were replaced; what was trained on them before, learnt the others."""
+    shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
+    for column in ("file", "by"):
+        shown[column] = shown[column].map(names.file)
+    columns = ["file", "span", "labelled before", "label", "by"]
+    shown = shown[columns if shown["span"].any() else [*columns[:1], *columns[2:]]]
+    shown.attrs["note"] = "Of several labels of one file the last counts."
+    return shown
+
+
+def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:
+    rows = evaluation.predictions.iloc[twins["row"].to_numpy(int)]
+    paths = [names.file(path) for path in rows["path"]]
+    named = twins.assign(path=paths, split=rows["split"].to_numpy())
+    named["train_path"] = named["train_path"].map(names.file)
+    return named.drop(columns="row").to_dict("records")

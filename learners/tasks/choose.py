@@ -1,0 +1,38 @@
+"""The task that settings ask for, and that of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from learners.tasks.class_tree import ClassTree
+from learners.tasks.multi_label import MultiLabel
+from learners.tasks.single import SingleLabel
+
+if TYPE_CHECKING:
+    from datasets.items import DataSettings
+    from learners.model import Bundle
+    from learners.tasks.base import Task
+
+
+def task_asked(data: DataSettings, origin: Bundle | None = None) -> Task:
+    """The task of a run; ``origin`` is the model of ``--from``.
+
+    Raises
+    ------
+    SecondhandError : a training cannot begin with a model of that task.
+    """
+    if origin is not None and data.from_ is not None:
+        task_of(origin).check_warm_start(data.from_)
+    if data.many:
+        return MultiLabel()
+    if data.classes_table is not None or (origin is not None and origin.decider.tree is not None):
+        return ClassTree(origin=origin)
+    return SingleLabel()
+
+
+def task_of(model: Bundle) -> Task:
+    """The task that a model was trained for."""
+    if not model.decider.exclusive:
+        return MultiLabel()
+    tree = model.decider.tree
+    return SingleLabel() if tree is None else ClassTree(tree=tree)

@@ -1,0 +1,143 @@
+"""Several labels an item, or none: each is there or not by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from datasets.core.cells import read_cells
+from datasets.core.errors import SecondhandError
+from datasets.items import MANY, joined, names_of, parts_of
+from learners import evaluation as measuring
+from learners import report, training
+from learners.cli.settings import ConfidenceSettings
+from learners.tasks.base import Measured
+from learners.uncertainty import Label, ManyConfidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from datasets.items import ItemTable
+    from datasets.loaders import Target
+    from learners.cli.settings import Settings, TrainSettings
+    from learners.evaluation import Answered, Evaluation, JudgedLabels
+    from learners.inference import Predictor
+    from learners.model import Bundle
+    from learners.report import Material, Sections
+    from learners.training import Objective
+
+
+@dataclass(frozen=True)
+class MultiLabel:
+    """Sigmoid and binary cross-entropy; a calibration and a threshold of each label; average precision."""
+
+    exclusive = False
+
+    def check(self, settings: Settings) -> None:
+        data, train, asked = settings.data, settings.train, settings.confidence
+        usual = ConfidenceSettings()
+        refused = {
+            "--from": data.from_,
+            "--background": data.background,
+            "--classes-table": data.classes_table,
+            "--backbone auto": settings.network.candidates,
+            "--label-smoothing": train.label_smoothing,
+            "--score": asked.score != usual.score,
+            "--keep-known": asked.keep_known != usual.keep_known,
+            "--target-coverage": asked.target_coverage,
+            "--coverage": asked.coverage,
+            "--per-class (each label has its own promise anyway)": asked.per_class,
+            "--learning-curve": settings.run.learning_curve,
+        }
+        if wrong := [flag for flag, given in refused.items() if given]:
+            raise SecondhandError(
+                f"not with several labels an item: {', '.join(wrong)}; leave it out"
+            )
+
+    def check_warm_start(self, model: Path) -> None:
+        raise SecondhandError(
+            f"--from {model}: a model of several labels an item cannot be gone on from; train "
+            "anew with all tables as --data"
+        )
+
+    def check_unlabelled(self) -> None:
+        raise SecondhandError(
+            "--no-labels: nothing is expected yet of a model of several labels an item; name labelled files"
+        )
+
+    def of_items(self, settings: Settings, table: ItemTable) -> Self:
+        if settings.train.mixup and table.kind != "sound":
+            raise SecondhandError(
+                f"--mixup with several labels an item: of sounds alone, not of files of kind {table.kind}"
+            )
+        return self
+
+    def target(self, classes: Sequence[str]) -> Target:
+        from datasets.loaders import label_targets
+
+        return label_targets(classes)
+
+    def objective(
+        self, settings: TrainSettings, counts: Sequence[int], background: bool
+    ) -> Objective:
+        return training.label_objective(settings)
+
+    def uncalibrated(self, classes: Sequence[str]) -> ManyConfidence:
+        return ManyConfidence.of([Label()] * len(classes))
+
+    def calibrate(
+        self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
+    ) -> None:
+        measuring.calibrate_labels(predictor, frame, rows, settings)
+
+    def judge(self, evaluation: Evaluation, model: Bundle) -> JudgedLabels:
+        return measuring.judge_labels(evaluation, model)
+
+    def measure(
+        self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle, reference: None
+    ) -> Measured:
+        return Measured(measuring.all_label_figures(evaluation, judged, model)["metrics"])
+
+    def recheck(self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle) -> Measured:
+        figures = measuring.all_label_figures(evaluation, judged, model)
+        broken = [
+            f"{row['label']}: {row['kept']} ({row['promised']:.4g})"
+            for row in figures["labels"]
+            if row["kept"] not in ("", "yes")
+        ]
+        return Measured(figures["metrics"], lines=broken)
+
+    def label_columns(
+        self, table: Path, label_column: str | None, classes: Sequence[str]
+    ) -> str | list[str]:
+        columns = [*read_cells(table).columns] if table.is_file() else []
+        own = [name for name in classes if name in columns]
+        return own if own and (label_column or "label") not in columns else MANY
+
+    def match_labels(
+        self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
+    ) -> list[str]:
+        """Labels that the model does not have are left out; its own that have no column are not known."""
+        labels = table.frame["label"]
+        there = {name for label in labels for name in names_of(label)}
+        foreign = ", ".join(map(repr, sorted(there - {*classes})[:10]))
+        if there and not there & {*classes}:
+            raise SecondhandError(
+                f"none of the labels ({foreign}) is one of the model ({', '.join(classes)[:300]}): rename them"
+            )
+        missing = [] if columns == MANY else sorted({*classes} - {*columns})
+
+        def matched(label: str) -> str:
+            not_known = [part[1:] for part in parts_of(label) if part.startswith("?")]
+            return joined({*names_of(label)} & {*classes}, [*not_known, *missing])
+
+        table.frame = table.frame.assign(label=labels.map(matched))
+        lines = [f"labels that the model does not have play no part: {foreign}"] if foreign else []
+        if missing:
+            lines.append(f"no column of {', '.join(missing)}: they are not judged")
+        return lines
+
+    def sections(self, answered: Answered, trained: Any = None) -> Callable[[Material], Sections]:
+        return lambda material: report.label_sections(material, answered)

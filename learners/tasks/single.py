@@ -1,0 +1,158 @@
+"""One class an item, out of classes that exclude one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pandas as pd
+
+from datasets.core.errors import SecondhandError
+from datasets.items import UNKNOWN, alike
+from learners import evaluation as measuring
+from learners import report, training
+from learners.files import jsonable
+from learners.tasks.base import Measured
+
+if TYPE_CHECKING:
+    from datasets.items import ItemTable
+    from datasets.loaders import Target
+    from learners.cli.settings import Settings, TrainSettings
+    from learners.evaluation import Answered, Evaluation, Judged
+    from learners.inference import Predictor
+    from learners.model import Bundle
+    from learners.report import Material, Sections
+    from learners.training import Objective
+    from learners.uncertainty import Items, Tree
+
+
+@dataclass(frozen=True)
+class SingleLabel:
+    """Softmax and cross-entropy; a temperature; accuracy, and what is refused."""
+
+    exclusive = True
+    tree: Tree | None = None
+
+    def check(self, settings: Settings) -> None:
+        """Every setting goes with it."""
+
+    def check_warm_start(self, model: Path) -> None:
+        """Each such model may be gone on from."""
+
+    def check_unlabelled(self) -> None:
+        """The accuracy on files without labels can be estimated."""
+
+    def of_items(self, settings: Settings, table: ItemTable) -> Self:
+        return self
+
+    def target(self, classes: Sequence[str]) -> Target:
+        from datasets.loaders import class_target
+
+        return class_target(classes)
+
+    def objective(
+        self, settings: TrainSettings, counts: Sequence[int], background: bool
+    ) -> Objective:
+        return training.class_objective(settings, counts, background)
+
+    def uncalibrated(self, classes: Sequence[str]) -> None:
+        return None
+
+    def calibrate(
+        self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
+    ) -> Items:
+        return measuring.calibrate(
+            predictor, frame, rows, settings.confidence, settings.train, self.tree
+        )
+
+    def judge(self, evaluation: Evaluation, model: Bundle) -> Judged:
+        return measuring.judge(evaluation, model)
+
+    def measure(
+        self, evaluation: Evaluation, judged: Judged, model: Bundle, reference: Items | None
+    ) -> Measured:
+        predictions = evaluation.predictions
+        tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
+        metrics = measuring.measure(predictions, self.tree)
+        metrics["scores"] = _rows(tables)
+        metrics[measuring.ACCURACY_THRESHOLD] = jsonable(measuring.accuracy_threshold(predictions))
+        headline = measuring.headline(set(predictions["split"]))[1]
+        return Measured(metrics, tables, headline=headline)
+
+    def recheck(self, evaluation: Evaluation, judged: Judged, model: Bundle) -> Measured:
+        confidence = model.decider
+        known = measuring.judged_items(evaluation, model.classes, "test", 1.0)
+        if not len(known):
+            raise SecondhandError("no file of a known class could be judged")
+        checked = measuring.recheck(confidence, known, model.classes)
+        ranked = measuring.score_tables(evaluation, model.classes, confidence)
+        metrics = measuring.measure(evaluation.predictions, self.tree)
+        metrics |= {"scores": _rows(ranked), "recheck": jsonable(checked.table.to_dict("records"))}
+        notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
+        return Measured(
+            metrics,
+            {"Does its confidence hold here?": checked.table, **ranked},
+            lines=checked.lines,
+            notes=[*confidence.notes, *notes, *copied(evaluation, judged, model)],
+        )
+
+    def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> None:
+        return None
+
+    def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
+        """Files of labels that are no classes become unknown ones."""
+        labels = table.frame["label"]
+        other = ~labels.isin(classes)
+        names = sorted(labels[other].unique())
+        near = {alike(name): name for name in classes}
+        for name in names:
+            if (meant := near.get(alike(name))) is not None:
+                raise SecondhandError(
+                    f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
+                )
+        if len(names) and other.all():
+            raise SecondhandError(
+                f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
+                "rename them, or give files of known classes as --data and these as --unknown"
+            )
+        if not names:
+            return []
+        strangers = table.frame.loc[other].assign(label=UNKNOWN)
+        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        table.frame = table.frame.loc[~other].reset_index(drop=True)
+        return [
+            f"{len(names)} labels are no classes of the model ({_some(names)}): their "
+            f"{len(strangers)} files count as strangers"
+        ]
+
+    def sections(
+        self, answered: Answered, trained: pd.DataFrame | None = None
+    ) -> Callable[[Material], Sections]:
+        def show(material: Material) -> Sections:
+            duplicates = None
+            if trained is not None:
+                evaluation, bundle = answered.evaluation, material.predictor.bundle
+                duplicates = measuring.near_duplicates(
+                    evaluation, bundle, answered.judged, trained, material.pictures.draw
+                )
+            return report.class_sections(material, answered, twins=duplicates)
+
+        return show
+
+
+def copied(evaluation: Evaluation, judged: Judged, model: Bundle) -> list[str]:
+    """How many files the model was trained on, as a sentence; nothing of none."""
+    same = int(measuring.copies(evaluation, model, judged).sum())
+    line = f"{same} files are to the network the same as one that it was trained on"
+    return [line] if same else []
+
+
+def _rows(tables: dict[str, pd.DataFrame]) -> object:
+    return jsonable({title: rows.to_dict("records") for title, rows in tables.items()})
+
+
+def _some(names: Sequence[str], limit: int = 10) -> str:
+    more = f", … and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more
