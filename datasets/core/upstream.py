@@ -36,8 +36,8 @@ CHECKED = {
 def real_transform() -> Callable[[Any], Any]:
     """``scipy.fft.rfft`` along the last axis, by its compiled part alone where that is to be had.
 
-    `scipy.fft` imports 230 modules for arrays that are not NumPy's: a third of an answer's time.
-    NumPy's own transform of float32 takes three times as long, and its last bits are others.
+    `scipy.fft` imports 230 modules for arrays that are not NumPy's, and NumPy's own transform of
+    float32 is slower, and its last bits are others.
     """
     import numpy as np
 

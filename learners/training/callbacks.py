@@ -109,8 +109,7 @@ class FixedNorms(Callback):
     """BatchNorms that normalise by their averages in training, and leave them as they are.
 
     Those of a body whose head was fitted to what it gives: with the statistics of small batches it
-    would give something else, and learn to undo it (of photographs from elsewhere 0.83 were right
-    instead of 0.93). And all of them where a batch is a single item, which has no variance.
+    would give something else. And all of them where a batch is a single item, which has no variance.
 
     Attributes
     ----------
@@ -136,9 +135,8 @@ class FixedNorms(Callback):
 class Ema(EMACallback):
     """Exponential moving average of the weights, its memory fitted to the length of the fit.
 
-    A fixed decay of 0.9998 still holds 90 % of the first weights after 500 steps. Here the average
-    reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon · steps);
-    and over two of them at least, for one alone is no average.
+    The average reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon ·
+    steps); and over two of them at least, for one alone is no average.
     BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
 
     Parameters
@@ -307,8 +305,7 @@ class KeepBest(EpochEnd):
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
     is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
     from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903), so what is kept
-    never validates worse than the probe. By the loss, few files choose well: it counts how sure each
-    answer is, where the accuracies of the candidates differ by an answer or two.
+    never validates worse than the probe.
 
     Parameters
     ----------

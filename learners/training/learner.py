@@ -179,9 +179,8 @@ def fine_tune(
 def thaw(learn: Learner, settings: TrainSettings) -> None:
     """Let the body learn as well as the head.
 
-    Behind a fitted head its first group of parameters, of several, stays as it is where nothing is
-    said of its rate: small steps hardly change it, and its way back would be a fifth of a step's
-    arithmetic (2210.11466: what new classes want is in later layers).
+    Behind a fitted head its first group of parameters, of several, stays as it is where no ``lr_mult``
+    is given (2210.11466: what new classes want is in later layers).
     """
     kept = learn.fixed_norms.body and settings.lr_mult is None
     learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if kept else 0)

@@ -25,9 +25,6 @@ def settle(
 ) -> SpeedSettings:
     """The settings with nothing left open. What the user gave stays.
 
-    Feature maps are channels-last: of ten families in fp32 nine take 0.65 to 1.00 of the time that they
-    take otherwise (MobileNetV3-small least), MLP-Mixer 1.04. Compiling is for whoever asks.
-
     Parameters
     ----------
     network : of which kind the convolutions are decides the precision (`resolve_precision`).
@@ -62,10 +59,7 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
     a GPU of Apple   fp32                           fp32
     ===============  =============================  ======================
 
-    Depthwise convolutions cannot use AMX's matrix units (pictures a second through a step, fp32 and
-    bf16: ResNet-18 34.8 and 62.4; EfficientNet-Lite0 34.6 and 24.1; ConvNeXt-Atto 52.7 and 49.1). A
-    CPU without any emulates bf16 (AVX2: ten families of timm at 0.03 to 0.14 of fp32's rate); one with
-    avx512_bf16 alone has not been measured. `benchmarks/bench_precision.py` measures another one.
+    Depthwise convolutions cannot use AMX's matrix units, and a CPU without any emulates bf16.
 
     Raises
     ------
