@@ -6,18 +6,14 @@ file's own, and the one of its last change, say nothing once it is copied or edi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from PIL import ExifTags
-
-from datasets.images.opening import opened
+from PIL import ExifTags, Image
 
 #: Minutes without a photo that end a visit. A burst lasts seconds, and who walks on to the next thing
 #: is there within minutes; camera traps, whose animals stay, count after 30 or 60 minutes anew.
@@ -32,17 +28,13 @@ class Taken(NamedTuple):
     second: float
 
 
-def taken(path: str) -> Taken | None:
-    """When a photo was taken, from its header; None where that does not say, or cannot be read."""
+def taken(picture: Image.Image) -> Taken | None:
+    """When a photo was taken, from its header, which alone is read; None where that does not say."""
+    if "exif" not in picture.info:  # of some formats all would be decoded in search of it
+        return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of damaged EXIF
-            with opened(path, path) as picture:
-                # Of some formats all would be decoded in search of it.
-                if "exif" not in picture.info:
-                    return None
-                whole = picture.getexif()
-                inner = whole.get_ifd(ExifTags.IFD.Exif)
+        whole = picture.getexif()
+        inner = whole.get_ifd(ExifTags.IFD.Exif)
         told = str(inner.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
         moment = datetime.strptime(told, "%Y:%m:%d %H:%M:%S")
         names = (
@@ -56,13 +48,11 @@ def taken(path: str) -> Taken | None:
         return None
 
 
-def visits(paths: Sequence[str]) -> NDArray[np.int64]:
+def visits(found: Sequence[Taken | None]) -> NDArray[np.int64]:
     """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
 
     A visit is what one camera took with never `GAP_MINUTES` or more between two photos.
     """
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(taken, paths))
     known = [row for row, told in enumerate(found) if told is not None]
     table = pd.DataFrame([told for told in found if told is not None], columns=Taken._fields)
     table = table.assign(row=known).sort_values(["camera", "second"], kind="stable")

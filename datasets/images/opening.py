@@ -6,10 +6,12 @@ Training, prediction and the page all go through :func:`open_picture` and
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -121,7 +123,12 @@ class Preprocessing:
         return short_side(self.size, self.crop)
 
 
-def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -> Image.Image:
+def open_picture(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    at_least: int = 0,
+    header: Callable[[Image.Image], None] | None = None,
+) -> Image.Image:
     """Decode a picture to RGB, upright.
 
     EXIF orientation is honoured, and HEIC's and AVIF's own. Transparency is laid on white. Grey and palette pictures become
@@ -133,6 +140,7 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
     source : a path, or the bytes of a file.
     at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its short side keeps
         this many pixels. 0 decodes all of it.
+    header : called with the picture when nothing but its header is read.
 
     Raises
     ------
@@ -144,8 +152,10 @@ def open_picture(source: str | os.PathLike[str] | bytes, *, at_least: int = 0) -
         with warnings.catch_warnings():
             # Pillow warns of large pictures; the limit below is ours and is an error.
             warnings.simplefilter("ignore")
-            with opened(source, name) as picture:
+            with _opened(source, name) as picture:
                 _check_size(picture, name)
+                if header is not None:
+                    header(picture)
                 if picture.format != "JPEG":  # whose size for the decoder is chosen before
                     picture.load()
                     # HEIC has one in its header, and one in each of its tiles.
@@ -164,7 +174,8 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
             return reason
     if isinstance(error, UnidentifiedImageError):
         known = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
-        return known if _head(source, 1) else "empty file"
+        empty = not (source if isinstance(source, bytes) else os.path.getsize(source))
+        return "empty file" if empty else known
     if isinstance(error, Image.DecompressionBombError):
         # Pillow's own limit is met while it reads the header, before ours can be.
         count = re.search(r"\d+", str(error))
@@ -178,22 +189,23 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def opened(source: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
-    """The picture, its header read."""
-    head = _head(source, 64)
-    if head[4:8] == b"ftyp":
-        size = len(source) if isinstance(source, bytes) else os.path.getsize(source)
-        if size > MAX_BYTES:
+@contextlib.contextmanager
+def _opened(source: str | os.PathLike[str] | bytes, name: str) -> Iterator[Image.Image]:
+    """The picture, its header read; the file is closed with the block."""
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+        head = file.read(64)
+        brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
+        if brands and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
             raise BadFile(name, f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    brands = head[8 : int.from_bytes(head[:4], "big")]
-    if head[4:8] == b"ftyp" and brands[:4] in _HEIF and b"avif" not in brands:
-        # Pillow's class for them, not made known to Pillow: what it opens elsewhere is not ours to
-        # choose. libheif turns them upright, and their EXIF is told so.
-        from pillow_heif import HeifImageFile
+        file.seek(0)
+        if brands[:4] in _HEIF and b"avif" not in brands:
+            # Pillow's class for them, not made known to Pillow: what it opens elsewhere is not ours
+            # to choose. libheif turns them upright, and their EXIF is told so.
+            from pillow_heif import HeifImageFile
 
-        return HeifImageFile(file)
-    return Image.open(file, formats=FORMATS)
+            yield HeifImageFile(file)
+        else:
+            yield Image.open(file, formats=FORMATS)
 
 
 def _check_size(picture: Image.Image, name: str) -> None:
@@ -204,10 +216,3 @@ def _check_size(picture: Image.Image, name: str) -> None:
 
 def _too_large(size: str) -> str:
     return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
-
-
-def _head(source: str | os.PathLike[str] | bytes, count: int) -> bytes:
-    if isinstance(source, bytes):
-        return source[:count]
-    with open(source, "rb") as file:
-        return file.read(count)

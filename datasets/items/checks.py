@@ -10,14 +10,18 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.core.processes import cores
 from datasets.core.scanning import look_apart, look_at
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
+
+    from datasets.images import Taken
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +37,24 @@ JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
 
 
+class Look(NamedTuple):
+    """What the one opening of a picture file shows beside that it can be read."""
+
+    thumbnail: NDArray[np.float32]
+    taken: Taken | None
+
+
 def usable(
     frame: pd.DataFrame,
     kind: str,
     endings: tuple[str, ...],
     check: Callable[[str], None] | None,
+    looks: dict[str, Look] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without the files that are missing, empty, of another kind or unreadable."""
+    """Without the files that are missing, empty, of another kind or unreadable.
+
+    ``looks`` : takes up, by their paths, the looks at pictures that are checked without ``check``.
+    """
     paths = [str(path) for path in frame["path"].unique()]
     named = [path for path in paths if path.lower().endswith(endings)]
     if check is None and kind in _DECODED:
@@ -47,11 +62,13 @@ def usable(
         found = look_apart(_DECODED[kind], named)
     else:
         found = look_at(check or _check_exists, named)
-    reasons: dict[str, Rejected | None] = {
+    results: dict[str, Rejected | Look | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
-    reasons |= zip(named, found, strict=True)
-    bad = [answer for answer in reasons.values() if answer]
+    results |= zip(named, found, strict=True)
+    bad = [result for result in results.values() if isinstance(result, Rejected)]
+    if looks is not None:
+        looks |= {path: result for path, result in results.items() if isinstance(result, Look)}
     left_out = frame["path"].isin([file.path for file in bad])
     return frame.loc[~left_out].reset_index(drop=True), bad
 
@@ -72,13 +89,18 @@ def _check_exists(path: str) -> None:
         raise BadFile(path, "may not be read: check its permissions")
 
 
-def _check_picture(path: str) -> None:
+def _check_picture(path: str) -> Look:
     """Decode all of it: a JPEG cut in the middle looks whole until then."""
-    from datasets.images import open_picture
+    from datasets.images import open_picture, taken
+    from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
+    times: list[Taken | None] = []
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
-    open_picture(path, at_least=1)
+    picture = open_picture(
+        path, at_least=2 * THUMBNAIL, header=lambda opened: times.append(taken(opened))
+    )
+    return Look(thumbnail(picture), *times)
 
 
 def _check_sound(path: str) -> None:
@@ -89,7 +111,10 @@ def _check_sound(path: str) -> None:
     audio.probe(path)
 
 
-_DECODED = {"picture": _check_picture, "sound": _check_sound}
+_DECODED: dict[str, Callable[[str], Look | None]] = {
+    "picture": _check_picture,
+    "sound": _check_sound,
+}
 
 
 def without_copies(

@@ -139,13 +139,19 @@ def _most_of_a_class(
 def thumbnails_of(
     sources: Sequence[Source], draw: Callable[[Source], Image.Image]
 ) -> NDArray[np.float32]:
-    """Grey values [n, side, side], each of mean 0 and length 1; zeros where nothing is to be seen.
+    """The `thumbnail` of each item [n, side, side]; zeros where nothing is to be seen.
 
     ``draw`` gives an item's picture; it raises SecondhandError where there is none.
     """
+
+    def look(source: Source) -> NDArray[np.float32]:
+        try:
+            return thumbnail(draw(source))
+        except SecondhandError:
+            return np.zeros((THUMBNAIL, THUMBNAIL), np.float32)
+
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda source: _thumbnail(draw, source), sources))
-    return np.array(found, np.float32).reshape(-1, THUMBNAIL, THUMBNAIL)
+        return np.array([*pool.map(look, sources)]).reshape(-1, THUMBNAIL, THUMBNAIL)
 
 
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -169,18 +175,15 @@ def alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
     return max(enough)
 
 
-def _thumbnail(draw: Callable[[Source], Image.Image], source: Source) -> NDArray[np.float64]:
+def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
+    """Grey values [side, side] of mean 0 and length 1; zeros of a picture of one colour."""
     from PIL import Image
 
-    size = (THUMBNAIL, THUMBNAIL)
-    try:
-        small = draw(source).convert("L").resize(size, Image.Resampling.BOX)
-    except SecondhandError:
-        return np.zeros(size)
+    small = picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
     values = np.asarray(small, np.float64)
     values = values - values.mean()
     length = np.linalg.norm(values)
-    return values / length if length > 1e-6 else np.zeros(size)
+    return (values / length if length > 1e-6 else 0 * values).astype(np.float32)
 
 
 def _candidates(

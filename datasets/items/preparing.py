@@ -19,7 +19,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, open_picture, visits
 from datasets.items.basis import basis_of
 from datasets.items.checks import UNKNOWN, learnable
-from datasets.items.duplicates import THUMBNAIL, find_clusters, thumbnails_of, tied
+from datasets.items.duplicates import find_clusters, thumbnails_of, tied
 from datasets.items.multi_label import MANY, counted
 from datasets.items.replay import (
     background_of,
@@ -36,7 +36,7 @@ from datasets.items.splits import SPLITS, groups_from_names, lacking, remarks
 from datasets.items.strangers import load_strangers
 from datasets.items.table import ItemTable, load_table, summary
 from datasets.recipes import RECIPES
-from datasets.spectrograms import PictureCache, Recipe, Source, cut, draw_rows, source_of
+from datasets.spectrograms import PictureCache, Recipe, cut, draw_rows, source_of
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _load_background(
             "others. Name other files for one of the two"
         )
     there = pd.concat([table.frame, table.unknowns])
-    frame, bad = load_strangers(source, table.kind, there, flag="--background")
+    frame, bad = load_strangers(source, table.kind, there, flag="--background", looks=table.looks)
     if data.from_ is not None and Path(source) == background_of(data.from_):
         learnt, changed = unchanged(Path(source))
         parts = dict(learnt[["path", "split"]].to_numpy())
@@ -230,7 +230,7 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     if not (free & frame["group"].eq("")).any():
         return
     began = time.monotonic()
-    rows, thumbnails = _thumbnails(table.kind, frame.loc[free].reset_index(drop=True), signal)
+    rows, thumbnails = _thumbnails(table, frame.loc[free].reset_index(drop=True), signal)
     found = find_clusters(
         thumbnails,
         pd.factorize(rows["path"])[0].astype(np.int64),
@@ -266,7 +266,7 @@ def _keep_visits(
     were told of them. Which way it is, is said.
     """
     drawn = table.frame.loc[free]
-    found = visits(drawn["path"].tolist())
+    found = visits([table.looks[path].taken for path in drawn["path"]])
     if not (in_one := found >= 0).any():
         return
     number = tied(found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str))
@@ -306,16 +306,13 @@ def _count(rows: np.ndarray, numbers: np.ndarray) -> str:
 
 
 def _thumbnails(
-    kind: str, frame: pd.DataFrame, signal: SignalSettings
+    table: ItemTable, frame: pd.DataFrame, signal: SignalSettings
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """What is seen of each item, the windows of long recordings one by one, and their thumbnails."""
-    if kind == "picture":
-        sources = [Source(path) for path in frame["path"]]
-        return frame, thumbnails_of(
-            sources, lambda source: open_picture(source.path, at_least=2 * THUMBNAIL)
-        )
+    if table.kind == "picture":
+        return frame, np.array([table.looks[path].thumbnail for path in frame["path"]])
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
-    recipe, cache = _infer(kind, frame, signal), picture_cache(signal)
+    recipe, cache = _infer(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut(frame, recipe, overlap=signal.overlap)
     rows, _ = draw_rows(rows, recipe, cache)
     drawn = [source_of(row) for row in rows.to_dict("records")]

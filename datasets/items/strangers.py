@@ -17,7 +17,7 @@ from datasets.annotations import is_annotated, read_annotations
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.kinds import SUFFIXES, kind_of
 from datasets.core.scanning import files_below
-from datasets.items.checks import UNKNOWN, usable, without_copies
+from datasets.items.checks import UNKNOWN, Look, usable, without_copies
 from datasets.items.table import read_rows, with_columns, with_times
 
 
@@ -28,6 +28,7 @@ def load_strangers(
     *,
     flag: str = "--unknown",
     check: Callable[[str], None] | None = None,
+    looks: dict[str, Look] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The strangers that ``flag`` names, as an item table with the label ``unknown``.
 
@@ -38,6 +39,7 @@ def load_strangers(
     known : the items of the run with their splits; a copy of one of them is no stranger.
     flag : names them, in errors.
     check : as in :func:`datasets.items.table.load_table`.
+    looks : as in :func:`datasets.items.checks.usable`.
 
     Returns
     -------
@@ -47,7 +49,7 @@ def load_strangers(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
-    frame, rejected = load_unlabelled(source, kind, flag, check=check)
+    frame, rejected = load_unlabelled(source, kind, flag, check=check, looks=looks)
     frame, copies = without_copies(frame, strangers_to=known)
     rejected += copies
     if frame.empty:
@@ -67,6 +69,7 @@ def load_unlabelled(
     flag: str,
     *,
     check: Callable[[str], None] | None = None,
+    looks: dict[str, Look] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
     out.
@@ -92,5 +95,5 @@ def load_unlabelled(
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame, short = with_times(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
-    frame, bad = usable(frame, kind, SUFFIXES[kind], check)
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check, looks)
     return frame, [*rejected, *short, *bad]

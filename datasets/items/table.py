@@ -27,6 +27,7 @@ from datasets.items.checks import (
     NOT_KNOWN,
     TIME_COLUMNS,
     UNKNOWN,
+    Look,
     check_classes,
     clean_label,
     learnable,
@@ -61,6 +62,7 @@ class ItemTable:
     kind : "picture", "sound" or "strain".
     source : what the user named; of several sources their names with " + " between them.
     many : an item may have several labels, or none: `datasets.items.multi_label` says how they are written.
+    looks : of pictures, by their paths, what their check has seen of them.
     corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
@@ -84,6 +86,7 @@ class ItemTable:
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
     many: bool = False
+    looks: dict[str, Look] = field(default_factory=dict)
 
     @property
     def classes(self) -> list[str]:
@@ -188,7 +191,8 @@ def load_table(
         rows[number] = with_columns(timed).assign(source=number)
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
-    frame, bad = usable(frame, kind, SUFFIXES[kind], check)
+    looks: dict[str, Look] = {}
+    frame, bad = usable(frame, kind, SUFFIXES[kind], check, looks)
     rejected += bad
     empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
     if learned and len(named) > 1 and empty:
@@ -218,6 +222,7 @@ def load_table(
         note="; ".join(filter(None, notes)),
         corrections=corrections,
         background=frame.iloc[:0],
+        looks=looks,
     )
 
 

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from datasets.images.exif import GAP_MINUTES, taken, visits
+from datasets.images.exif import GAP_MINUTES, Taken, taken, visits
+from datasets.images.opening import open_picture
 from tests.phones import heic
 
 NOON = datetime(2023, 5, 1, 12)
+
+
+def look(file: str) -> Taken | None:
+    found: list[Taken | None] = []
+    open_picture(file, header=lambda picture: found.append(taken(picture)))
+    return found[0]
 
 
 def photo(
@@ -41,17 +48,17 @@ def save(picture: Image.Image, file: Path, **options: bytes) -> None:
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
 def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
-    found = taken(photo(tmp_path / f"a.{ending}", serial="17"))
+    found = look(photo(tmp_path / f"a.{ending}", serial="17"))
     assert found is not None
     assert found.camera == "Maker Nine 17"
     assert found.second == (NOON - datetime.min).total_seconds()
     save(Image.new("RGB", (9, 9)), tmp_path / f"plain.{ending}")
-    assert taken(str(tmp_path / f"plain.{ending}")) is None
+    assert look(str(tmp_path / f"plain.{ending}")) is None
 
 
 @pytest.mark.parametrize("time", [None, "", "0000:00:00 00:00:00", "2023-05-01", "    :  :     :  :  ", "\0"])  # fmt: skip
 def test_a_time_that_is_none_counts_for_nothing(tmp_path, time):
-    assert taken(photo(tmp_path / "a.jpg", time)) is None
+    assert look(photo(tmp_path / "a.jpg", time)) is None
 
 
 def test_damaged_exif_is_no_error(tmp_path):
@@ -63,10 +70,9 @@ def test_damaged_exif_is_no_error(tmp_path):
         for place in rng.integers(start, start + 150, 8):
             damaged[place] = rng.integers(256)
         (tmp_path / f"{n}.jpg").write_bytes(damaged)
-    (tmp_path / "cut.jpg").write_bytes(whole[: start + 40])
-    (tmp_path / "none.jpg").write_bytes(b"")
-    files = [*map(str, sorted(tmp_path.glob("*.jpg"))), str(tmp_path / "gone.jpg")]
-    assert len(visits(files)) == len(files)
+    for file in sorted(tmp_path.glob("?*.jpg")):
+        with Image.open(file) as picture:
+            taken(picture)
 
 
 def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
@@ -75,7 +81,7 @@ def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
     files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]
     other = [photo(tmp_path / f"o{n}.jpg", NOON + t, serial="2") for n, t in enumerate(times[:2])]
     plain = [photo(tmp_path / "plain.jpg", None)]
-    found = visits([*other[:1], *files, *plain, *other[1:]]).tolist()
+    found = visits([look(file) for file in [*other[:1], *files, *plain, *other[1:]]]).tolist()
     mine, its = found[1:6], [found[0], found[-1]]
     assert mine[0] == mine[1] == mine[2] >= 0
     assert mine[3:] == [-1, -1], "each taken alone"
