@@ -16,7 +16,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -164,22 +164,37 @@ class Prepared:
     def bytes_for(self, train: int, valid: int) -> int:
         """What so many pictures take, if they are large and have the shape of photographs."""
         fitted = math.prod(self.preprocessing.shape)
-        return 3 * (round(train * self.side**2 * 1.4) + valid * fitted)
+        return 3 * (round(train * self.side**2 * 1.4) + (train + valid) * fitted)
 
     def open_for_training(self, path: str) -> Image.Image:
-        return self._through(path, self.larger, self._scaled_down)
+        return self._through(path, self.larger, self._scaled_down, self._decode)
 
     def open_for_validation(self, path: str) -> Image.Image:
-        return self._through(path, self.fitted, self._fit)
+        return self._through(path, self.fitted, self.preprocessing.fit, self._decode)
 
-    def _through(self, path: str, how: str, make: Callable[[str], Image.Image]) -> Image.Image:
-        return make(path) if self.store is None else self.store.get(path, how, lambda: make(path))
+    def keep(self, path: str, training: bool) -> None:
+        """Put a picture into the store. One to train on is decoded once for both ways: the fit of the
+        head sees it as validation does."""
+        decode = cache(self._decode)
+        if training:
+            self._through(path, self.larger, self._scaled_down, decode)
+        self._through(path, self.fitted, self.preprocessing.fit, decode)
 
-    def _fit(self, path: str) -> Image.Image:
-        return self.preprocessing.fit(open_picture(path, at_least=self.preprocessing.needs))
+    def _through(
+        self,
+        path: str,
+        how: str,
+        make: Callable[[Image.Image], Image.Image],
+        decode: Callable[[str], Image.Image],
+    ) -> Image.Image:
+        if self.store is None:
+            return make(decode(path))
+        return self.store.get(path, how, lambda: make(decode(path)))
 
-    def _scaled_down(self, path: str) -> Image.Image:
-        picture = open_picture(path, at_least=self.preprocessing.needs)
+    def _decode(self, path: str) -> Image.Image:
+        return open_picture(path, at_least=self.preprocessing.needs)
+
+    def _scaled_down(self, picture: Image.Image) -> Image.Image:
         short = min(picture.size)
         if short <= 1.1 * self.side:  # not worth a second resampling
             return picture
@@ -191,13 +206,11 @@ def keep(prepared: Prepared, train: Sequence[str], valid: Sequence[str]) -> None
     """Decode pictures on all cores before a training, which then needs no processes that load.
 
     Those are forked anew for every epoch, and whatever page of its memory the training writes to
-    while one lives, all activations among them, is copied first: 15 s of system time in an epoch of
-    3 s, on a virtual machine where that is slow. A file that cannot be read is the loader's to name.
+    while one lives is copied first. A file that cannot be read is the loader's to name.
 
     Parameters
     ----------
-    train, valid : paths, to be opened as `Prepared` opens them for either; without a store nothing
-        is done.
+    train, valid : paths, put into the store by `Prepared.keep`; without a store nothing is done.
     """
     if prepared.store is None:
         return
@@ -211,7 +224,7 @@ def keep(prepared: Prepared, train: Sequence[str], valid: Sequence[str]) -> None
 def _open_all(prepared: Prepared, wanted: list[tuple[str, bool]]) -> list[None]:
     for path, training in wanted:
         with contextlib.suppress(BadFile):
-            (prepared.open_for_training if training else prepared.open_for_validation)(path)
+            prepared.keep(path, training)
     return [None] * len(wanted)
 
 

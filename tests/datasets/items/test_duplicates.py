@@ -13,6 +13,7 @@ import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from datasets.images import opening
 from datasets.images.opening import open_picture
 from datasets.items import DataSettings, SignalSettings, load_grouped, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
@@ -67,6 +68,20 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
     frame, _ = split(table.frame, apart, 0)
     assert table.near_duplicates == ""
     assert frame.groupby(scene_of(frame))["split"].nunique().max() > 1
+
+
+def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, monkeypatch):
+    """Counted in a file: checks run in processes of their own."""
+    count, opened = tmp_path / "opened", opening._opened
+
+    def counted(source, name):
+        with count.open("a") as file:
+            file.write(f"{source}\n")
+        return opened(source, name)
+
+    monkeypatch.setattr(opening, "_opened", counted)
+    load_grouped(DataSettings(data=str(bursts)), SignalSettings())
+    assert sorted(count.read_text().split()) == sorted(map(str, bursts.glob("*/*.jpg")))
 
 
 def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):

@@ -266,7 +266,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     prepared = Prepared(LOOK, 0.5, store)
     keep(prepared, [*photos[:30], bad], [bad, *photos[30:]])
     assert opened == [], "not in this process"
-    assert len(files(store)) == 40
+    assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.kept_in(tmp_path / "cache").sizes()) > 0
     plain = Prepared(LOOK, 0.5, None)
     for number, file in enumerate(photos):
@@ -274,6 +274,14 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
                 for one in (prepared, plain)]  # fmt: skip
         np.testing.assert_array_equal(*(np.asarray(way(file)) for way in ways))
     assert opened == photos, "by the plain way alone"
+
+
+def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opened):
+    prepared = Prepared(LOOK, 0.5, store)
+    prepared.keep(str(photo), training=True)
+    prepared.open_for_training(str(photo))
+    prepared.open_for_validation(str(photo))
+    assert opened == [str(photo)]
 
 
 def test_it_tells_whether_all_of_a_run_has_room(tmp_path):
