@@ -116,9 +116,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
             if small:
                 axes.set_title(short(name), fontsize=10)
             else:
-                axes.set(
-                    ylabel=f"accuracy of {curve['what']}", ylim=(max(0, min(low) - 0.05), 1.02)
-                )
+                axes.set(ylabel="accuracy of a linear probe", ylim=(max(0, min(low) - 0.05), 1.02))
         drawn.append(out())
     return drawn
 

@@ -1,0 +1,61 @@
+"""Which task a run's settings ask for, and which one a model has."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items import DataSettings
+from learners.cli.settings import Settings
+from learners.tasks.base import Task
+from learners.tasks.choose import task_asked, task_of
+from learners.tasks.class_tree import ClassTree
+from learners.tasks.multi_label import MultiLabel
+from learners.tasks.single import SingleLabel
+from learners.uncertainty import Confidence, Label, ManyConfidence, Tree
+
+TREE = Tree(("a", "b", "both"), np.array([2, 2, -1]), 2)
+
+
+def model(confidence: Any) -> Any:
+    return SimpleNamespace(decider=confidence, classes=["a", "b"])
+
+
+@pytest.mark.parametrize("task", [SingleLabel(), MultiLabel(), ClassTree(tree=TREE)])
+def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
+    asked = [name for name in vars(Task) if not name.startswith("_")]
+    assert len(asked) > 10
+    assert [name for name in asked if not hasattr(task, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "task"),
+    [({"data": "photos"}, SingleLabel), ({"data": "demo:scenes"}, MultiLabel),
+     ({"data": "table.csv", "labels": "many"}, MultiLabel),
+     ({"data": "photos", "classes_table": "tree.csv"}, ClassTree)],
+)  # fmt: skip
+def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
+    assert type(task_asked(DataSettings(**data))) is task
+
+
+def test_a_model_has_the_task_that_it_was_trained_for() -> None:
+    plain, several = Confidence.uncalibrated(2), ManyConfidence.of([Label()] * 2)
+    assert type(task_of(model(plain))) is SingleLabel
+    assert type(task_of(model(several))) is MultiLabel
+    of_tree = model(SimpleNamespace(exclusive=True, tree=TREE))
+    assert task_of(of_tree) == ClassTree(tree=TREE)
+    on = DataSettings(data="photos", from_="runs/x/model")  # type: ignore[arg-type]
+    assert task_asked(on, of_tree) == ClassTree(origin=of_tree)
+    with pytest.raises(SecondhandError, match=r"--from runs/x/model"):
+        task_asked(on, model(several))
+
+
+def test_a_tree_has_no_thresholds_of_its_classes() -> None:
+    settings = Settings().but(target_accuracy=0.9, per_class=True)
+    SingleLabel().check(settings)
+    with pytest.raises(SecondhandError, match="--per-class"):
+        ClassTree(tree=TREE).check(settings)
