@@ -49,9 +49,9 @@ from learners.evaluation.held_out import sources
 from learners.inference.answers import stacked
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
+from learners.uncertainty import SCORES, Items, fit_scores, known_labels
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Decisions
-from learners.uncertainty.detectors import SCORES, Items, fit_scores, known_labels
 from learners.uncertainty.temperature import cautious, fit_temperature
 from learners.uncertainty.thresholds import accepted_at_coverage, auroc
 

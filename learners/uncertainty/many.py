@@ -2,7 +2,7 @@
 
     sigmoid(scale * logit + shift) --> probability of each label (Platt scaling, pulled to that of all)
     probability >= the label's own threshold --> it is said; "unknown" where none is
-    features --> distance to the nearest training item --> p-value >= alpha, else "unlike ..."
+    gates, in this order: distance to the nearest training item, nothing likely, no label said
 
 Everything is fitted on the calibration split, which training has not seen. Numpy and scipy alone.
 """
@@ -21,12 +21,15 @@ from datasets.items import UNKNOWN, joined
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, check_logits
-from learners.uncertainty.decision import NO_CLASS, Confidence, Decisions
-from learners.uncertainty.detectors import Distance, Items, fit_distance, read_distance
+from learners.uncertainty.decision import Confidence, Decisions
+from learners.uncertainty.distance import Distance
+from learners.uncertainty.fitting import NO_CLASS
+from learners.uncertainty.gates import Batch, Cut, Gate, Mask, ScoreGate, judge
 from learners.uncertainty.groups import Groups
-from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason
-from learners.uncertainty.scores import KNN, check_features
-from learners.uncertainty.temperature import TEMPERATURES, Temperature
+from learners.uncertainty.items import Items
+from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, Reason
+from learners.uncertainty.scores import check_features
+from learners.uncertainty.temperature import TEMPERATURES, Scaling, Temperature
 from learners.uncertainty.thresholds import Threshold, check_threshold, threshold_for_accuracy
 from learners.uncertainty.tree import Tree
 
@@ -80,39 +83,72 @@ class ManyDecisions(Decisions):
         return max(top, int(self.said[row].sum()))
 
 
+@dataclass(frozen=True)
+class Platt(Scaling):
+    """The calibrator of several labels an item: of each the sigmoid of its scaled and shifted logit."""
+
+    labels: list[Label] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, labels: list[Label]) -> Platt:
+        items = max(label.items for label in labels)
+        return cls(Temperature(1.0, *TEMPERATURES, items, 0.0, 0.0), labels=labels)
+
+    def scaled(self, logits: Floats) -> Floats:
+        scale, shift = (np.array([getattr(x, n) for x in self.labels]) for n in _PARTS)
+        return np.asarray(logits, np.float64) * scale + shift
+
+    def probabilities(self, scaled: Floats) -> Floats:
+        import scipy
+
+        return np.asarray(scipy.special.expit(scaled))
+
+
+@dataclass(frozen=True)
+class NoLabel:
+    """Refuses items of which no label reaches its threshold of ``cuts`` [classes]."""
+
+    cuts: Floats
+    reason: ClassVar[Reason] = AMBIGUOUS
+
+    def said(self, batch: Batch) -> Mask:
+        """[n, classes]: the labels that reach their thresholds."""
+        return np.asarray((batch.probabilities >= self.cuts) & batch.possible)
+
+    def refuse(self, batch: Batch) -> Mask:
+        return np.asarray(~self.said(batch).any(axis=1))
+
+    def to_dict(self) -> dict[str, object]:
+        return {"cuts": jsonable(self.cuts)}
+
+
+@dataclass(frozen=True)
+class NothingLikely(NoLabel):
+    """Refuses those of these in which no label is likelier there than not."""
+
+    reason: ClassVar[Reason] = BACKGROUND
+
+    def refuse(self, batch: Batch) -> Mask:
+        return super().refuse(batch) & (batch.probability < LIKELY)
+
+
 @dataclass
 class ManyConfidence(Confidence):
     """Calibration and threshold of each label, and the distance to the training items, which asks for
-    no label. ``each`` are the labels' thresholds, or None for one threshold for all.
+    no label. ``cut.each`` are the labels' thresholds.
     """
 
-    labels: list[Label] = field(default_factory=list)
     exclusive: ClassVar[bool] = False
 
     @classmethod
     def of(
-        cls,
-        labels: list[Label],
-        notes: Sequence[str] = (),
-        alpha: float = 0.0,
-        knn: KNN | None = None,
-        distance: Distance | None = None,
+        cls, labels: list[Label], notes: Sequence[str] = (), distance: Distance | None = None
     ) -> ManyConfidence:
-        """With these labels, in the order of the classes, and what `fit_distance` gave."""
-        items = max(label.items for label in labels)
-        return cls(
-            classes=len(labels),
-            temperature=Temperature(1.0, *TEMPERATURES, items, 0.0, 0.0),
-            threshold=Threshold(min(label.threshold for label in labels), np.nan, np.nan),
-            threshold_on="probability",
-            alpha=alpha,
-            score="msp",
-            notes=[*notes],
-            each=np.array([label.threshold for label in labels]),
-            labels=labels,
-            _knn=knn,
-            distance=distance or Distance(),
-        )
+        """With these labels, in the order of the classes."""
+        cuts = [label.threshold for label in labels]
+        cut = Cut(Threshold(min(cuts), np.nan, np.nan), each=np.array(cuts))
+        distance = distance or Distance()
+        return cls(len(labels), Platt.of(labels), distance, cut, ScoreGate(), notes=[*notes])
 
     @classmethod
     def fit_many(
@@ -146,11 +182,11 @@ class ManyConfidence(Confidence):
         z = check_logits(logits, paths=paths)
         known, there = ~np.isnan(targets), targets == 1
         each = [(rows, k) for k, rows in enumerate(known.T)]
-        knn, distance, passed, notes = None, None, np.ones(len(z), bool), list[str]()
+        distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
         if reference is not None:
             x = check_features(features, len(z), paths=paths)
             trained = Items(np.empty(0), None, check_features(reference))
-            knn, distance, passed, notes = fit_distance(trained, x, ALPHA)
+            distance, passed, notes = Distance.fit(trained, x, ALPHA)
         fitted = _calibrated(z, known, there)
         # Of those that do not pass nothing is said.
         p = np.where(passed[:, None], cls.of(fitted).probabilities(z), 0.0)
@@ -162,14 +198,13 @@ class ManyConfidence(Confidence):
         notes += [
             f"{n}: {one.message}" for n, one in zip(names, fitted, strict=True) if one.message
         ]
-        return cls.of(fitted, notes, 0.0 if knn is None else ALPHA, knn, distance)
+        return cls.of(fitted, notes, distance)
 
-    def probabilities(self, logits: ArrayLike) -> Floats:
-        """Of logits [n, classes], each by itself in [0, 1]."""
-        import scipy
-
-        scale, shift = (np.array(self.platt[name]) for name in _PARTS)
-        return np.asarray(scipy.special.expit(np.asarray(logits, np.float64) * scale + shift))
+    @property
+    def labels(self) -> list[Label]:
+        """Of each class its calibration and threshold."""
+        assert isinstance(self.calibrator, Platt)
+        return self.calibrator.labels
 
     @property
     def platt(self) -> dict[str, list[float]]:
@@ -178,6 +213,10 @@ class ManyConfidence(Confidence):
     @property
     def precisions(self) -> list[float]:
         return [label.target for label in self.labels if label.target == label.target]
+
+    @property
+    def gates(self) -> list[Gate]:
+        return [self.distance, NothingLikely(self.cuts), NoLabel(self.cuts)]
 
     def decide(
         self,
@@ -190,48 +229,33 @@ class ManyConfidence(Confidence):
         """Judge ``logits [n, classes]`` as `Confidence.decide` does. Unknown is an item of which nothing is said: as
         "unlike training data" where its ``features [n, d]`` are far from that, as "background" where no
         label is likelier there than not, else as "ambiguous"."""
-        z = check_logits(logits, paths=paths)
-        if z.shape[1] != self.classes:
-            raise SecondhandError(f"logits for {z.shape[1]} classes: expected {self.classes}")
-        p, (_, distance_p, _) = self.probabilities(z), self._measured(z, features, paths, trained)
-        unlike = distance_p < self.alpha  # nan: never
-        said = (p >= self.cuts) & ~unlike[:, None]
-        if self.possible is not None:
-            p, said = np.where(self.possible, p, 0.0), said & self.possible
-        best, some = p.argmax(axis=1), np.asarray(said.any(axis=1))
-        top = p.max(axis=1)
+        z = self.calibrator.scaled(self._checked(logits, paths))
+        _, distance_p, _ = self.distance.measure(features, len(z), paths, trained)
+        p = np.where(self.possible, self.calibrator.probabilities(z), 0.0)
+        best, top, none = p.argmax(axis=1), p.max(axis=1), np.zeros(len(p))
+        batch = Batch(z, p, self.possible, none, best, top, best, top, top, distance_p)
+        accepted, reasons = judge(self.gates, batch)
+        unlike = self.distance.refuse(batch)
+        said = NoLabel(self.cuts).said(batch) & ~unlike[:, None]
+        label = np.where(accepted, np.where(said, p, -1.0).argmax(axis=1), NO_CLASS)
         return ManyDecisions(
-            label=np.where(some, np.where(said, p, -1.0).argmax(axis=1), NO_CLASS),
-            best=best,
-            probability=top,
-            reason=[
-                Reason() if known else UNLIKE if far else BACKGROUND if sure < LIKELY else AMBIGUOUS
-                for known, far, sure in zip(some, unlike, top, strict=True)
-            ],
-            distance_p=distance_p,
-            known=top,
-            probabilities=p,
-            named=best,
-            sure=top,
-            said=said,
-            unlike=unlike,
+            label, best, top, reasons, distance_p, top, p, best, top, said=said, unlike=unlike
         )
 
     def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
         """As `Confidence.with_threshold`; of a label with another threshold nothing is promised."""
+        kept = [False] * self.classes
         if isinstance(value, Sequence):
             kept = [v is None for v in value]
-            value = [float(c) if v is None else v for v, c in zip(value, self.cuts, strict=True)]
+            cuts = zip(value, self.cuts, strict=True)
+            cut = Cut.at([float(c) if v is None else v for v, c in cuts])
         else:
-            kept = [False] * self.classes
-        free = replace(
-            self,
-            labels=[
-                label if same else replace(label, target=np.nan)
-                for label, same in zip(self.labels, kept, strict=True)
-            ],
-        )
-        return super(ManyConfidence, free).with_threshold(value)
+            cut = Cut.at(value)
+        labels = [
+            label if same else replace(label, target=np.nan)
+            for label, same in zip(self.labels, kept, strict=True)
+        ]
+        return replace(self, calibrator=Platt.of(labels), cut=cut)
 
     def with_score(self, name: str) -> Confidence:
         raise SecondhandError(
@@ -243,8 +267,7 @@ class ManyConfidence(Confidence):
         return {
             "labels": [jsonable(label) for label in self.labels],
             "notes": list(self.notes),
-            "alpha": self.alpha,
-            "distance": self._knn is not None,
+            "distance": self.distance.to_dict(),
         }
 
 
@@ -258,9 +281,9 @@ def read_confidence(
     read = read_as(_Stored, settings, "confidence")
     if not isinstance(read.labels, list) or len(read.labels) < 2:
         raise SecondhandError("confidence.labels: expected a list of two or more")
-    found = [read_as(Label, one, f"confidence.labels.{n}") for n, one in enumerate(read.labels)]
-    knn, distance, said = read_distance(arrays or {}, wanted=read.distance)
-    return ManyConfidence.of(found, [*read.notes, *said], read.alpha, knn, distance)
+    labels = [read_as(Label, one, f"confidence.labels.{n}") for n, one in enumerate(read.labels)]
+    distance, notes = Distance.from_dict(read.distance, arrays or {})
+    return ManyConfidence.of(labels, [*read.notes, *notes], distance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,17 +292,13 @@ class _Stored:
 
     labels: object
     notes: list[str]
-    alpha: float = ranged(0, 1)
-    distance: bool
+    distance: object
 
 
 def _calibrated(logits: Floats, known: NDArray[np.bool_], there: NDArray[np.bool_]) -> list[Label]:
     """Each label's scale and shift, from logits, whether it is known and whether it is there [n, classes].
 
-    First those of all labels at once, then each label's own, pulled to them. Calibrated by 58 items of
-    `demo:scenes` a label's calibration error is 0.021 so, and 0.049 where it has Platt's alone (the
-    largest of six labels 0.035 and 0.070); by 300 items 0.017 and 0.021. Pairs of ESC-10: 0.063 and 0.064
-    (0.097 and 0.112, where chance alone gives a perfect model 0.07).
+    First those of all labels at once, then each label's own, pulled to them.
     """
     made, so = Label(), ""
     if min(there.sum(), (known & ~there).sum()) >= ENOUGH:

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from datasets.core.cells import read_dicts, write_rows
 from datasets.core.errors import SecondhandError, shown
 from datasets.items import UNKNOWN, alike, clean_label, fault_of
-from learners.files import jsonable, ranged, read_as
+from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, softmax
-from learners.uncertainty.detectors import Combined
 from learners.uncertainty.groups import Groups, worth
-from learners.uncertainty.scores import MSP, Score
+from learners.uncertainty.scores import MSP
 from learners.uncertainty.temperature import fit_temperature
 from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy
 
@@ -267,12 +266,10 @@ def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) 
 @dataclass(frozen=True)
 class Naming:
     """How a model with a tree names an item: by the deepest node that reaches the probability
-    ``reach``. ``cuts``, one a depth of the tree from its top, are the thresholds of the nodes above
-    the classes there, and the last one that of the classes; none where all have one."""
+    ``reach``."""
 
     tree: Tree
     reach: float
-    cuts: tuple[float, ...] = ()
 
     def name(self, z: Floats, probabilities: Floats) -> tuple[Ints, Floats, Floats]:
         """Of items ``z [n, classes]``, logits divided by the temperature, the node that each is named
@@ -283,46 +280,25 @@ class Naming:
         held = self.tree.masses(softmax(z))[rows, named]
         return named, sure, np.where(named == z.argmax(1), own, np.log(np.maximum(held, 1e-300)))
 
-    def each(self, value: float) -> Floats:
-        """[names] their thresholds, ``value`` where all have that."""
-        if not self.cuts:
-            return np.full(len(self.tree.names), value)
-        return np.array(self.cuts)[_levels(self.tree)]
-
     def to_dict(self) -> dict[str, object]:
         """For JSON; the tree itself is a file of its own."""
-        return {"reach": self.reach, "cuts": jsonable(self.cuts)}
+        return {"reach": self.reach}
 
     @classmethod
     def from_dict(cls, values: object, tree: Tree) -> Naming:
         """The inverse of `to_dict`, for files that anybody may have written."""
-        read = read_as(_Stored, values, "confidence.tree")
-        cuts = read.cuts
-        fits = isinstance(cuts, list) and len(cuts) in (0, int(tree.depths.max()) + 1)
-        if not fits or not all(c is None or type(c) in (int, float) for c in cuts):  # type: ignore
-            raise SecondhandError(
-                f"confidence.tree.cuts is {shown(cuts)}: expected a number a depth, or none"
-            )
-        return cls(tree, read.reach, tuple(np.inf if c is None else float(c) for c in cuts))  # type: ignore
+        return cls(tree, read_as(_Stored, values, "confidence.tree").reach)
 
 
 @dataclass(frozen=True)
 class _Stored:
     reach: float = ranged(0, 1)
-    cuts: object = None
-
-
-def _levels(tree: Tree) -> Ints:
-    """[names] which of `Naming.cuts` is theirs."""
-    classes = np.arange(len(tree.names)) < tree.classes
-    return np.where(classes, tree.depths.max(), tree.depths - 1)
 
 
 def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
     """Sentences on depths whose probabilities, sums as they are, claim more than ``labels`` bear out.
 
-    Of sums there was none where the classes were calibrated (ECE 0.001 on ten groceries in other shops,
-    of the classes 0.013), so no depth has a temperature of its own.
+    No depth has a temperature of its own.
     """
     said = []
     for name, nodes in tree.levels[:-1]:
@@ -334,23 +310,16 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
     return said
 
 
-def raised(score: Score, known: Floats, z: Floats, msp: Floats) -> Floats:
-    """What ``score`` says of calibration items, with msp as `Naming.name` has it."""
-    if isinstance(score, Combined):
-        return score.exchanged(known, MSP().score(None, z), msp)
-    return msp if isinstance(score, MSP) else known
-
-
 def promised(
-    naming: Naming,
+    tree: Tree,
     named: Ints,
     score: Floats,
     right: NDArray[np.bool_],
     passed: NDArray[np.bool_],
     target: float,
     groups: Groups = None,
-) -> tuple[Threshold, Naming, list[str]]:
-    """Thresholds a depth, each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
+) -> tuple[Threshold, Floats, list[str]]:
+    """Thresholds a depth, by name of the tree [names], each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
     are ``named`` so, of which those that have not ``passed`` are refused anyway.
 
     Which depth an item is named at follows from its probabilities alone, never from its label, so
@@ -361,7 +330,8 @@ def promised(
     the next one above it, the topmost with those below; what is left without any promise is not
     answered, where others are. As each part is right so is the whole.
     """
-    levels = _levels(naming.tree)
+    classes = np.arange(len(tree.names)) < tree.classes
+    levels = np.where(classes, tree.depths.max(), tree.depths - 1)
     at, deepest = levels[named], int(levels.max())
     order = [level for level in range(deepest, -1, -1) if (levels == level).any()]
     wanted = 2 * np.log(RISK / len(order)) / np.log(target)
@@ -400,4 +370,4 @@ def promised(
         accuracy=float(np.average(hits, weights=taken)) if taken.sum() else float("nan"),
         accuracy_low=min(cut.accuracy_low for cut, _ in kept),
     )
-    return whole, replace(naming, cuts=tuple(cuts.tolist())), notes
+    return whole, cuts[levels], notes

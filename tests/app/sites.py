@@ -22,8 +22,8 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation import Evaluation, all_figures
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
+from learners.uncertainty import Items
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import Items
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 

@@ -27,8 +27,8 @@ from app.views import (
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.templates import percent, short
+from learners.uncertainty import Items
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import Items
 from learners.uncertainty.many import Label, ManyConfidence
 from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 from learners.uncertainty.temperature import Temperature

@@ -15,8 +15,8 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.inference.answers import Prediction
 from learners.model.bundle import Bundle
+from learners.uncertainty import Items
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import Items
 
 WIDTH = 8
 

@@ -8,9 +8,9 @@ from scipy.stats import binomtest
 
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.promises import recheck
+from learners.uncertainty import Items
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import Items
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:

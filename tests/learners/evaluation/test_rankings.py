@@ -19,8 +19,8 @@ from learners.evaluation.rankings import (
     judged_items,
     score_tables,
 )
+from learners.uncertainty import SCORES, Items, fit_scores, rank_scores
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import SCORES, Items, fit_scores, rank_scores
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ("a", "b", "c", "d")

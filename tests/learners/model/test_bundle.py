@@ -205,7 +205,7 @@ def test_a_missing_key_is_named(folder):
         ({"confidence": []}, "confidence is not an object"),
         ({"confidence": {"temperature": {"value": 0}}}, "confidence.temperature"),
         ({"confidence": {"threshold": 1.1}}, "confidence.threshold"),
-        ({"confidence": {"alpha": 2}}, "confidence.alpha"),
+        ({"confidence": {"distance": {"alpha": 2}}}, "confidence.distance"),
         ({"confidence": {"classes": 4}}, "confidence is for 4 classes, the model has 3"),
         ({"confidence": {"score": "os.system"}}, "confidence.score"),
         ({"confidence": {"on_load": 1}}, "on_load"),

@@ -149,7 +149,7 @@ def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(
 
     def unlike(distance):
         # Nine calibration items refuse nothing at 5 %.
-        predictor.confidence = replace(predictor.confidence, alpha=0.2, distance=distance)
+        predictor.confidence = replace(predictor.confidence, distance=replace(distance, alpha=0.2))
         answers = predictor.predict([*files, *copies])
         return [one.path for one in answers if one.reason == UNLIKE]
 
@@ -309,7 +309,7 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
     assert str(strange / "broken.jpg") in rejected.index
     config = json.loads((out / "model/config.json").read_text())
-    assert config["confidence"]["threshold_on"] == "rmds"
+    assert config["confidence"]["threshold"]["on"] == "rmds"
     assert config["confidence"]["sets"]["coverage"] == 0.8
     title, rows = next(iter(config["metrics"]["scores"].items()))
     assert title.startswith("Scores: 7 strangers beside")

@@ -10,16 +10,10 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
+from learners.uncertainty import SCORES, Items
 from learners.uncertainty.arrays import softmax
-from learners.uncertainty.decision import (
-    AMBIGUOUS,
-    BACKGROUND,
-    NO_CLASS,
-    UNLIKE,
-    UNUSUAL,
-    Confidence,
-)
-from learners.uncertainty.detectors import SCORES, Items
+from learners.uncertainty.decision import NO_CLASS, Confidence
+from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL
 from learners.uncertainty.scores import Mahalanobis
 from learners.uncertainty.temperature import fit_temperature
 from tests.learners.confidences import settings
@@ -140,8 +134,9 @@ def test_a_target_stands_alone():
 
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
 def test_floors_of_a_foreign_file_are_checked(floors):
-    with pytest.raises(SecondhandError, match=r"confidence\.floors"):
-        Confidence.from_dict(fitted().to_dict() | {"floors": floors}, fitted().arrays())
+    stored = fitted().to_dict() | {"score": {"name": "combined", "floors": floors}}
+    with pytest.raises(SecondhandError, match=r"confidence\.score\.floors"):
+        Confidence.from_dict(stored, fitted().arrays())
 
 
 @pytest.mark.slow
@@ -359,7 +354,7 @@ def test_without_reference_features_it_works_and_says_what_is_off():
 
 def test_a_threshold_on_a_lost_score_is_refused():
     settings = fitted(target_coverage=0.5).to_dict()
-    with pytest.raises(SecondhandError, match=r"confidence\.threshold_on.*reference\.safetensors"):
+    with pytest.raises(SecondhandError, match=r"confidence\.threshold\.on.*reference\.safetensors"):
         Confidence.from_dict(settings)
 
 
@@ -368,40 +363,52 @@ def test_a_threshold_on_a_lost_score_is_refused():
     [
         ("classes", 1),
         ("classes", 5.0),
-        ("alpha", -0.1),
-        ("alpha", 1),
-        ("alpha", True),
-        ("score", "magic"),
-        ("threshold_on", "vibes"),
+        ("distance.alpha", -0.1),
+        ("distance.alpha", 1),
+        ("distance.alpha", True),
+        ("distance.on", "yes"),
+        ("score.name", "magic"),
+        ("threshold.on", "vibes"),
+        ("threshold.each", [0.5]),
+        ("threshold.each", [0.5, 0.5, 0.5, 0.5, "0.5"]),
+        ("subset", {"possible": [False] * 5}),
+        ("subset", {"possible": [True] * 4}),
+        ("background", "yes"),
         ("notes", "none"),
         ("notes", [1]),
         ("distance", "yes"),
+        ("score", "magic"),
         ("temperature", 1.0),
         ("temperature.value", 0.0),
         ("temperature.value", float("inf")),
         ("temperature.nll_after", "low"),
-        ("threshold.value", 1.1),
-        ("threshold.value", float("nan")),
-        ("threshold.coverage", 2),
+        ("threshold.cut.value", 1.1),
+        ("threshold.cut.value", float("nan")),
+        ("threshold.cut.coverage", 2),
     ],
 )
 def test_a_bad_value_in_json_is_named(key, bad):
     model = fitted()
     settings = json.loads(json.dumps(model.to_dict()))
-    where, *rest = key.split(".")
-    if rest:
-        settings[where][rest[0]] = bad
-    else:
-        settings[where] = bad
-    with pytest.raises(SecondhandError, match="alpha" if key == "alpha" else rf"confidence\.{key}"):
+    *outer, last = key.split(".")
+    where = settings
+    for name in outer:
+        where = where[name]
+    where[last] = bad
+    named = (
+        "alpha 1"
+        if key == "distance.alpha" and bad is not True and bad > 0
+        else rf"confidence\.{key}"
+    )
+    with pytest.raises(SecondhandError, match=named):
         Confidence.from_dict(settings, model.arrays())
 
 
 def test_missing_and_foreign_keys_and_arrays_are_named():
     model = fitted()
     settings, arrays = model.to_dict(), model.arrays()
-    with pytest.raises(SecondhandError, match=r"confidence\.alpha: missing"):
-        Confidence.from_dict({k: v for k, v in settings.items() if k != "alpha"}, arrays)
+    with pytest.raises(SecondhandError, match=r"confidence\.notes: missing"):
+        Confidence.from_dict({k: v for k, v in settings.items() if k != "notes"}, arrays)
     with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
         Confidence.from_dict({**settings, "code": "print()"}, arrays)
     with pytest.raises(SecondhandError, match="expected settings by name"):
@@ -660,7 +667,8 @@ def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
 
 def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
     logits = np.array([[1.0, 0.0, 2.0], [-1.0, -2.0, 3.0], [-1.0, -2.0, -2.0]])
-    model = replace(settings(3, threshold=0.0), background=True)
+    model = settings(3, threshold=0.0)
+    model = replace(model, calibrator=replace(model.calibrator, background=True))
     site = model.only([True, True, False])
     found = site.decide(logits)
     alone = np.exp(logits[:, :2])

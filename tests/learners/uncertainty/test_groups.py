@@ -8,11 +8,11 @@ from scipy.special import ndtri
 
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
-from learners.uncertainty.detectors import Items
+from learners.uncertainty import Items
 from learners.uncertainty.groups import design_effects, worth
 from learners.uncertainty.many import ManyConfidence
 from learners.uncertainty.thresholds import threshold_for_accuracy, thresholds_by_class
-from learners.uncertainty.tree import TOP, Naming, Tree, promised
+from learners.uncertainty.tree import TOP, Tree, promised
 
 
 def drawn(
@@ -113,7 +113,7 @@ def test_every_target_counts_groups() -> None:
         _, each, _ = thresholds_by_class(whole, labels, score, right, ["a", "b"], given)
         assert [bool(cut.message) for cut in each] == [messages] * 2
         every = np.ones(300, bool)
-        cut, _, _ = promised(Naming(tree, 0.9), labels * 4, score, right, every, 0.9, given)
+        cut, _, _ = promised(tree, labels * 4, score, right, every, 0.9, given)
         assert bool(cut.message) == messages
         one = ManyConfidence.fit_many(logits, np.eye(2)[labels], many, ["a", "b"], groups=given)
         assert [bool(label.message) for label in one.labels] == [messages] * 2

@@ -172,6 +172,6 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
         with pytest.raises(SecondhandError, match=f"confidence.labels.1.{key} is"):
             read_confidence(wrong)
     with pytest.raises(SecondhandError, match="two or more"):
-        read_confidence({"labels": [], "notes": []})
+        read_confidence({**stored, "labels": []})
     with pytest.raises(SecondhandError, match="--score knn"):
         model.with_score("knn")

@@ -15,9 +15,9 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.promises import recheck
 from learners.inference.exporting import metadata
 from learners.model.bundle import load_bundle, save_bundle
+from learners.uncertainty import Items
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import NO_CLASS, Confidence
-from learners.uncertainty.detectors import Items
 from learners.uncertainty.thresholds import Threshold, _joint_risk, thresholds_by_class
 from tests.learners.evaluations import make_bundle
 
@@ -142,7 +142,7 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
     assert told == [None if v == np.inf else v for v in opened.each]
     assert not opened.with_threshold(0.5).promises
     config = json.loads((folder / "config.json").read_text())
-    config["confidence"]["promises"].pop()
+    config["confidence"]["threshold"]["promises"].pop()
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(SecondhandError, match=r"confidence\.promises: expected a list"):
         load_bundle(folder)

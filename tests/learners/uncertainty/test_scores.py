@@ -10,19 +10,20 @@ from pytorch_ood.detector import RMD, MaxSoftmax
 from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty import scores
+from learners.uncertainty import Items, fit_scores, leave_one_class_out, rank_scores
 from learners.uncertainty.arrays import just_below, softmax
-from learners.uncertainty.detectors import (
+from learners.uncertainty.scores import (
+    KNN,
+    MSP,
+    RMDS,
     SCORES,
     Combined,
-    Items,
+    Mahalanobis,
     conformal_p,
-    fit_scores,
-    leave_one_class_out,
+    mahalanobis,
     make_score,
-    rank_scores,
+    normalise,
 )
-from learners.uncertainty.scores import KNN, MSP, RMDS, Mahalanobis, normalise
 from learners.uncertainty.thresholds import auroc
 
 CLASSES, WIDTH = 4, 12
@@ -94,7 +95,7 @@ def principal(train, *others, size):
 @pytest.mark.parametrize("n", [400, 9])
 def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monkeypatch):
     """With more items than features and with fewer, where there is one axis to four items."""
-    monkeypatch.setattr(scores, "AXES", 8)
+    monkeypatch.setattr(mahalanobis, "AXES", 8)
     train, _, test, between, _ = world()
     train = train.take(np.argsort(train.labels, kind="stable")[:: len(train) // n][:n])
     x, *others = principal(train, test, between, size=min(8, n // 4))

@@ -13,10 +13,9 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
 from learners.evaluation.depths import tree_figures
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty import thresholds
+from learners.uncertainty import Items, thresholds
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.detectors import Items
 from learners.uncertainty.tree import MAX_DEPTH, TOP, Tree, promised, read_tree, too_sure
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
@@ -143,7 +142,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     assert (after.label[more] >= 6).all()
     assert {str(after.reason[i]) for i in np.flatnonzero(more)} <= {"ambiguous", "unusual"}
     p = softmax(new.logits / with_tree.temperature.value)
-    parts = with_tree._score.parts  # type: ignore[attr-defined]
+    parts = with_tree.ranking.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
         node, mass = named(tree, p[i], 0.8)
         # What tells strangers, with the doubt between siblings taken out.
@@ -153,7 +152,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
         }
         ranks["msp"] = np.array([np.log(mass)])
         known = sum(
-            np.log((1 + (with_tree._score.calibration[n] <= v).sum()) / 401)
+            np.log((1 + (with_tree.ranking.score.calibration[n] <= v).sum()) / 401)
             for n, v in ranks.items()
         )  # type: ignore[attr-defined]
         wanted = (
@@ -169,8 +168,6 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
 def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over draws of calibration items it is broken at any of them in at most 5 %."""
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
-    naming = fitted(tree, 4, target_accuracy=0.9)[0].naming
-    assert naming is not None
     monkeypatch.setattr(thresholds, "_joint_risk", cache(thresholds._joint_risk))
     at = np.arange(400) % 2 == 0
     draws, broken, answered = 120, 0, 0
@@ -179,8 +176,8 @@ def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyP
         score = rng.uniform(0, 1, 400)
         # The worst there is: nowhere is it more often right than promised, or just so.
         right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        found, cut, _ = promised(naming, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
-        above, classes = cut.cuts[0], cut.cuts[-1]
+        found, cut, _ = promised(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
+        above, classes = cut[4], cut[0]
         true = (
             1.0
             if above >= 1
@@ -197,20 +194,18 @@ def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyP
 def test_depths_with_few_items_share_a_promise() -> None:
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     rng = np.random.default_rng(0)
-    naming = fitted(tree, 4)[0].naming
-    assert naming is not None
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    whole, cut, notes = promised(naming, nodes, score, right, ALL[: len(right)], 0.95)
-    assert cut.cuts[0] == cut.cuts[-1] == whole.value <= score.min()
+    whole, cut, notes = promised(tree, nodes, score, right, ALL[: len(right)], 0.95)
+    assert cut[4] == cut[0] == whole.value <= score.min()
     assert notes == [
         "the classes, depth 1: one threshold and one promise, for few items are named there"
     ]
     many = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    whole, cut, notes = promised(naming, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
-    assert np.isinf(cut.cuts[0])
-    assert cut.cuts[-1] == whole.value
+    whole, cut, notes = promised(tree, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
+    assert np.isinf(cut[4])
+    assert cut[0] == whole.value
     assert notes[0].startswith("depth 1: not answered, for these")
     assert whole.accuracy == 1
 
@@ -248,16 +243,16 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
     assert (mine.label == 3).any()
     config = json.loads((folder / "config.json").read_text())
 
-    def refused(said: str, **tree_: object) -> None:
-        changed = {**config, "confidence": {**config["confidence"], "tree": tree_}}
+    def refused(said: str, **parts: object) -> None:
+        changed = {**config, "confidence": {**config["confidence"], **parts}}
         (folder / "config.json").write_text(json.dumps(changed))
         with pytest.raises(SecondhandError, match=said):
             load_bundle(folder)
 
-    cuts = config["confidence"]["tree"]["cuts"]
-    refused("tree.cuts is", reach=0.9, cuts=[*cuts, 0.1])
-    refused("tree.cuts is", reach=0.9, cuts=["x", *cuts[1:]])
-    refused("tree.reach is 2: expected", reach=2, cuts=cuts)
+    cut = config["confidence"]["threshold"]
+    refused("threshold.each is", threshold={**cut, "each": [*cut["each"], 0.1]})
+    refused("threshold.each is", threshold={**cut, "each": ["x", *cut["each"][1:]]})
+    refused("tree.reach is 2: expected", tree={"reach": 2})
     (folder / "config.json").write_text(json.dumps(config))
     text = (folder / "classes.csv").read_text()
     (folder / "classes.csv").write_text(text.replace("milk,", "milk,fruit"))
@@ -316,7 +311,7 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     assert (asked.threshold_on, asked.threshold.value) == ("probability", 0.9999)
     assert asked.floors == plain.floors
     assert asked.naming is not None
-    assert (asked.naming.reach, asked.naming.cuts) == (0.9999, ())
+    assert (asked.naming.reach, asked.each) == (0.9999, None)
     assert any("Nothing is promised" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()

@@ -1,0 +1,168 @@
+"""The threshold and the floor of a model, fitted on its calibration items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.cli.settings import ConfidenceSettings
+from learners.uncertainty.arrays import Floats, Ints
+from learners.uncertainty.gates import Cut, Mask, ScoreGate
+from learners.uncertainty.groups import Groups
+from learners.uncertainty.scores import KNN, MSP, Score
+from learners.uncertainty.thresholds import (
+    Threshold,
+    threshold_for_coverage,
+    threshold_for_target,
+    thresholds_by_class,
+    values_of,
+)
+from learners.uncertainty.tree import Naming, Tree, promised
+
+NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class Calibrating:
+    """Calibration items, n of each: scaled ``logits``, ``probabilities`` [n, classes], ``features`` [n, d],
+    ``labels``; the score ``known``; which have ``passed`` the gates before the threshold."""
+
+    logits: Floats
+    features: NDArray[np.float32] | None
+    labels: Ints
+    probabilities: Floats
+    known: Floats
+    passed: Mask
+    groups: Groups
+    tree: Tree | None
+
+    def named(self, reach: float, score: Score) -> Named:
+        """As a model names and ranks them that names by nodes of this probability."""
+        if self.tree is None:
+            best, top = self.logits.argmax(axis=1), self.probabilities.max(axis=1, initial=0)
+            return Named(None, best, top, best == self.labels, self.known)
+        naming = Naming(self.tree, reach)
+        named, sure, msp = naming.name(self.logits, self.probabilities)
+        known = score.with_msp(self.known, MSP().score(None, self.logits), msp)
+        return Named(naming, named, sure, self.tree.holds(named, self.labels), known)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What calibration items are ``named``, classes or nodes of the tree, with what probability
+    (``sure``), whether that is right, and their score."""
+
+    naming: Naming | None
+    named: Ints
+    sure: Floats
+    right: Mask
+    known: Floats
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The two gates fitted to settings, how items are named, and sentences on what could not be had."""
+
+    cut: Cut
+    ranking: ScoreGate
+    naming: Naming | None
+    notes: list[str]
+
+
+def fit_rule(
+    items: Calibrating,
+    ranking: ScoreGate,
+    knn: KNN | None,
+    asked: ConfidenceSettings,
+    names: Sequence[str],
+) -> Rule:
+    """Threshold and floor as the settings have them.
+
+    The threshold and ``keep_known`` are not used where a target is given and reached, nor this one
+    beside a threshold of 0, which accepts everything. A target accuracy that is not reached leaves them
+    in force, the threshold at least at the target: more asked for must not mean less care.
+    `threshold_for_accuracy` says what a target accuracy promises; a target coverage counts the
+    distance's refusals. Both cut the score. ``knn`` is the distance's, ``names`` of the classes.
+    """
+    target = asked.target_accuracy
+    if target is None and asked.target_coverage is None:
+        return _without_target(items, ranking, knn, asked, float(asked.threshold))
+    cut, low, naming, notes = _for_target(items, ranking, asked, names)
+    whole = cut.threshold
+    reached = not whole.message or any(not one.message for one in cut.promises)
+    if target is None or reached:
+        return Rule(cut, ranking, naming, notes)
+    least = max(float(asked.threshold), target)
+    missed = (
+        f"{whole.message}. Nothing is promised: the model answers as without a target, from a "
+        f"probability of {least:.4g} on. Add calibration files, or ask for less"
+    )
+    rule = _without_target(items, ranking, knn, asked, least)
+    said = replace(rule.cut.threshold, accuracy_low=low, message=missed, target=target)
+    return replace(rule, cut=replace(rule.cut, threshold=said), notes=[missed])
+
+
+def _for_target(
+    items: Calibrating, ranking: ScoreGate, asked: ConfidenceSettings, names: Sequence[str]
+) -> tuple[Cut, float, Naming | None, list[str]]:
+    """The threshold that a target chooses; the lower limit of the accuracy by one threshold for all
+    classes; how items are named; and notes."""
+    accuracy = asked.target_accuracy
+    as_named = items.named(accuracy or asked.threshold, ranking.score)
+    right, naming = as_named.right, as_named.naming
+    on, known = ranking.name, as_named.known
+    if on == "msp":
+        on, known = "probability", as_named.sure
+    each, promises, notes = None, list[Threshold](), list[str]()
+    if naming is None or accuracy is None:
+        whole = threshold_for_target(
+            known, right, items.passed, accuracy, asked.target_coverage, items.groups
+        )
+    else:
+        whole, each, notes = promised(
+            naming.tree, as_named.named, known, right, items.passed, accuracy, items.groups
+        )
+    if whole.message:
+        notes.append(whole.message)
+    low = whole.accuracy_low
+    if asked.per_class:
+        best = np.where(items.passed, items.logits.argmax(axis=1), NO_CLASS)
+        classes = names or range(items.logits.shape[1])
+        whole, promises, more = thresholds_by_class(
+            whole, best, known, right, classes, items.groups
+        )
+        each, notes = values_of(promises), notes + more
+    return Cut(whole, on, each, promises), low, naming, notes
+
+
+def _without_target(
+    items: Calibrating,
+    ranking: ScoreGate,
+    knn: KNN | None,
+    asked: ConfidenceSettings,
+    threshold: float,
+) -> Rule:
+    """A threshold on the probability, and beside it a floor of each score that can be had."""
+    n = len(items.logits)
+    if n and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
+        held = ranking.held(knn).items()
+        each = {name: score.score(items.features, items.logits) for name, score in held}
+        each[ranking.name] = items.known
+        ranking = replace(
+            ranking,
+            floors={
+                name: threshold_for_coverage(score, asked.keep_known).value
+                for name, score in each.items()
+            },
+        )
+    as_named = items.named(threshold, ranking.score)
+    accepted = items.passed & (as_named.sure >= threshold) & (as_named.known >= ranking.floor)
+    cut = Threshold(
+        threshold,
+        float(accepted.mean()) if n else float("nan"),
+        float(as_named.right[accepted].mean()) if accepted.any() else float("nan"),
+    )
+    return Rule(Cut(cut), ranking, as_named.naming, [])

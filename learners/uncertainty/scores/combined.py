@@ -1,0 +1,75 @@
+"""The probability and two distances in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+from learners.uncertainty.arrays import Floats, just_below
+from learners.uncertainty.scores.base import Score, check_sorted
+from learners.uncertainty.scores.knn import KNN
+from learners.uncertainty.scores.msp import MSP
+from learners.uncertainty.scores.rmds import RMDS
+
+
+def conformal_p(calibration: Floats, score: Floats) -> Floats:
+    """``(1 + #{calibration at most as known}) / (n + 1)``; ``calibration`` sorted (2104.08279)."""
+    return (1 + np.searchsorted(calibration, score, side="right")) / (len(calibration) + 1)
+
+
+class Combined(Score):
+    """Fisher's combination of conformal p-values: the sum of log p over `msp`, `knn` and `rmds`.
+
+    A stranger between two classes has a low probability; one away from all of them has no near
+    neighbour, and may have a high one; one that is like the training items in all but what tells
+    classes apart is far from each class beside that.
+    """
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Score] = {"msp": MSP(), "knn": KNN(), "rmds": RMDS()}
+        self.calibration: dict[str, Floats] = {}
+
+    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
+        for part in self.parts.values():
+            part.fit(features, logits, labels)
+
+    def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        """Keep the calibration items' scores; returns each one's combination among the others."""
+        total = np.zeros(len(np.asarray(logits)))
+        for name, part in self.parts.items():
+            own = part.score(features, logits)
+            self.calibration[name] = np.sort(just_below(own))
+            total += np.log(np.searchsorted(self.calibration[name], own, side="right") / len(own))
+        return total
+
+    def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
+        ranks = [np.searchsorted(self.calibration["msp"], s, side="right") for s in (new, old)]
+        return known + np.log(ranks[0] / ranks[1])
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        if set(self.calibration) != set(self.parts):
+            raise SecondhandError("the combined score was not calibrated: call calibrate() first")
+        return self.join({name: p.score(features, logits) for name, p in self.parts.items()})
+
+    def join(self, scores: Mapping[str, Floats]) -> Floats:
+        """`score` from the parts' own scores, for who has them already."""
+        logs = [np.log(conformal_p(self.calibration[name], scores[name])) for name in self.parts]
+        return np.sum(logs, axis=0)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        out: dict[str, NDArray[np.generic]] = {}
+        for name, part in self.parts.items():
+            out[f"{name}.calibration"] = self.calibration[name]
+            out.update({f"{name}.{key}": value for key, value in part.arrays().items()})
+        return out
+
+    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
+        for name, part in self.parts.items():
+            self.calibration[name] = check_sorted(
+                arrays[f"{name}.calibration"], f"{name}.calibration"
+            )
+            start = f"{name}."
+            part.restore({k[len(start) :]: v for k, v in arrays.items() if k.startswith(start)})

@@ -1,0 +1,80 @@
+"""The distance to the nearest training item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+from learners.uncertainty.arrays import Floats, Ints
+from learners.uncertainty.scores.base import (
+    Floats32,
+    Score,
+    check_features,
+    check_width,
+    normalise,
+    stored,
+)
+
+#: Items compared with all training items at once: 512 x 5000 similarities are 10 MB.
+BLOCK = 512
+
+
+class KNN(Score):
+    """Minus the Euclidean distance to the k-th nearest training item (2204.06507, equation 3).
+
+    Features are scaled to length 1, so scores run from -2 to 0. ``k`` is 1 by default: with a few
+    dozen items a class, of several kinds each, a later neighbour is already of another kind.
+    """
+
+    def __init__(self, k: int = 1) -> None:
+        if k < 1:
+            raise SecondhandError(f"k {k}: expected at least 1")
+        self.k = k
+        self.reference: Floats32 = np.empty((0, 0), np.float32)
+
+    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
+        self._set(normalise(check_features(features)))
+
+    def _set(self, reference: Floats32) -> None:
+        if len(reference) < 1:
+            raise SecondhandError("no reference features: at least 1 training item is needed")
+        self.reference = np.ascontiguousarray(reference)
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        x = normalise(check_width(features, self.reference.shape[1]))
+        k = min(self.k, len(self.reference))
+        out = np.empty(len(x))
+        for start in range(0, len(x), BLOCK):
+            similar = x[start : start + BLOCK] @ self.reference.T
+            nearest = similar.max(axis=1) if k == 1 else np.partition(similar, -k, axis=1)[:, -k]
+            out[start : start + BLOCK] = -_length_apart(nearest)
+        return out
+
+    def apart(self, labels: Ints) -> Floats:
+        """``[m]``, minus the distance of each training item to the nearest with another label; empty
+        where all have the same."""
+        out = np.empty(len(labels) if len(np.unique(labels)) > 1 else 0)
+        for start in range(0, len(out), BLOCK):
+            similar = self.reference[start : start + BLOCK] @ self.reference.T
+            similar[labels[start : start + BLOCK, None] == labels] = -1
+            out[start : start + BLOCK] = -_length_apart(similar.max(axis=1))
+        return out
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {"reference": self.reference}
+
+    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
+        reference = stored(arrays, "reference")
+        if (np.linalg.norm(reference, axis=1) > 1.001).any():
+            raise SecondhandError(
+                "reference: expected rows of length 1 at most; export the model again"
+            )
+        self._set(reference)
+
+
+def _length_apart(cosine: Floats32) -> Floats:
+    """Euclidean distances between rows of length 1, by their cosines."""
+    return np.sqrt(np.maximum(2 - 2 * cosine.astype(np.float64), 0))

@@ -1,0 +1,82 @@
+"""The distance to the nearest class, which the gate of the distance and `rmds` are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learners.uncertainty.arrays import Floats, Ints, check_labels
+from learners.uncertainty.scores.base import (
+    LEAST,
+    Floats32,
+    Score,
+    check_features,
+    check_width,
+    normalise,
+    stored,
+)
+
+#: Items to one principal axis at least, and axes at most.
+PER_AXIS, AXES = 4, 256
+
+
+class Mahalanobis(Score):
+    """Minus the squared Mahalanobis distance to the nearest class mean (1807.03888, equation 2).
+
+    One covariance for all classes. Features are scaled to length 1 first, which makes classes of
+    unequal norm comparable (2505.18032), and taken to their principal axes, `PER_AXIS` times fewer
+    than items and at most `AXES`: with fewer items than features no covariance has an inverse.
+    """
+
+    def __init__(self) -> None:
+        self.whiten: Floats32 = np.empty((0, 0), np.float32)
+        self.means: Floats32 = np.empty((0, 0), np.float32)
+
+    def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
+        x = normalise(check_features(features)).astype(np.float64)
+        y = check_labels(labels, len(x), int(np.max(labels)) + 1)
+        self._fit(x, y, _sphere(x))
+
+    def _fit(self, x: Floats, y: Ints, sphere: Floats) -> None:
+        classes, index = np.unique(y, return_inverse=True)
+        means = np.stack([x[index == c].mean(axis=0) for c in range(len(classes))])
+        within = (x - means[index]) @ sphere
+        # Of a variance of 1 along each axis, what is left within the classes.
+        values, vectors = np.linalg.eigh(within.T @ within / len(x))
+        whiten = sphere @ (vectors / np.sqrt(np.maximum(values, LEAST)))
+        self.whiten = whiten.astype(np.float32)
+        self.means = (means @ whiten).astype(np.float32)
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        x = normalise(check_width(features, len(self.whiten)))
+        return -squares(x, self.whiten, self.means).min(axis=1)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {"whiten": self.whiten, "means": self.means}
+
+    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
+        self.whiten = stored(arrays, "whiten")
+        self.means = stored(arrays, "means", (-1, self.whiten.shape[1]))
+
+
+def _sphere(x: Floats) -> Floats:
+    """``[d, k]``: the principal axes of items ``[n, d]``, each divided by the spread along it."""
+    centred = x - x.mean(axis=0)
+    size = max(1, min(len(x) // PER_AXIS, AXES, x.shape[1]))
+    few = len(x) < x.shape[1]
+    products = centred @ centred.T if few else centred.T @ centred
+    values, vectors = np.linalg.eigh(products)
+    kept = np.arange(len(values))[::-1][:size]
+    kept = kept[: max(1, int((values[kept] > values[-1] * LEAST).sum()))]
+    scale = np.sqrt(np.maximum(values[kept], 1e-12))
+    axes = centred.T @ (vectors[:, kept] / scale) if few else vectors[:, kept]
+    return np.asarray(axes * (np.sqrt(len(x)) / scale), dtype=np.float64)
+
+
+def squares(x: Floats32, whiten: Floats32, means: Floats32) -> Floats:
+    """``[n, means]`` squared distances; in float64, for means far from 0 beside their distances."""
+    z, m = x.astype(np.float64) @ whiten, means.astype(np.float64)
+    squares = (z**2).sum(axis=1)[:, None] - 2 * z @ m.T + (m**2).sum(axis=1)
+    return np.asarray(np.maximum(squares, 0))

@@ -1,0 +1,22 @@
+"""The probability of the best class."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learners.uncertainty.arrays import Floats, check_logits
+from learners.uncertainty.scores.base import Score
+
+
+class MSP(Score):
+    """The log of the top probability (1610.02136): the same order, and it does not saturate at 1."""
+
+    needs = "logits"
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        z = check_logits(logits)
+        return np.asarray(z.max(axis=1) - np.logaddexp.reduce(z, axis=1))
+
+    def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
+        return new

@@ -1,0 +1,41 @@
+"""The distance to the nearest class, relative to that to all items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learners.uncertainty.arrays import Floats, Ints
+from learners.uncertainty.scores.base import Floats32, check_features, normalise, stored
+from learners.uncertainty.scores.mahalanobis import Mahalanobis, squares
+
+
+class RMDS(Mahalanobis):
+    """`Mahalanobis` less that of one Gaussian for all items (2106.09022, equation 3).
+
+    What is odd about an item whatever its class, as its light, then plays no part.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sphere: Floats32 = np.empty((0, 0), np.float32)
+        self.centre: Floats32 = np.empty((0, 0), np.float32)
+
+    def _fit(self, x: Floats, y: Ints, sphere: Floats) -> None:
+        super()._fit(x, y, sphere)
+        self.sphere = sphere.astype(np.float32)
+        self.centre = (x.mean(axis=0) @ sphere).astype(np.float32)[None]
+
+    def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        near = super().score(features, logits)
+        return near + squares(normalise(check_features(features)), self.sphere, self.centre)[:, 0]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        return super().arrays() | {"sphere": self.sphere, "centre": self.centre}
+
+    def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
+        super().restore(arrays)
+        self.sphere = stored(arrays, "sphere", (len(self.whiten), -1))
+        self.centre = stored(arrays, "centre", (1, self.sphere.shape[1]))

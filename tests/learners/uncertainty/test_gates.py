@@ -1,0 +1,75 @@
+"""Each rule that may refuse by itself, and the order in which they give the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from learners.uncertainty.distance import Distance
+from learners.uncertainty.gates import (
+    Background,
+    Batch,
+    ClassSubset,
+    Cut,
+    Gate,
+    ScoreGate,
+    judge,
+)
+from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, OTHER_CLASS, UNLIKE, UNUSUAL
+
+#: Of two items the first passes each gate by a hair, the second fails each.
+BATCH = Batch(
+    logits=np.array([[0.1, -2.0], [-0.1, -2.0]]),
+    probabilities=np.array([[0.9, 0.1], [0.89, 0.11]]),
+    possible=np.array([True, False]),
+    others=np.array([0.5, 0.51]),
+    best=np.array([0, 0]),
+    probability=np.array([0.9, 0.89]),
+    named=np.array([0, 0]),
+    sure=np.array([0.9, 0.89]),
+    known=np.array([-3.0, -3.1]),
+    distance_p=np.array([0.05, 0.049]),
+)
+GATES: list[Gate] = [
+    Background(),
+    ClassSubset(np.array([True, False])),
+    Distance(0.05),
+    Cut.at(0.9),
+    ScoreGate(floors={"msp": -3.0, "knn": 0.0}),
+]
+REASONS = [BACKGROUND, OTHER_CLASS, UNLIKE, AMBIGUOUS, UNUSUAL]
+
+
+@pytest.mark.parametrize(("gate", "reason"), zip(GATES, REASONS, strict=True))
+def test_a_gate_refuses_what_is_beyond_its_limit_and_not_what_is_on_it(gate, reason):
+    assert gate.refuse(BATCH).tolist() == [False, True]
+    accepted, reasons = judge([gate], BATCH)
+    assert (accepted.tolist(), reasons) == ([True, False], ["", reason])
+
+
+def test_the_first_gate_that_refuses_gives_the_reason():
+    for first in range(len(GATES)):
+        _, reasons = judge(GATES[first:], BATCH)
+        assert reasons == ["", REASONS[first]]
+    assert judge([], BATCH)[1] == ["", ""]
+
+
+def test_thresholds_by_name_and_of_classes_of_their_own():
+    on_score = Cut(replace(Cut.at(0.5).threshold, value=-3.05), on="msp")
+    assert on_score.refuse(BATCH).tolist() == [False, True]
+    assert Cut.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
+    assert Cut.at([0.95, 0.1]).threshold.value == 0.1
+    named = replace(BATCH, named=np.array([0, 1]))
+    assert Cut.at([0.95, 0.1]).refuse(named).tolist() == [True, False]
+    assert replace(on_score, own=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [False, True]
+    assert replace(on_score, own=np.array([0.1, np.nan])).refuse(BATCH).tolist() == [False, False]
+    assert replace(on_score, own=np.array([np.nan, 0.1])).refuse(BATCH).tolist() == [False, True]
+    spared = ScoreGate(floors={"msp": -1.0}, exempt=np.array([True, False]))
+    assert not spared.refuse(BATCH).any()
+
+
+def test_a_distance_that_is_off_refuses_nothing():
+    off = replace(BATCH, distance_p=np.full(2, np.nan))
+    assert not Distance(0.05).refuse(off).any()
