@@ -266,6 +266,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
     long = way is Launched
     more = ["--lr", "auto", "--seeds", "2"] if long else ["--lr", "1e-3"]
     count = 2 if long else 1
+    torch.manual_seed(0)
     body = timm.create_model("test_vit", num_classes=5)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
