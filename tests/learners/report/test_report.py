@@ -20,9 +20,12 @@ from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import Rejected
 from learners.evaluation.figures import CHOSE, Answered, judge
 from learners.evaluation.held_out import Evaluation
+from learners.evaluation.learning_curve import LearningCurve
+from learners.files import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
+from learners.report import plots
 from learners.report.class_page import class_sections
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
@@ -374,3 +377,11 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
         assert pictures.moment(Source(path), c) == expected
         drawn = pictures.figure(Source(path), "said", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in drawn.under  # noqa: RUF001
+
+
+def test_a_learning_curve_is_drawn_of_all_classes_and_of_each() -> None:
+    rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
+    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, ahead=None, said="")
+    drawn = plots.learning(jsonable(curve))
+    assert len(drawn) == 3
+    assert "linear probe" in str(drawn[0])
