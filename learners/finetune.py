@@ -56,11 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if distributed.is_first():
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
+    else:
+        settings = _as_of_its_model(settings, parser, argv)
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    if settings.data.from_ is not None and settings.run.resume is None:
-        from learners.runs import continued
-
-        settings = continued(settings, given(parser, argv))
     data = settings.data
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
@@ -69,24 +67,20 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "--fold as well"
             )
         return _cross_validate(settings, command)
-    from learners.runs import Result, go_on, run, shared_folder, write_config
+    from learners.runs import Result, go_on, launch
 
-    with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
-        write_config(folder, settings, command)
-        console.log_to_terminal(folder / "log.txt")
+    def announce(result: Result) -> None:
+        print()
+        console.print_figures(result.metrics)
+        print(f"the figures rest on {result.basis}")
+        if result.headline:
+            print(result.headline)
+        print(f"\n{_where(result.folder)}")
+        if result.interrupted:
+            print(f"go on   {go_on(result.folder)}")
+        sys.stdout.flush()
 
-        def announce(result: Result) -> None:
-            print()
-            console.print_figures(result.metrics)
-            print(f"the figures rest on {result.basis}")
-            if result.headline:
-                print(result.headline)
-            print(f"\n{_where(folder)}")
-            if result.interrupted:
-                print(f"go on   {go_on(folder)}")
-            sys.stdout.flush()
-
-        result = run(folder, settings, command=command, announce=announce)
+    result = launch(settings, command=command, log_to=console.log_to_terminal, announce=announce)
     return 130 if result.interrupted and distributed.is_first() else 0
 
 
@@ -115,21 +109,27 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     parser = make_parser("learners.finetune", "")
     parser.exit_on_error = False
     try:
-        settings, said = parse(parser, words), given(parser, words)
+        settings = parse(parser, words)
     except argparse.ArgumentError as error:
         raise SecondhandError(in_a_line(str(error), parser.format_help().split())) from None
     if settings.run.resume is not None or (
         settings.data.cv is not None and settings.data.fold is None
     ):
         raise SecondhandError("resume, and cv without a fold, are for the command")
-    from learners.runs import continued, run, shared_folder, write_config
+    from learners.runs import launch
 
-    if settings.data.from_ is not None:
-        settings = continued(settings, said)
+    settings = _as_of_its_model(settings, parser, words)
     command = console.as_typed("learners.finetune", words)
-    with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
-        write_config(folder, settings, command)
-        return run(folder, settings, command=command).folder / "model"
+    return launch(settings, command=command).folder / "model"
+
+
+def _as_of_its_model(settings: Settings, parser: Any, words: Sequence[str] | None) -> Settings:
+    """The settings, of ``--from`` with what its model brings."""
+    if settings.data.from_ is None:
+        return settings
+    from learners.runs import continued
+
+    return continued(settings, given(parser, words))
 
 
 def _where(folder: Path) -> str:

@@ -16,7 +16,7 @@ from datasets.core.options import option
 from datasets.core.processes import cores
 
 
-@dataclass
+@dataclass(frozen=True)
 class SpeedSettings:
     """speed"""
 

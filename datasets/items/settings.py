@@ -27,7 +27,7 @@ def _presets() -> list[str]:
 MAX_OVERLAP = 0.95
 
 
-@dataclass
+@dataclass(frozen=True)
 class DataSettings:
     """data"""
 
@@ -85,9 +85,10 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         # YAML takes the name 1 for a number; folds are compared as the words of a table.
-        self.fold = None if self.fold is None else str(self.fold)
+        if self.fold is not None:
+            object.__setattr__(self, "fold", str(self.fold))
         if isinstance(self.data, list) and len(self.data) == 1:
-            self.data = self.data[0]
+            object.__setattr__(self, "data", self.data[0])
 
     @property
     def many(self) -> bool:
@@ -100,7 +101,7 @@ class DataSettings:
         return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
-@dataclass
+@dataclass(frozen=True)
 class SignalSettings:
     """sound and strain"""
 

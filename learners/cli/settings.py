@@ -31,7 +31,7 @@ CANDIDATES = (
 MAX_MEMBERS = 16
 
 
-@dataclass
+@dataclass(frozen=True)
 class NetworkSettings:
     """network"""
 
@@ -77,7 +77,7 @@ class NetworkSettings:
         return None if self.weights in ("published", "none") else Path(self.weights)
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainSettings:
     """training"""
 
@@ -151,7 +151,7 @@ class TrainSettings:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class AugmentSettings:
     """augmentation"""
 
@@ -171,7 +171,7 @@ class AugmentSettings:
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class ConfidenceSettings:
     """confidence"""
 
@@ -203,7 +203,7 @@ class ConfidenceSettings:
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunSettings:
     """run"""
 
@@ -229,7 +229,7 @@ PATHS = (
 )  # fmt: skip
 
 
-@dataclass
+@dataclass(frozen=True)
 class Settings:
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
     a key of ``config.yaml`` has the name of a field, and no two sections share one."""

@@ -7,9 +7,9 @@ from datasets.core.lazy import on_demand
 if TYPE_CHECKING:
     from learners.runs.continuing import continued
     from learners.runs.evaluation import estimate, evaluate
-    from learners.runs.finetuning import Result, run
-    from learners.runs.folder import go_on, shared_folder
+    from learners.runs.finetuning import Result, launch
+    from learners.runs.folder import go_on
     from learners.runs.folds import cross_validate
-    from learners.runs.resume import command_of, is_finished, settings_of, write_config
+    from learners.runs.resume import command_of, is_finished, settings_of
 
 __getattr__ = on_demand(__name__)

@@ -16,8 +16,9 @@ from datasets.core.files import write_beside
 from learners import distributed
 from learners.cli.settings import Settings
 from learners.machine import threads_kept
+from learners.runs.folder import shared_folder
 from learners.runs.reading import read
-from learners.runs.resume import FINISHED
+from learners.runs.resume import FINISHED, write_config
 
 
 @dataclass
@@ -29,6 +30,25 @@ class Result:
     interrupted: bool = False
     basis: str = ""
     headline: str = ""
+
+
+def launch(
+    settings: Settings,
+    *,
+    command: str = "",
+    log_to: Callable[[Path], object] = lambda file: None,
+    announce: Callable[[Result], None] = lambda result: None,
+) -> Result:
+    """`run` in a folder that it has to itself; ``log_to`` is called with its log file.
+
+    Raises
+    ------
+    SecondhandError : as `run` has it; or the folder cannot be had.
+    """
+    with distributed.joined(settings.speed.device), shared_folder(settings) as folder:
+        write_config(folder, settings, command)
+        log_to(folder / "log.txt")
+        return run(folder, settings, command=command, announce=announce)
 
 
 def run(

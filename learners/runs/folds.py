@@ -28,8 +28,8 @@ from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
-from learners.runs.finetuning import run
-from learners.runs.folder import is_empty, run_folder, run_name
+from learners.runs.finetuning import launch
+from learners.runs.folder import is_empty, run_name
 from learners.runs.resume import has_progress, write_config
 from learners.tasks.choose import task_asked
 
@@ -113,13 +113,10 @@ def _train(
                 settings = settings.but(resume=each[name])
             else:
                 shutil.rmtree(each[name], ignore_errors=True)
-            with run_folder(settings) as inside:
-                write_config(inside, settings, command)
-                log_to(inside / "log.txt")
-                reached = run(inside, settings, command=command)
+            reached = launch(settings, command=command, log_to=log_to)
             if reached.interrupted:
                 raise KeyboardInterrupt
-            done[name] = _figures(inside, reached.metrics)
+            done[name] = _figures(each[name], reached.metrics)
             record = {"fold": name, "metrics": done[name]}
             write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
             result = _write(folder, names, each, done, basis)

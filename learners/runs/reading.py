@@ -23,7 +23,6 @@ from learners.backbones import mel_of
 from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.model import WEIGHTS, Bundle, load_bundle
-from learners.runs.continuing import as_before
 from learners.runs.folder import write_csv
 from learners.runs.resume import begin
 from learners.tasks.base import Task
@@ -65,9 +64,6 @@ def read(folder: Path, settings: Settings) -> Begun:
     origin = None if settings.data.from_ is None else load_bundle(settings.data.from_)
     task = task_asked(settings.data, origin)
     task.check(settings)
-    if origin is not None:
-        settings = as_before(settings, origin)
-        settings.check()
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":

@@ -86,7 +86,6 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
     settings, choice = distributed.from_first(
         lambda: settle_backbone(folder, loaded, settings, device)
     )
-    write_config(folder, settings, command)
     augment = settings.augment
     views = views_for(
         table.kind,
@@ -96,7 +95,13 @@ def train(folder: Path, begun: Begun, *, command: str = "") -> Learnt:
         strength=augment.augment_strength,
     )
     made = train_members(
-        folder, loaded, settings, device, begun.task, None if origin is None else start(origin)
+        folder,
+        loaded,
+        settings,
+        device,
+        begun.task,
+        None if origin is None else start(origin),
+        settled=lambda final: write_config(folder, final, command),
     )
     distributed.leave()
     bundle = Bundle(

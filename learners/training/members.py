@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ from learners.training.checkpoints import Checkpoints
 from learners.training.growth import ANSWERS, Growth
 from learners.training.learner import Objective, fine_tune, make_learner, tracker
 from learners.training.seeding import Seeds
-from learners.training.speed import in_words, record, settle
+from learners.training.speed import in_words, settle
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +87,16 @@ def train_members(
     device: str,
     task: Task,
     start: Start | None = None,
+    *,
+    settled: Callable[[Settings], None] = lambda settings: None,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with a seed of its own.
 
     The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
     ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
     in training and those before it. What an earlier process has trained here is taken up. Networks
-    begin with a pretrained body, or each as one of a ``start``.
+    begin with a pretrained body, or each as one of a ``start``. ``settled`` is called once, with the
+    settings of which the machine and the network have left nothing open.
 
     Raises
     ------
@@ -126,10 +129,10 @@ def train_members(
             continue
         kept = _decoded(loaded, preprocessing, settings)
         speed = settle(speed, one, device, kept=kept.fits)
-        if distributed.is_first():
-            record(folder, speed)
-        at_speed = replace(settings, speed=speed)
-        dls = _batches(folder, loaded, preprocessing, at_speed, kept, device, task)
+        final = replace(settings, speed=speed)
+        if not members:
+            settled(final)
+        dls = _batches(folder, loaded, preprocessing, final, kept, device, task)
         counts = loaded.rows.loc[loaded.rows["split"].eq("train"), "label"].value_counts()
         objective = task.objective(
             train,

@@ -6,17 +6,13 @@ weights for the same command.
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
-import yaml
 from torch import nn
 
 from datasets.core import processes
 from datasets.core.errors import SecondhandError
-from datasets.core.files import write_beside
 from learners.machine import SpeedSettings
 
 
@@ -83,16 +79,6 @@ def check_precision(wanted: str, device: str) -> None:
         raise SecondhandError(f"--precision {wanted}: a GPU of Apple trains in fp32 here; use auto")
     if wanted == "fp16" and not device.startswith("cuda"):
         raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
-
-
-def record(folder: Path, speed: SpeedSettings) -> None:
-    """Put the settings into a run's ``config.yaml``, so that who repeats the run trains as it did."""
-    file = folder / "config.yaml"
-    text = file.read_text(encoding="utf-8")
-    for name, value in asdict(speed).items():
-        line = yaml.safe_dump({name: value}).strip()
-        text = re.sub(rf"(?m)^{name}: .*$", line.replace("\\", r"\\"), text)
-    write_beside(file, text.encode())
 
 
 def in_words(speed: SpeedSettings) -> str:

@@ -18,7 +18,7 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
-from learners.runs import folds
+from learners.runs import finetuning, folds
 from learners.runs.folds import summarise
 from tests.forks import Program
 from tests.pictures import write_pictures
@@ -55,7 +55,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
     """The folds that are really trained; Ctrl-C in one of them."""
     trained: list[str] = []
-    real = folds.run
+    real = finetuning.run
 
     def run(folder: Path, settings: Settings, **options: Any) -> Any:
         if settings.data.fold == stop_at:
@@ -64,7 +64,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
         trained.append(settings.data.fold or "")
         return real(folder, settings, **options)
 
-    monkeypatch.setattr(folds, "run", run)
+    monkeypatch.setattr(finetuning, "run", run)
     return trained
 
 
