@@ -36,9 +36,9 @@ import numpy as np
 from PIL.Image import Image
 
 from benchmarks._shared import parse, spread, surroundings
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio import AudioRecipe
 from datasets.core.store import SETTLED
-from datasets.spectrograms.pictures import PictureCache
+from datasets.spectrograms import PictureCache
 from datasets.strain.qscan import qtransform
 from datasets.strain.whitening import whiten
 
