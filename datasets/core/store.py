@@ -83,8 +83,7 @@ class Hashes:
     """Hashes of source files seen before, by path and stamp: an unchanged file need not be read.
 
     Kept as lines of JSON that are only ever added, each in one write: processes that add at once
-    do not disturb each other, and a line cut short by a kill is passed over, as is one with less of
-    a stamp, from before.
+    do not disturb each other, and a line cut short by a kill is passed over.
     """
 
     def __init__(self, path: Path) -> None:

@@ -145,16 +145,6 @@ class TestKey:
         assert after != before
         assert store.render_all([clip], RECIPE) == ([after], [])
 
-    def test_hashes_with_less_of_a_stamp_are_made_anew(self, store, clip):
-        """Lines from before the ctime was kept: the file may have been replaced since."""
-        before = store.get(clip, RECIPE)
-        lines = (store.root / "sources.jsonl").read_text().split("\n")
-        path, size, mtime, *_, digest = json.loads(lines[1])
-        write(clip, seed=1)
-        os.utime(clip, ns=(mtime, mtime))
-        (store.root / "sources.jsonl").write_text(json.dumps([path, size, mtime, digest]) + "\n")
-        assert PictureCache(store.root).get(clip, RECIPE) != before
-
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
         monkeypatch.setattr(_sources, "SETTLED", 2.0)
         stamp = _sources.stamp_of(clip)
