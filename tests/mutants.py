@@ -48,7 +48,7 @@ CSV = "path,label,group,split,fold,start,end,gps\n" + "".join(
     for n, split in enumerate(("train", "valid", "test", ""))
 )
 YAML = """# settings
-data: photos
+data: [photos, more]
 kind: picture
 backbone: resnet18
 size: 96
@@ -56,8 +56,6 @@ epochs: 3
 lr: 6.0e-3
 lr_mult: 100
 flip: false
-views: [0.5, 1, 4]
-picture: [224, 224]
 threshold: 0.9
 cv: 5
 out: runs/mine
@@ -400,7 +398,7 @@ def mutate_yaml(data: bytes, rng: Rng) -> bytes:
     elif way == 7:
         return mutate_digits("\n".join(lines), rng).encode()
     else:
-        lines = [*LAUGHS.split("\n")[:-1], f"views: *{pick(tuple('abcdefghi'), rng)}", *lines]
+        lines = [*LAUGHS.split("\n")[:-1], f"data: *{pick(tuple('abcdefghi'), rng)}", *lines]
     return "\n".join(lines).encode("utf-8", "replace")
 
 
