@@ -311,18 +311,19 @@ class KeepBest(EpochEnd):
     ----------
     folder : where the files go.
     last : keep the last epoch, whatever its value.
+    fitted : the head is fitted before the body learns: the frozen phase ends in a linear probe.
     """
 
     order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
 
-    def __init__(self, folder: Path, *, last: bool = False) -> None:
-        self.folder, self.last = folder, last
+    def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
+        self.folder, self.last, self.fitted = folder, last, fitted
         self.kept: dict[str, Any] = {}
 
     def epoch_ends(self) -> None:
         phase = phase_of(self.learn)
         ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
-        if self.learn.fixed_norms.body and ends and not self.last:
+        if self.fitted and ends and not self.last:
             self._save("probe" if phase == "frozen" else "last", self._model(), {})
         self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
@@ -367,7 +368,7 @@ class KeepBest(EpochEnd):
         if self.kept and not self.last and value > self.kept["value"]:
             return
         reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
-        probe = reached if self.learn.fixed_norms.body and phase == "frozen" else None
+        probe = reached if self.fitted and phase == "frozen" else None
         self.kept = {
             "value": value,
             "epoch": epoch,

@@ -70,6 +70,11 @@ class Objective(NamedTuple):
     probe: Callable[..., Fitted]
 
 
+def fits_head(network: nn.Sequential, settings: TrainSettings, pretrained: bool) -> bool:
+    """Whether a head is fitted to its optimum first: one layer, on a pretrained body."""
+    return pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
+
+
 def make_learner(
     dls: DataLoaders,
     network: nn.Sequential,
@@ -91,7 +96,7 @@ def make_learner(
     cbs : further callbacks: precision, EMA, history, …
     goes_on : the network's head has learnt already: a fit of it begins there.
     """
-    fits = pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
+    fits = fits_head(network, settings, pretrained)
     objective = objective or class_objective(settings)
     options: dict[str, Any] = {
         "loss_func": objective.loss,
@@ -124,21 +129,23 @@ def fine_tune(
     lr: float | Literal["auto"] | None = None,
     groups: NDArray[np.int64] | None = None,
     probe: Callable[..., Fitted] | None = None,
+    at: Position | None = None,
 ) -> None:
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
     A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
     follows changes the body little (LP-FT, 2202.10054), its first group not at all (`thaw`). Another
     head takes gradient steps first, as in fastai's ``fine_tune``, with no frozen phase where it would
-    have no epoch. With a `Checkpoints` callback that has taken up an earlier training, from there.
+    have no epoch.
 
     Parameters
     ----------
     lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
     groups : a number for each training item; the fit of the head judges its penalty by whole groups.
     probe : the objective's; that of one class an item if not given.
+    at : where a training stands that `Checkpoints` has taken up.
     """
-    at = learn.checkpoints.position if hasattr(learn, "checkpoints") else Position()
+    at = at or Position()
     if learn.fixed_norms.body:
         learn.freeze()
         if at.phase == 0:

@@ -49,9 +49,9 @@ from learners.cli.console import watched
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 from learners.tasks.base import Task
 from learners.training import callbacks
-from learners.training.checkpoints import Checkpoints
+from learners.training.checkpoints import Checkpoints, Position
 from learners.training.growth import ANSWERS, Growth
-from learners.training.learner import Objective, fine_tune, make_learner, tracker
+from learners.training.learner import Objective, fine_tune, fits_head, make_learner, tracker
 from learners.training.seeding import Seeds
 from learners.training.speed import in_words, settle
 
@@ -119,7 +119,8 @@ def train_members(
                 one, spec, preprocessing = _continued(folder, loaded, start, number, train.seeds)
         here = folder if number == 0 else folder / "checkpoint" / f"member-{number + 1}"
         saved = folder / "checkpoint" if number == 0 else here
-        best = callbacks.KeepBest(saved, last=train.keep == "last")
+        fitted = fits_head(one, train, network.pretrained)
+        best = callbacks.KeepBest(saved, last=train.keep == "last", fitted=fitted)
         history = folder / ("history.csv" if number == 0 else f"history-{number + 1}.csv")
         checkpoints = Checkpoints(saved, history)
         if checkpoints.trained and best.restore(one):
@@ -172,7 +173,7 @@ def train_members(
         if (at := checkpoints.take_up(learn, best)) is not None:
             log.info("going on: phase %d, epoch %d", *(number + 1 for number in at))
         trained_on = loaded.rows.loc[loaded.rows["split"].eq("train")]
-        interrupted = _train(learn, train, units_of(trained_on).to_numpy(), objective)
+        interrupted = _train(learn, train, units_of(trained_on).to_numpy(), objective, at)
         if distributed.from_first(partial(best.restore, one)):
             log.info("kept %s", best.said())
             members.append(one.eval())
@@ -298,14 +299,18 @@ def _decoded(loaded: Loaded, preprocessing: Preprocessing, settings: Settings) -
 
 
 def _train(
-    learn: Learner, train: TrainSettings, groups: NDArray[np.int64], objective: Objective
+    learn: Learner,
+    train: TrainSettings,
+    groups: NDArray[np.int64],
+    objective: Objective,
+    at: Position | None,
 ) -> bool:
-    """Fine-tune; ``groups`` as in `fine_tune`. True where Ctrl-C ended it."""
+    """Fine-tune; ``groups`` and ``at`` as in `fine_tune`. True where Ctrl-C ended it."""
     quiet = nullcontext() if watched() else learn.no_bar()
     with quiet, learn.no_logging(), in_plain_words():
         try:
             with distributed.training(learn):
-                fine_tune(learn, train, train.lr, groups, objective.probe)
+                fine_tune(learn, train, train.lr, groups, objective.probe, at)
         except KeyboardInterrupt:
             if distributed.count() > 1:  # their launcher gives them seconds to end
                 raise

@@ -283,9 +283,9 @@ def test_the_blend_of_the_least_loss_is_kept(tmp_path, at, kept):
     def validate() -> list[float]:
         return [(network.weight.item() - at) ** 2, 0.5]
 
-    best = callbacks.KeepBest(tmp_path)
+    best = callbacks.KeepBest(tmp_path, fitted=True)
     best.learn = SimpleNamespace(
-        model=network, validate=validate, fixed_norms=SimpleNamespace(body=True), cbs=[], epoch=0, n_epoch=1,
+        model=network, validate=validate, cbs=[], epoch=0, n_epoch=1,
         dls=SimpleNamespace(valid_ds=range(20)), removed_cbs=lambda cbs: nullcontext(),
         opt=SimpleNamespace(frozen_idx=1, param_lists=[0, 0]),
         recorder=SimpleNamespace(metric_names=["epoch", "valid_loss", "accuracy", "time"], values=[]),
