@@ -24,6 +24,7 @@ UNSEEN = {
     "mypy": "make quality",
     "myst-nb": "make docs",
     "numpydoc": "make docs",
+    "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
     "pydata-sphinx-theme": "make docs",
     "pytest-timeout": "pytest",
@@ -33,6 +34,8 @@ UNSEEN = {
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }
+#: A file that lies beside `learners/share/ask.py` in the archive that it travels in.
+BESIDE = "picture"
 DISTRIBUTIONS = packages_distributions()
 
 
@@ -53,7 +56,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST}
+    others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST, BESIDE}
     return {name: {plain(found) for found in DISTRIBUTIONS.get(name, [name])} for name in others}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, one_line, shown
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
@@ -144,4 +144,4 @@ def _check_depth(source: str, text: str) -> None:
 
 
 def _wrong(source: str, reason: str) -> SecondhandError:
-    return SecondhandError(f"{source}: {' '.join(reason.split())}")
+    return SecondhandError(f"{source}: {one_line(' '.join(reason.split()))}")

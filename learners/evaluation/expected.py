@@ -109,7 +109,7 @@ def expected_accuracy(
     """
     n = len(predictions)
     if not isinstance(metrics.get(ACCURACY_THRESHOLD), Mapping):
-        return _none("the model folder holds no figures for it")
+        return _none("the model folder holds no figures for it; fine-tune again")
     cut = read_as(AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}")
     if cut.n < ENOUGH:
         return _none(f"{cut.n} items were held out of the training, at least {ENOUGH} are needed")

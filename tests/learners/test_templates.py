@@ -44,7 +44,9 @@ def test_texts_are_cut_and_fractions_rounded():
 
 
 def test_an_installed_package_has_what_is_read_beside_its_code():
-    (told,) = re.findall(r"^DATA = (.*)", (ROOT / "setup.py").read_text(encoding="utf-8"), re.M)
+    (told,) = re.findall(
+        r"^DATA = ({.*?})", (ROOT / "setup.py").read_text(encoding="utf-8"), re.M | re.S
+    )
     packed = {
         path
         for package, pattern in ast.literal_eval(told).items()

@@ -150,7 +150,8 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
 
 def test_a_background_is_one_of_the_two_likeliest(pool, tmp_path):
     bundle = sites.colours()
-    confidence = replace(bundle.decider, background=True)
+    decider = bundle.decider
+    confidence = replace(decider, calibrator=replace(decider.calibrator, background=True))
     predictor = Predictor(replace(bundle, confidence=confidence))
     path = tmp_path / "grey.png"
     Image.new("RGB", (40, 40), (128, 128, 128)).save(path)

@@ -131,7 +131,7 @@ def test_the_model_is_evaluated_and_exported_as_others(run, folder, tmp_path):
     bundle = load_bundle(run / "model")
     exported = Portable(bundle).eval()
     with torch.no_grad():
-        check(bundle, lambda x: [y.numpy() for y in exported(torch.from_numpy(x))], "exported")
+        check(bundle, lambda x: [y.numpy() for y in exported(torch.from_numpy(x))])
 
 
 def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey, tmp_path):

@@ -98,7 +98,7 @@ def test_each_label_is_answered_by_itself(
 def test_an_exported_file_answers_as_the_model(run: Path) -> None:
     bundle = load_bundle(run / "model")
     portable = Portable(bundle)
-    check(bundle, lambda x: [v.detach().numpy() for v in portable(torch.from_numpy(x))], "it")
+    check(bundle, lambda x: [v.detach().numpy() for v in portable(torch.from_numpy(x))])
 
 
 def test_the_report_and_an_evaluation_tell_each_label(
