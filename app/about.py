@@ -42,6 +42,7 @@ _TILES = {
     "calibration_accuracy_of_accepted": "accuracy of what is answered",
     "unknown_accepted": "strangers that got an answer",
     "valid_map": "mean average precision, valid",
+    "calibration_map": "mean average precision, calibration",
     "test_map": "mean average precision, test",
     "test_precision": "labels said that are there, test",
 }

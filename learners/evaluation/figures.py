@@ -41,9 +41,9 @@ from learners.uncertainty import (
 
 #: Which split the figures of calibration and refusal are of: the first that is there.
 HONEST = ("test", "valid", "calibration")
-#: Said where the accuracy that is reported first is not that of a test part.
+#: Said where the figure that is reported first is not that of a test part.
 CHOSE = (
-    "The validation files chose the weights, so their accuracy is a little too good: go by that of the "
+    "The validation files chose the weights, so their {figure} is a little too good: go by that of the "
     "calibration files, which chose none."
 )
 WHEN = ("before", "after")  # of the temperature
@@ -213,13 +213,14 @@ def all_figures(
     return dict(jsonable(found))
 
 
-def headline(parts: Collection[str]) -> tuple[str | None, str]:
-    """The part whose accuracy is reported first, and why in a sentence; "" where that goes without saying.
+def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | None, str]:
+    """The part whose ``figure`` is reported first, and why in a sentence; "" where that goes without saying.
 
-    Calibration items chose temperature and threshold, which change no answer's best class.
+    Calibration items chose temperature and threshold, which change no answer's best class, nor the
+    order of items by a label's probability.
     """
     if "test" not in parts and {"valid", "calibration"} <= set(parts):
-        return "calibration", CHOSE
+        return "calibration", CHOSE.format(figure=figure)
     return next((name for name in (*HONEST, *parts) if name in parts), None), ""
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from datasets.items import targets_of
 from learners.cli.settings import Settings
 from learners.evaluation.calibration_metrics import BINS, fraction, limits_of_parts
-from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS
+from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS, headline
 from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
 from learners.inference import Predictor
@@ -102,7 +102,8 @@ def all_label_figures(
     ``metrics``, of each split: mean average precision over the labels that occur (``map``), the
     ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
     items of which something is said (``coverage``), that which is ``unlike`` the training data, and
-    the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``labels``: of
+    the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``headline``: the
+    ``split`` whose mean average precision is reported first, and what is ``said`` of it; ``labels``: of
     each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
     and what it was promised; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
     labels are there, and said, at once; ``mistakes``: the surest.
@@ -134,6 +135,9 @@ def all_label_figures(
             {
                 "metrics": metrics,
                 "judged_on": main,
+                "headline": dict(
+                    zip(("split", "said"), headline(names, "average precision"), strict=True)
+                ),
                 "labels": [
                     {"label": row.pop("label"), **row, **_promised(confidence, k, row)}
                     for k, row in enumerate(tables.get(main or "", []))

@@ -98,7 +98,8 @@ class MultiLabel:
     def measure(
         self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle, reference: None
     ) -> Measured:
-        return Measured(measuring.all_label_figures(evaluation, judged, model)["metrics"])
+        figures = measuring.all_label_figures(evaluation, judged, model)
+        return Measured(figures["metrics"], headline=figures["headline"]["said"])
 
     def recheck(self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle) -> Measured:
         figures = measuring.all_label_figures(evaluation, judged, model)

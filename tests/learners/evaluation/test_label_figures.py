@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,11 @@ def test_figures_are_scikit_learns() -> None:
     rows = np.array([n for n in range(5, 200) if n != 7])
     p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
     assert found["judged_on"] == "test"
+    assert found["headline"] == {"split": "test", "said": ""}
+    renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
+    untested = all_label_figures(renamed, judged, bundle)  # type: ignore[arg-type]
+    assert untested["headline"]["split"] == "calibration"
+    assert "average precision is a little too good" in untested["headline"]["said"]
     for k, row in enumerate(found["labels"]):
         there = y[rows, k]
         assert row["average_precision"] == pytest.approx(

@@ -183,7 +183,7 @@ def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
     )
     assert (
         f"Of {first['judged']} files that training did not see (calibration) {right} are named right. "
-        f"{CHOSE} The model answers {answered} of the {split['judged']} files of valid, and of the others "
+        f"{CHOSE.format(figure='accuracy')} The model answers {answered} of the {split['judged']} files of valid, and of the others "
         "it says unknown ; of its answers "
         f"{of_these} are right. Of {strange['judged']} strangers, which are none of its classes, it "
         f"answers {100 * strange['accepted']['value']:.1f} %."

@@ -208,9 +208,9 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
     # And what the figures rest on, in the report and the model card as in the log's last lines.
-    assert report["headline"] == {"split": "calibration", "said": CHOSE}
+    assert report["headline"] == {"split": "calibration", "said": CHOSE.format(figure="accuracy")}
     for file in ("report/index.html", "model/README.md"):
-        assert CHOSE in (finished / file).read_text()
+        assert CHOSE.format(figure="accuracy") in (finished / file).read_text()
     basis = report["basis"]
     assert basis.startswith("a random split of 3 classes; ")
     assert basis.endswith("expect less elsewhere")
