@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -33,7 +34,8 @@ from learners.model import save_weights
 
 log = logging.getLogger(__name__)
 
-#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names.
+#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names;
+#: the first is preferred, for it answers files of other places and refuses unknown classes best.
 BLENDS = {0.5: "half", 0.25: "a quarter"}
 #: So many answers more or fewer are chance, whatever they are (sign test, two-sided, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
@@ -304,8 +306,10 @@ class KeepBest(EpochEnd):
 
     Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
     is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
-    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903), so what is kept
-    never validates worse than the probe.
+    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903). A blend is kept
+    whose validation loss is within a standard error of the lowest, half of the way before a quarter: few
+    files cannot tell candidates apart that differ by less. Nothing is kept that validates clearly worse
+    than the probe.
 
     Parameters
     ----------
@@ -328,9 +332,11 @@ class KeepBest(EpochEnd):
         self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
     def try_part_way(self, epochs: int) -> None:
-        """Offer the weights between the probe and the last ones.
+        """Validate the weights between the probe and the last ones, and keep the first of them whose loss
+        is the lowest but for chance.
 
-        Both come from their files, which then go: a run that was stopped in between goes on here.
+        The loss of an item is about as spread as it is large, so the standard error of a mean over n items
+        is about the mean / sqrt(n). Both ends come from their files, which then go: a run that was stopped in between goes on here.
         """
         ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
         distributed.gathered(None)  # the first process has written them
@@ -339,20 +345,29 @@ class KeepBest(EpochEnd):
         probe, last = map(load_file, ends)
         model = distributed.plain_model(self.learn)
         averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
+
+        def blend(part: float) -> dict[str, Tensor]:
+            return {
+                n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
+                for n, t in last.items()
+            }
+
+        tried = {}
         for part, name in BLENDS.items():
-            model.load_state_dict(
-                {
-                    n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
-                    for n, t in last.items()
-                }
-            )
+            model.load_state_dict(blend(part))
             with self.learn.removed_cbs(averages):  # it would begin another average
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-            figures = distributed.share(dict(zip(names, values, strict=True)))
+            tried[part] = figures = distributed.share(dict(zip(names, values, strict=True)))
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
             log.info("%s of the way from the head-only model  %s", name, shown)
-            self._offer(figures, model, f"{name} of the way", epochs)
+        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in tried.values()))
+        enough = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
+        for part, figures in tried.items():
+            if figures["valid_loss"] <= enough:
+                model.load_state_dict(blend(part))
+                self._keep(figures, model, f"{BLENDS[part]} of the way", epochs, lowest)
+                break
         distributed.gathered(None)  # all have read them
         if distributed.is_first():
             for file in ends:
@@ -365,12 +380,17 @@ class KeepBest(EpochEnd):
     def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
         """Keep these weights, unless others validated better: of equal ones the later have seen more."""
         value = figures["valid_loss"]
-        if self.kept and not self.last and value > self.kept["value"]:
-            return
+        if not self.kept or self.last or value <= self.kept["value"]:
+            self._keep(figures, model, phase, epoch, value)
+
+    def _keep(
+        self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int, lowest: float
+    ) -> None:
         reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
         probe = reached if self.fitted and phase == "frozen" else None
         self.kept = {
-            "value": value,
+            "value": figures["valid_loss"],
+            "lowest": lowest,
             "epoch": epoch,
             "of": self.n_epoch,
             "phase": phase,
@@ -395,7 +415,11 @@ class KeepBest(EpochEnd):
             what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
         elif probe == kept["reached"]:
             what = "the head-only model"
-        why = "the last, as --keep last asks" if self.last else "the lowest"
+        why = "the lowest"
+        if self.last:
+            why = "the last, as --keep last asks"
+        elif kept["value"] > kept["lowest"]:
+            why = f"the lowest but for chance ({kept['lowest']:.3g})"
         words = f"{what}: validation loss {kept['value']:.3g}, {why}"
         if "accuracy" not in kept["reached"]:
             return words

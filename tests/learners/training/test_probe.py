@@ -256,7 +256,9 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     probe, last, kept = ends_and_kept(ran)
     record = json.loads((ran / "run/checkpoint/best.json").read_text())
     history = pd.read_csv(ran / "run/history.csv")
-    assert record["value"] <= history["valid_loss"].min() + 1e-6
+    assert record["lowest"] <= history["valid_loss"].min() + 1e-6
+    items = pd.read_csv(ran / "run/items.csv")["split"].eq("valid").sum()
+    assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
     part = {"frozen": 0, "unfrozen": 1, "half of the way": 0.5, "a quarter of the way": 0.25}
     for name, tensor in kept.items():
         wanted = torch.lerp(probe[name].double(), last[name].double(), part[record["phase"]])
@@ -265,7 +267,7 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     log = (ran / "run/log.txt").read_text()
     losses = re.findall(r"of the way from the head-only model  valid_loss ([0-9.]+)", log)
     assert len(losses) == 2, "half and a quarter of the way"
-    assert record["value"] == pytest.approx(
+    assert record["lowest"] == pytest.approx(
         min([*history.valid_loss, *map(float, losses)]), abs=1e-4
     )
     said = re.search(r"kept (.*)", log)
@@ -275,9 +277,12 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     assert config["provenance"]["kept"].startswith(said[1])
 
 
-@pytest.mark.parametrize(("at", "kept"), [(0.0, 0.0), (0.2, 0.25), (0.45, 0.5), (0.9, 1.0)])
-def test_the_blend_of_the_least_loss_is_kept(tmp_path, at, kept):
-    """Of a network of one weight, whose loss is least ``at`` a part of the way from 0 to 1."""
+@pytest.mark.parametrize(
+    ("at", "kept"), [(0.0, 0.0), (0.2, 0.25), (0.37, 0.5), (0.45, 0.5), (0.9, 1.0)]
+)
+def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, kept):
+    """Of a network of one weight, whose loss is least ``at`` a part of the way from 0 to 1. At 0.37 that of a
+    quarter is lower than that of half by less than chance among 20 files."""
     network = nn.Linear(1, 1, bias=False)
 
     def validate() -> list[float]:
@@ -312,7 +317,7 @@ def test_the_blend_of_the_least_loss_is_kept(tmp_path, at, kept):
 def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
     best = callbacks.KeepBest(tmp_path)
     best.kept = {
-        "value": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
+        "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
     }  # fmt: skip
     said = best.said()
