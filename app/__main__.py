@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import as_called
+from datasets.core.program import as_called
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import bare_parser

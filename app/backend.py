@@ -19,8 +19,8 @@ from app.serving import Busy, Served
 from app.views import UNKNOWN, Rule, own_rule, span, without_paths
 from datasets import audio
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.kinds import kind_of
 from datasets.core.processes import apart
+from datasets.core.scanning import kind_of
 from datasets.spectrograms import Source
 from learners.inference import refused
 from learners.report import Pictures, shown, when

@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets.core.cells import read_dicts, write_rows
 from datasets.core.errors import SecondhandError, shown
 from datasets.core.files import file_beside, write_beside
-from datasets.core.kinds import SUFFIXES
+from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, fault_of
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")

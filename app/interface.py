@@ -25,7 +25,7 @@ from app.views import (
     without_paths,
 )
 from datasets.core.errors import SecondhandError
-from datasets.core.kinds import SUFFIXES
+from datasets.core.scanning import SUFFIXES
 from learners.templates import render
 
 TITLE = "Secondhand"

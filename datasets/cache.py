@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from datasets.core.installed import as_called
-from datasets.core.streams import hold_every_name
+from datasets.core.program import as_called, hold_every_name
 
 
 def readable(size: int) -> str:

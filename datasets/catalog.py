@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.installed import as_called
-from datasets.core.streams import hold_every_name
+from datasets.core.program import as_called, hold_every_name
 from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file
 from datasets.spectrograms import cache_root
 

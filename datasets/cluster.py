@@ -40,10 +40,10 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from datasets import RENDERER_VERSION
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import extra
 from datasets.core.processes import cores
-from datasets.core.renderer import RENDERER_VERSION
+from datasets.core.program import extra
 from datasets.core.upstream import loggers_at
 
 log = logging.getLogger(__name__)

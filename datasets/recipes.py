@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
+from datasets import RENDERER_VERSION
 from datasets.audio import AudioRecipe
 from datasets.core.errors import SecondhandError
-from datasets.core.renderer import RENDERER_VERSION
 from datasets.spectrograms import Recipe
 from datasets.strain import StrainRecipe
 

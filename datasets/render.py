@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from datasets.core.config_file import config_action
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
-from datasets.core.installed import as_called
-from datasets.core.kinds import signal_kind
-from datasets.core.scanning import files_below, look_apart
-from datasets.core.streams import hold_every_name
+from datasets.core.processes import look_apart
+from datasets.core.program import as_called, hold_every_name
+from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
     from datasets.spectrograms import PictureCache, Source
+
+SIGNALS = ("sound", "strain")
 
 
 def render(
@@ -121,7 +122,7 @@ def _by_kind(
         if os.path.isdir(given):
             inside, bad = files_below(given)
             rejected += bad
-            inside = [path for path in inside if signal_kind(path)]
+            inside = [path for path in inside if kind_of(path) in SIGNALS]
             if not inside:
                 raise SecondhandError(f"{given}: no sound or strain files in this folder")
             found += inside
@@ -131,8 +132,9 @@ def _by_kind(
         raise SecondhandError("no files given: name sound or strain files, or folders of them")
     listed: dict[str, list[str]] = {}
     for path in dict.fromkeys(found):
-        if own := signal_kind(path) if kind == "auto" else kind:
-            listed.setdefault(own, []).append(path)
+        own = kind_of(path) if kind == "auto" else kind
+        if own in SIGNALS or kind != "auto":
+            listed.setdefault(str(own), []).append(path)
         else:
             rejected.append(Rejected(path, "not a sound or strain file by its name; see --kind"))
     return listed, rejected

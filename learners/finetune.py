@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import as_called
 from datasets.core.options import flag
+from datasets.core.program import as_called
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console

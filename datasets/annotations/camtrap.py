@@ -16,7 +16,7 @@ import pandas as pd
 
 from datasets.core.cells import file_named, read_cells, text_of
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.core.kinds import kind_of
+from datasets.core.scanning import kind_of
 
 PACKAGE = "datapackage.json"
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")

@@ -10,8 +10,7 @@ from pathlib import Path, PureWindowsPath
 from datasets.annotations.tracks import Span, is_track, one_cell, read_track
 from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.core.kinds import kind_of
-from datasets.core.scanning import files_below, visible, walk
+from datasets.core.scanning import files_below, kind_of, visible, walk
 
 Row = dict[str, object]
 

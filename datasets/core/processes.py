@@ -25,6 +25,8 @@ from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
+from datasets.core.errors import BadFile, Rejected
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ X = TypeVar("X")
 R = TypeVar("R")
 
 CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
+_CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
 FORKS = sys.platform == "linux"
@@ -89,6 +92,31 @@ def in_parallel(
             pool.shutdown(cancel_futures=True)
         for number in suspects:
             yield number, [_alone(partial(_one, task), item, crashed) for item in chunks[number]]
+
+
+def look_at(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
+    """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
+    found: list[R | Rejected] = []
+    for path in paths:
+        try:
+            found.append(look(path))
+        except BadFile as error:
+            found.append(Rejected(path, error.reason))
+    return found
+
+
+def look_apart(
+    look: Callable[[str], R], paths: Sequence[str], workers: int | None = None
+) -> list[R | Rejected]:
+    """`look_at` in processes, one a core unless given: one that dies costs the file that it read."""
+    chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
+    died: R | Rejected = Rejected("", CRASHED)
+    answers = dict(in_parallel(partial(look_at, look), chunks, workers, died))
+    found = [answer for number in range(len(chunks)) for answer in answers[number]]
+    return [
+        Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
+        for path, answer in zip(paths, found, strict=True)
+    ]
 
 
 class Pending(NamedTuple, Generic[T, R]):

@@ -1,49 +1,40 @@
-"""Many files looked at, of which some are bad: each gives an answer, or the reason why it gives none."""
+"""Files in folders: which of them are the user's, and which are pictures, sounds or strain by their names."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, one_line
-from datasets.core.kinds import kind_of
-from datasets.core.processes import CRASHED, in_parallel
+from datasets.core.errors import Rejected, SecondhandError, one_line
 
-A = TypeVar("A")
+SUFFIXES = {
+    "picture": (
+        ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
+        ".heic", ".heif", ".avif",
+    ),
+    "sound": (
+        ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
+    ),
+    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
+}  # fmt: skip
 #: Why a folder is not looked into.
 LEADS_BACK, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
-_CHUNK = 32  # files that a worker looks at before it reports
 
 
-def look_at(look: Callable[[str], A], paths: Sequence[str]) -> list[A | Rejected]:
-    """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
-    found: list[A | Rejected] = []
-    for path in paths:
-        try:
-            found.append(look(path))
-        except BadFile as error:
-            found.append(Rejected(path, error.reason))
-    return found
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Kind of a file by its ending, None where no reader knows it.
 
-
-def look_apart(
-    look: Callable[[str], A], paths: Sequence[str], workers: int | None = None
-) -> list[A | Rejected]:
-    """`look_at` in processes, one a core unless given: one that dies costs the file that it read."""
-    chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
-    died: A | Rejected = Rejected("", CRASHED)
-    answers = dict(in_parallel(partial(look_at, look), chunks, workers, died))
-    found = [answer for number in range(len(chunks)) for answer in answers[number]]
-    return [
-        Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
-        for path, answer in zip(paths, found, strict=True)
-    ]
+    Examples
+    --------
+    >>> kind_of("a.JPG"), kind_of("b.flac"), kind_of("c.gwf"), kind_of("notes.pdf")
+    ('picture', 'sound', 'strain', None)
+    """
+    name = os.fspath(path).lower()
+    return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
 
 
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:

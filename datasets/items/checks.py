@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.core.processes import cores
-from datasets.core.scanning import look_apart, look_at
+from datasets.core.processes import cores, look_apart, look_at
 
 if TYPE_CHECKING:
     import numpy as np

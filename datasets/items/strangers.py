@@ -15,8 +15,7 @@ import pandas as pd
 
 from datasets.annotations import is_annotated, read_annotations
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.kinds import SUFFIXES, kind_of
-from datasets.core.scanning import files_below
+from datasets.core.scanning import SUFFIXES, files_below, kind_of
 from datasets.items.checks import UNKNOWN, Look, usable, without_copies
 from datasets.items.table import read_rows, with_columns, with_times
 

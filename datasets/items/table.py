@@ -20,8 +20,15 @@ import pandas as pd
 
 from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, too_short
 from datasets.core.errors import Rejected, SecondhandError, shown
-from datasets.core.kinds import SUFFIXES, kind_of
-from datasets.core.scanning import LEADS_BACK, files_below, leads_back, visible, whole
+from datasets.core.scanning import (
+    LEADS_BACK,
+    SUFFIXES,
+    files_below,
+    kind_of,
+    leads_back,
+    visible,
+    whole,
+)
 from datasets.items.checks import (
     ANSWERS,
     NOT_KNOWN,

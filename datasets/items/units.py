@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.kinds import kind_of
+from datasets.core.scanning import kind_of
 
 #: Seconds of strain that are whitened around a trigger (`StrainRecipe.context`): rows of one file
 #: that are nearer to each other share data.

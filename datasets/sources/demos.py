@@ -16,8 +16,7 @@ import pandas as pd
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.kinds import kind_of
-from datasets.core.scanning import files_below
+from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")

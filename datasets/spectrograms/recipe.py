@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets import RENDERER_VERSION
 from datasets.core.errors import SecondhandError, shown
-from datasets.core.renderer import RENDERER_VERSION
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.installed import extra
+from datasets.core.program import extra
 from datasets.strain.hdf5 import MAX_SAMPLES, broken, check_chunks, number, numbers
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from datasets.core.cells import text_of
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
 from datasets.core.files import write_beside
-from datasets.core.kinds import kind_of
-from datasets.core.scanning import files_below
+from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
 
 _NAME = re.compile(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.core.scanning import look_apart
+from datasets.core.processes import look_apart
 from datasets.spectrograms import COLOUR_MAPS, AnyPath, Recipe, Seconds, colour_table
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain

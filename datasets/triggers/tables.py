@@ -17,7 +17,7 @@ import pandas as pd
 
 from datasets.core.cells import ENDINGS, read_cells
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.installed import extra
+from datasets.core.program import extra
 from datasets.strain import broken, check_chunks, linked, numbers
 
 #: What a column of GPS times is called, of several the first; a peak_time has its nanoseconds beside it.

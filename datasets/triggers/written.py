@@ -14,7 +14,7 @@ import pandas as pd
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
-from datasets.core.installed import extra
+from datasets.core.program import extra
 
 _HDF5 = (".hdf5", ".h5", ".hdf")
 ENDINGS = (".csv", *_HDF5, ".ecsv")

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import WHEEL, as_called
-from datasets.core.streams import hold_every_name
+from datasets.core.program import WHEEL, as_called, hold_every_name
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
 from learners.machine import report_to_nobody

@@ -19,8 +19,8 @@ import yaml
 
 from datasets.core.config_file import config_action
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import as_called
 from datasets.core.options import flag
+from datasets.core.program import as_called
 from learners.cli.console import be_quiet
 from learners.cli.settings import Settings
 

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from datasets.core.errors import SecondhandError
-from datasets.core.installed import extra
+from datasets.core.program import extra
 from datasets.core.upstream import alone
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from datasets.core.installed import as_called
+from datasets.core.program import as_called
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     SCORES,

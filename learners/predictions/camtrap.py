@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
-from datasets.core.kinds import kind_of
+from datasets.core.scanning import kind_of
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions.rows import Shape

@@ -18,7 +18,7 @@ import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.kinds import kind_of
+from datasets.core.scanning import kind_of
 from datasets.items import (
     ItemTable,
     load_strangers,

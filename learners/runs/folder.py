@@ -20,7 +20,7 @@ import pandas as pd
 from datasets.core.cells import csv_text, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.core.installed import as_called
+from datasets.core.program import as_called
 from datasets.items import ItemTable
 from learners import distributed
 from learners.cli.console import command_line

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
-from datasets.core.installed import as_called
+from datasets.core.program import as_called
 from learners.cli import console
 from learners.cli.flags import bare_parser
 

@@ -17,7 +17,6 @@ from scipy.signal import lfilter_zi
 from datasets.audio import mel
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.kinds import signal_kind
 from datasets.recipes import recipe_from_dict
 from datasets.spectrograms.recipe import RENDERER_VERSION, colour_table
 from tests.datasets.audio import kaldi
@@ -374,22 +373,6 @@ class TestSettings:
         recipe = AudioRecipe(rate=rate)
         bands = mel.MelBands(rate, recipe.n_fft, 128, recipe.fmin, recipe.fmax)
         assert (mel.filterbank(bands).max(axis=1) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("a/b.WAV", "sound"),
-        ("a.opus", "sound"),
-        ("x.hdf5", "strain"),
-        ("x.txt.gz", "strain"),
-        ("x.gwf", "strain"),
-        ("x.png", None),
-        ("wav", None),
-    ],
-)
-def test_signal_kind(name, kind):
-    assert signal_kind(name) == kind
 
 
 def test_bad_file_names_itself(tmp_path):

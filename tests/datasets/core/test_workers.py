@@ -16,7 +16,6 @@ import pytest
 
 from datasets import images
 from datasets.core import processes as _workers
-from datasets.core import scanning
 from datasets.core.errors import BadFile
 from datasets.core.processes import BEHIND, CRASHED, Apart, apart, in_parallel
 from datasets.items.table import load_table
@@ -160,7 +159,7 @@ def test_a_picture_whose_decoder_dies_is_listed(
         return whole(source, **options)
 
     monkeypatch.setattr(images, "open_picture", fragile)
-    monkeypatch.setattr(scanning, "_CHUNK", 8)  # of the few files several lots
+    monkeypatch.setattr(_workers, "_CHUNK", 8)  # of the few files several lots
     table = load_table(tmp_path)
     assert reasons(table) == {"deadly.jpg": CRASHED}
     assert len(table.frame) == 2 * count

@@ -13,7 +13,7 @@ import soundfile
 from PIL import Image
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
-from datasets.core.kinds import kind_of
+from datasets.core.scanning import kind_of
 from datasets.items.table import load_table, summary
 from tests.datasets.files import picture, reasons, root, sound, write
 

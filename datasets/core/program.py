@@ -1,8 +1,10 @@
-"""How this program came to be here, and so what its commands and its extras are called."""
+"""The program as a whole: what its commands and its extras are called here, and how it writes names."""
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from pathlib import Path
 
 #: Installed from a wheel, where the three packages lie in ``secondhand``; else from a checkout.
@@ -26,3 +28,19 @@ def as_called(text: str) -> str:
 def extra(name: str) -> str:
     """How to install what only some need: an extra of pyproject.toml."""
     return f"pip install 'secondhand[{name}]'" if WHEEL else f"pip install -e '.[{name}]'"
+
+
+def hold_every_name() -> None:
+    """Have standard output and standard error written as UTF-8, whatever the locale or PYTHONIOENCODING
+    says, for names may hold any letter; a name that is no UTF-8 by its own bytes, as Python reads it
+    back with ``errors="surrogateescape"``.
+
+    A terminal keeps its encoding, and is shown what it does not know as a backslash escape.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):  # as where there is none
+            continue
+        if stream.isatty():
+            stream.reconfigure(errors="backslashreplace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")

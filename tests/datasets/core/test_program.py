@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.streams import hold_every_name
+from datasets.core.program import hold_every_name
 
 NAMES = [b"a \xf0\x9f\xa6\x8a.txt", b"no UTF-8 \xff.txt", "Äpfel.txt".encode()]
 
