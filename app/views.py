@@ -79,8 +79,6 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
         on, kind, target = EACH, "target accuracy of each", confidence.promises[0].target
     elif not math.isnan(cut.target) and not cut.message:
         kind, target = "target accuracy", cut.target
-    elif on != "probability" or not math.isnan(cut.target_coverage):
-        kind, target = "target coverage", cut.target_coverage
     rule = Rule(cut.value, confidence.alpha, True, on, kind, target, cut.message)
     floor = confidence.floors.get(confidence.score)
     return rule if floor is None else replace(rule, score=confidence.score, floor=floor)

@@ -190,11 +190,8 @@ class ConfidenceSettings:
         span=Span(above=0, below=1, like=0.99),
     )
     per_class: bool = option(False, "promise --target-accuracy of each class by itself")
-    target_coverage: float | None = option(
-        None, "instead of both: part of known items to accept", span=Span(above=0, high=1, like=0.9)
-    )
     score: ScoreName = option(
-        "combined", "what tells known items from strangers, and what a target cuts"
+        "combined", "what tells known items from strangers, and what a target accuracy cuts"
     )
     coverage: float | None = option(
         None,
@@ -299,8 +296,6 @@ class Settings:
             "--learning-curve without a fitted head on a published body (leave out --from, "
             "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
-            "--target-accuracy beside --target-coverage (one of the two)": None
-            not in (asked.target_accuracy, asked.target_coverage),
             "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
             f"{own} with --backbone auto (name the backbone)": own and network.candidates,
             f"{flat} with --classes-table (one of the two)": flat and data.classes_table,

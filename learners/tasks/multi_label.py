@@ -46,7 +46,6 @@ class MultiLabel:
             "--label-smoothing": train.label_smoothing,
             "--score": asked.score != usual.score,
             "--keep-known": asked.keep_known != usual.keep_known,
-            "--target-coverage": asked.target_coverage,
             "--coverage": asked.coverage,
             "--per-class (each label has its own promise anyway)": asked.per_class,
             "--learning-curve": settings.run.learning_curve,

@@ -113,7 +113,7 @@ class Confidence:
             counts their groups.
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept, with their logits and labels. Without features of both the distance is off.
-        settings : threshold, targets, score and coverage, as ``--threshold`` and the others; `fit_rule`
+        settings : threshold, target, score and coverage, as ``--threshold`` and the others; `fit_rule`
             says how they go together. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         background : the logits are those of `learners.backbones.building.against_last`.
@@ -125,8 +125,6 @@ class Confidence:
         logits, labels = check_logits(held.logits, paths=paths), known_labels(held)
         check_threshold(asked.threshold)
         check_alpha(alpha)
-        if asked.target_accuracy is not None and asked.target_coverage is not None:
-            raise SecondhandError("target accuracy and target coverage: give one of the two")
         score, needs = str(asked.score), make_score(asked.score).needs
         calibrator = Scaling.fit(logits, labels, background, paths)
         message = calibrator.temperature.message

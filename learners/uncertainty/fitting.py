@@ -15,8 +15,8 @@ from learners.uncertainty.groups import Groups
 from learners.uncertainty.scores import KNN, MSP, Score
 from learners.uncertainty.thresholds import (
     Threshold,
+    threshold_for_accuracy,
     threshold_for_coverage,
-    threshold_for_target,
     thresholds_by_class,
     values_of,
 )
@@ -81,19 +81,19 @@ def fit_rule(
 ) -> Rule:
     """Threshold and floor as the settings have them.
 
-    The threshold and ``keep_known`` are not used where a target is given and reached, nor this one
-    beside a threshold of 0, which accepts everything. A target accuracy that is not reached leaves them
-    in force, the threshold at least at the target: more asked for must not mean less care.
-    `threshold_for_accuracy` says what a target accuracy promises; a target coverage counts the
-    distance's refusals. Both cut the score. ``knn`` is the distance's, ``names`` of the classes.
+    The threshold and ``keep_known`` are not used where a target accuracy is given and reached, nor this
+    one beside a threshold of 0, which accepts everything. A target that is not reached leaves them in
+    force, the threshold at least at the target: more asked for must not mean less care.
+    `threshold_for_accuracy` says what it promises; it cuts the score. ``knn`` is the distance's,
+    ``names`` of the classes.
     """
     target = asked.target_accuracy
-    if target is None and asked.target_coverage is None:
+    if target is None:
         return _without_target(items, ranking, knn, asked, float(asked.threshold))
-    cut, low, naming, notes = _for_target(items, ranking, asked, names)
+    cut, low, naming, notes = _for_target(items, ranking, target, asked.per_class, names)
     whole = cut.threshold
     reached = not whole.message or any(not one.message for one in cut.promises)
-    if target is None or reached:
+    if reached:
         return Rule(cut, ranking, naming, notes)
     least = max(float(asked.threshold), target)
     missed = (
@@ -106,29 +106,30 @@ def fit_rule(
 
 
 def _for_target(
-    items: Calibrating, ranking: ScoreGate, asked: ConfidenceSettings, names: Sequence[str]
+    items: Calibrating, ranking: ScoreGate, target: float, per_class: bool, names: Sequence[str]
 ) -> tuple[Cut, float, Naming | None, list[str]]:
-    """The threshold that a target chooses; the lower limit of the accuracy by one threshold for all
-    classes; how items are named; and notes."""
-    accuracy = asked.target_accuracy
-    as_named = items.named(accuracy or asked.threshold, ranking.score)
+    """The threshold that a target accuracy chooses; the lower limit of the accuracy by one threshold
+    for all classes; how items are named; and notes."""
+    as_named = items.named(target, ranking.score)
     right, naming = as_named.right, as_named.naming
     on, known = ranking.name, as_named.known
     if on == "msp":
         on, known = "probability", as_named.sure
     each, promises, notes = None, list[Threshold](), list[str]()
-    if naming is None or accuracy is None:
-        whole = threshold_for_target(
-            known, right, items.passed, accuracy, asked.target_coverage, items.groups
-        )
+    if naming is None:
+        passed = items.passed
+        groups = None if items.groups is None else items.groups[passed]
+        whole = threshold_for_accuracy(known[passed], right[passed], target, groups=groups)
+        share = float(passed.sum()) / max(1, len(passed))
+        whole = replace(whole, coverage=whole.coverage * share)
     else:
         whole, each, notes = promised(
-            naming.tree, as_named.named, known, right, items.passed, accuracy, items.groups
+            naming.tree, as_named.named, known, right, items.passed, target, items.groups
         )
     if whole.message:
         notes.append(whole.message)
     low = whole.accuracy_low
-    if asked.per_class:
+    if per_class:
         best = np.where(items.passed, items.logits.argmax(axis=1), NO_CLASS)
         classes = names or range(items.logits.shape[1])
         whole, promises, more = thresholds_by_class(
@@ -154,7 +155,7 @@ def _without_target(
         ranking = replace(
             ranking,
             floors={
-                name: threshold_for_coverage(score, asked.keep_known).value
+                name: threshold_for_coverage(score, asked.keep_known)
                 for name, score in each.items()
             },
         )

@@ -27,9 +27,8 @@ class Threshold:
     """Where to cut, and what that gave on the items it was chosen on.
 
     ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
-    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan);
-    ``target_coverage`` the coverage asked for instead (else nan). ``message`` is empty, or says what
-    could not be had.
+    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan). ``message`` is
+    empty, or says what could not be had.
     """
 
     value: float
@@ -38,7 +37,6 @@ class Threshold:
     accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
     message: str = ""
     target: float = ranged(0, 1, none=True, default=float("nan"))
-    target_coverage: float = ranged(0, 1, none=True, default=float("nan"))
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
@@ -192,54 +190,12 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
     return float(np.exp(low))
 
 
-def threshold_for_coverage(
-    score: ArrayLike, target: float, *, correct: ArrayLike | None = None
-) -> Threshold:
-    """The largest threshold that accepts at least the fraction ``target`` (above 0, at most 1)."""
-    if not 0 < target <= 1:
-        raise SecondhandError(f"target coverage {target!r}: expected a number above 0, at most 1")
-    s, right = _pair(score, np.ones(np.shape(score)) if correct is None else correct)
-    if len(s) == 0:
-        return Threshold(
-            0.0, 1.0, float("nan"), message="no calibration items: everything accepted"
-        )
-    rank = int(np.ceil(round(target * len(s), 9)))
-    value = float(np.sort(just_below(s))[::-1][rank - 1])
-    accepted = s >= value
-    accuracy = float(right[accepted].mean()) if correct is not None else float("nan")
-    message = ""
-    if accepted.sum() > rank:
-        message = f"equal scores: {accepted.mean():.3g} are accepted, not {target:.4g}"
-    return Threshold(value, float(accepted.mean()), accuracy, message=message)
-
-
-def threshold_for_target(
-    known: Floats,
-    right: NDArray[np.bool_],
-    passed: NDArray[np.bool_],
-    accuracy: float | None,
-    coverage: float | None,
-    groups: Groups = None,
-) -> Threshold:
-    """Either target, for the items that ``passed`` another gate; coverage is of all items."""
-    n, share = len(known), float(passed.mean()) if len(known) else 1.0
-    if accuracy is not None:
-        together = None if groups is None else groups[passed]
-        found = threshold_for_accuracy(known[passed], right[passed], accuracy, groups=together)
-        return replace(found, coverage=found.coverage * share)
-    assert coverage is not None
+def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
+    """The largest threshold that accepts at least this fraction (above 0, at most 1) of the items."""
     if not 0 < coverage <= 1:
-        raise SecondhandError(f"target coverage {coverage!r}: expected a number above 0, at most 1")
-    reach = min(1.0, coverage / share) if share else 1.0
-    found = threshold_for_coverage(known[passed], reach, correct=right[passed])
-    message = found.message
-    if n and share < coverage:
-        message = (
-            f"coverage {coverage:.4g} is out of reach: only {share:.3g} are like the training data"
-        )
-    return replace(
-        found, coverage=found.coverage * share, message=message, target_coverage=coverage
-    )
+        raise SecondhandError(f"coverage {coverage!r}: expected a number above 0, at most 1")
+    cuts = np.sort(just_below(_scores(score)))[::-1]
+    return float(cuts[int(np.ceil(round(coverage * len(cuts), 9))) - 1]) if len(cuts) else 0.0
 
 
 def thresholds_by_class(
@@ -376,7 +332,7 @@ def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) 
     a, b = _scores(known), _scores(unknown)
     if not (len(a) and len(b)):
         return float("nan")
-    return float((b >= threshold_for_coverage(a, coverage).value).mean())
+    return float((b >= threshold_for_coverage(a, coverage)).mean())
 
 
 def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:

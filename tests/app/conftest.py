@@ -31,7 +31,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
     folder = tmp_path_factory.mktemp("page")
     model = write_run(folder / "run")
-    strict = write_run(folder / "strict", target_coverage=0.6)
+    strict = write_run(folder / "strict", target_accuracy=0.9)
     models = {
         "colours": Served("colours", Predictor(model), model, limits=LIMITS),
         "tones": Served("tones", Predictor(tones()), limits=LIMITS),

@@ -135,7 +135,7 @@ def _trained(
     )
 
 
-def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
+def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
     """A run folder around the model of colours: its items, its held-out answers and the figures of its
     report. The model's.
 
@@ -151,11 +151,11 @@ def write_run(folder: Path, *, target_coverage: float | None = None) -> Path:
     items.loc[items["label"].eq("unknown"), "split"] = "unknown"
     items.to_csv(folder / "items.csv", index=False)
     _, logits, features = Predictor(bundle).outputs(items["path"])
-    if target_coverage is not None:
+    if target_accuracy is not None:
         known = items["split"].eq("calibration").to_numpy()
         labels = items.loc[known, "label"].map(bundle.classes.index).to_numpy()
         held = Items(logits[known], labels, features[known])
-        asked = ConfidenceSettings(target_coverage=target_coverage)
+        asked = ConfidenceSettings(target_accuracy=target_accuracy)
         fitted = Confidence.fit(held, held.take(np.arange(0, len(held), 2)), asked)
         bundle = replace(bundle, confidence=fitted)
     save_bundle(bundle, folder / "model")

@@ -139,7 +139,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     models = client.predict(api_name="/models")
     assert [model["name"] for model in models] == list(up.models)
     assert [(model["rule"]["kind"], model["rule"]["on"]) for model in models] == [
-        *[("threshold", "probability")] * 3, ("target coverage", "combined"),
+        *[("threshold", "probability")] * 3, ("target accuracy", "combined"),
     ]  # fmt: skip
     assert models[0]["rule"]["cut"] == 0.8
     assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.threshold.value

@@ -240,7 +240,7 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     page.locator("#files-3 input[type=file]").set_input_files([*files, str(wrong)])
     page.get_by_role("region", name="Answers").wait_for()
     page.get_by_role("tab", name="Ask").last.click()
-    words = "(combined), chosen for a target coverage of 60.0"
+    words = "(combined), chosen for a target accuracy of 90.0"
     counted(answered, words)
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")

@@ -109,7 +109,7 @@ def test_the_rule_in_force_is_reported(up, pictures):  # noqa: F811
         own = ask(up, file, model="strict")
         close_to(own, right)
         assert own["rule"] == {
-            "own": True, "kind": "target coverage", "target": 0.6, "on": "combined",
+            "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "cut": confidence.threshold.value, "alpha": confidence.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = ask(up, file, model="strict", threshold=0.5)

@@ -168,8 +168,6 @@ def test_all_right_is_said_with_the_exact_limits(n):
          "(knn), chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
          "chosen for a target accuracy of 90.0"),
-        ({"target_coverage": 0.4, "score": "knn"}, ("target coverage", "knn", 0.4),
-         "chosen for a target coverage of 40.0"),
         ({"target_accuracy": 0.999, "score": "knn"}, ("threshold", "probability", NAN),
          "Its target is not reached: these 200 calibration items cannot support"),
     ],

@@ -265,12 +265,12 @@ def test_another_threshold_and_score(model, folder, others):
 
 @pytest.mark.parametrize("score", ["combined", "rmds", "knn"])
 def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, score):
-    made = bundle(folder, score=score, target_coverage=0.5, threshold=0.95)
+    made = bundle(folder, score=score, keep_known=0.5, threshold=1e-6)
     files = list(table(folder)["path"])
     before = list(Predictor(made).predict(files))
     after = list(Predictor(save_bundle(made, tmp_path / "model")).predict(files))
     assert [a.label for a in before] == [a.label for a in after]
-    assert made.confidence.threshold_on == score
+    assert made.confidence.score == score
     assert 0 < sum(a.label != "unknown" for a in after) < len(files)
 
 

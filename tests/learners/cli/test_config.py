@@ -225,13 +225,14 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"seeds": 17}, "--seeds 17 (it is 1 to 16)"),
         ({"label_smoothing": 1}, "--label-smoothing 1 (it is 0 to below 1)"),
         ({"lr": 100.0}, "--lr 100.0 (it is auto, or above 0 and below 100)"),
-        ({"target_coverage": 2}, "--target-coverage 2 (it is above 0, at most 1, as 0.9)"),
+        ({"keep_known": 2}, "--keep-known 2 (it is above 0, at most 1)"),
+        ({"target_accuracy": 1}, "--target-accuracy 1 (it is above 0 and below 1, as 0.99)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
         ({"per_class": True}, "--per-class without --target-accuracy"),
         (
-            {"overlap": 1, "target_accuracy": 0.9, "target_coverage": 0.9},
-            "--overlap 1 (it is 0 to 0.95), --target-accuracy beside --target-coverage (one of the two)",
+            {"overlap": 1, "background": "rest", "head": "cosine"},
+            "--overlap 1 (it is 0 to 0.95), --background with --head cosine (use linear)",
         ),
     ],
 )
@@ -243,7 +244,7 @@ def test_every_number_out_of_its_range_is_named_with_it(values: dict[str, Any], 
 
 def test_what_is_at_the_end_of_a_range_is_in_it() -> None:
     Settings().check()
-    Settings().but(overlap=0.95, seeds=16, lr="auto", target_coverage=1, clip=None, wd=0).check()
+    Settings().but(overlap=0.95, seeds=16, lr="auto", keep_known=1, clip=None, wd=0).check()
 
 
 def test_settings_differ_by_name_in_whatever_section() -> None:

@@ -126,12 +126,12 @@ def test_strangers_against_scikit_learn(found, evaluation, bundle):
     assert (got["items"], got["judged"]) == (30, 27)
 
 
-@pytest.mark.parametrize("target", [None, 1.0])
+@pytest.mark.parametrize("target", [None, 0.5])
 def test_what_one_step_stricter_would_cost(evaluation, target):
     """Of a threshold on the probability, and of one on the score."""
     bundle = make_bundle()
     held = judged_items(evaluation, bundle.classes, "calibration", 1.0)
-    settings = ConfidenceSettings(threshold=0.5, target_coverage=target, score="rmds")
+    settings = ConfidenceSettings(threshold=0.5, target_accuracy=target, score="rmds")
     bundle.confidence = Confidence.fit(held, held, settings, alpha=0)
     judged = judge(evaluation, bundle)
     frame = evaluation.predictions.copy()

@@ -299,7 +299,7 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
     extra.save(strange / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
-          "--score", "rmds", "--target-coverage", "0.6", "--coverage", "0.8", *QUICK,
+          "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
     strangers = items.loc[items.split.eq("unknown")]

@@ -55,7 +55,7 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 @pytest.mark.parametrize(
     ("words", "named"),
     [(["--cv", "3", "--label-smoothing", "0.1"], "--label-smoothing"),
-     (["--score", "knn", "--target-coverage", "0.9"], "--score, --target-coverage"),
+     (["--score", "knn", "--keep-known", "0.9"], "--score, --keep-known"),
      (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
 )  # fmt: skip
 def test_what_it_does_not_go_with_is_named_at_the_start(

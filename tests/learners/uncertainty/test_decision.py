@@ -109,9 +109,7 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize(
-    "how", [{}, {"target_coverage": 0.8}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how)
-)
+@pytest.mark.parametrize("how", [{}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how))
 def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
     """Their last bits differ: the items on which cuts lie pass all the same."""
     logits, labels, features = world(300, seed=6)
@@ -129,7 +127,7 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
 
 
 def test_a_target_stands_alone():
-    assert fitted(target_coverage=0.9).floors == {}
+    assert fitted(target_accuracy=0.9).floors == {}
 
 
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
@@ -237,16 +235,6 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
     )
 
 
-@pytest.mark.parametrize("score", SCORES)
-def test_a_target_coverage_is_met_on_new_items(score):
-    model = fitted(2000, target_coverage=0.5, score=score)
-    logits, _, features = world(4000, seed=5)
-    accepted = model.decide(logits, features).label != NO_CLASS
-    assert accepted.mean() == pytest.approx(0.5, abs=0.04)
-    assert model.threshold.coverage == pytest.approx(0.5, abs=0.001)
-    assert model.threshold_on == ("probability" if score == "msp" else score)
-
-
 def test_a_target_accuracy_is_met_on_new_items():
     logits, labels, features = world(2000, seed=1, noise=2.2)
     held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
@@ -310,8 +298,7 @@ def test_thresholds_at_the_ends(threshold):
         ({"alpha": 1.0}, "alpha 1.0"),
         ({"score": "mps"}, "'mps'"),
         ({"target_accuracy": 1.0}, "target accuracy 1.0"),
-        ({"target_coverage": 0.0}, "target coverage 0.0"),
-        ({"target_coverage": 0.5, "target_accuracy": 0.9}, "one of the two"),
+        ({"keep_known": 0.0}, "coverage 0.0"),
     ],
 )
 def test_bad_settings_are_quoted(options, message):
@@ -320,9 +307,9 @@ def test_bad_settings_are_quoted(options, message):
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("target", [None, 0.6])
+@pytest.mark.parametrize("target", [None, 0.9])
 def test_json_and_arrays_there_and_back(score, target):
-    model = fitted(score=score, target_coverage=target)
+    model = fitted(score=score, target_accuracy=target)
     text = json.dumps(model.to_dict(), allow_nan=False)
     arrays = {key: np.array(value) for key, value in model.arrays().items()}
     assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # kept once
@@ -353,7 +340,7 @@ def test_without_reference_features_it_works_and_says_what_is_off():
 
 
 def test_a_threshold_on_a_lost_score_is_refused():
-    settings = fitted(target_coverage=0.5).to_dict()
+    settings = fitted(target_accuracy=0.9).to_dict()
     with pytest.raises(SecondhandError, match=r"confidence\.threshold\.on.*reference\.safetensors"):
         Confidence.from_dict(settings)
 
@@ -563,8 +550,8 @@ def test_another_threshold_or_score_leaves_the_rest():
     with pytest.raises(SecondhandError, match="is none that this model holds"):
         fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give a --threshold"):
-        fitted(target_coverage=0.5).with_score("knn")
-    assert fitted(target_coverage=0.5).asked(0.5, "rmds").score == "rmds"
+        fitted(target_accuracy=0.9).with_score("knn")
+    assert fitted(target_accuracy=0.9).asked(0.5, "rmds").score == "rmds"
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
@@ -613,7 +600,7 @@ def test_a_background_takes_its_share_of_the_probability():
     assert [reason == BACKGROUND for reason in shown.reason] == likelier.tolist()
     # However low the threshold, and whatever a target cuts.
     assert (model.with_threshold(0).decide(against, near).label[likelier] == NO_CLASS).all()
-    cut = Confidence.fit(held, train, ConfidenceSettings(target_coverage=0.99), background=True)
+    cut = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.5), background=True)
     assert (cut.decide(against, near).label[likelier] == NO_CLASS).all()
     assert (plain.decide(against, near).label != NO_CLASS).mean() > 0.1
 

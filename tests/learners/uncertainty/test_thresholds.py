@@ -21,7 +21,6 @@ from learners.uncertainty.thresholds import (
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,
-    threshold_for_target,
 )
 
 
@@ -108,30 +107,16 @@ def test_cuts_lie_a_hair_below_their_items_and_above_all_others():
 
 @pytest.mark.parametrize("coverage", [0.01, 0.1, 0.5, 0.7, 1.0])
 def test_threshold_for_coverage_accepts_just_enough(coverage):
-    p, right = draw(100, 2)
-    found = threshold_for_coverage(p, coverage, correct=right)
-    assert (p >= found.value).sum() == round(coverage * 100)
-    assert found.accuracy == pytest.approx(right[p >= found.value].mean())
+    p, _ = draw(100, 2)
+    assert (p >= threshold_for_coverage(p, coverage)).sum() == round(coverage * 100)
 
 
 def test_coverage_with_equal_scores_accepts_all_of_them():
-    found = threshold_for_coverage([1, 1, 1, 0], 0.5)
-    assert found.coverage == 0.75
-    assert "equal scores: 0.75" in found.message
+    cut = threshold_for_coverage([1, 1, 1, 0], 0.5)
+    assert 0.999 < cut <= 1
     for bad in (0, 1.5, float("nan")):
         with pytest.raises(SecondhandError, match="coverage"):
             threshold_for_coverage([1.0], bad)
-
-
-def test_a_target_counts_what_another_gate_refused():
-    p, right = draw(1000, 3)
-    passed = np.arange(1000) % 10 > 0
-    found = threshold_for_target(p, right, passed, None, 0.5)
-    assert (passed & (p >= found.value)).mean() == pytest.approx(0.5)
-    assert found.coverage == pytest.approx(0.5)
-    beyond = threshold_for_target(p, right, passed, None, 0.95)
-    assert "out of reach" in beyond.message
-    assert beyond.coverage == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("good", [0, 1, 0.95, np.float32(0.5)])
