@@ -46,14 +46,14 @@ from datasets.items.checks import TIME_COLUMNS
 from datasets.sources.demos import write_demo
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
+from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
 from learners.inference.answers import stacked
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
-from learners.uncertainty import SCORES, Items, fit_scores, known_labels
+from learners.uncertainty import SCORES, Items, known_labels
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Decisions
 from learners.uncertainty.temperature import cautious, fit_temperature
-from learners.uncertainty.thresholds import accepted_at_coverage, auroc
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 #: What leaving classes out trains by where nothing follows `--`: as `make demo` does.

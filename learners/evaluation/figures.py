@@ -25,6 +25,7 @@ from learners.evaluation.depths import rightly, tree_figures
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, part_of
 from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
+from learners.evaluation.rankings import score_figures
 from learners.files import jsonable
 from learners.model import Bundle
 from learners.uncertainty import (
@@ -35,7 +36,6 @@ from learners.uncertainty import (
     aurc,
     make_score,
     risk_coverage,
-    score_figures,
     softmax,
 )
 

@@ -1,4 +1,4 @@
-"""Which score tells known items from strangers best: the tables of a report.
+"""Which score tells known items from strangers best: AUROC, FPR95 and OSCR, and the tables of a report.
 
 With strangers given, each score is measured on them. Besides, each class in turn plays the stranger
 (`leave_one_class_out`), which is a weaker thing, and a note above the table says so.
@@ -6,23 +6,25 @@ With strangers given, each score is measured on them. Besides, each class in tur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from datasets.core.errors import SecondhandError
 from datasets.core.program import as_called
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     SCORES,
     Confidence,
+    Floats,
     Items,
-    ScoreFigures,
-    fit_scores,
+    Score,
     known_labels,
-    leave_one_class_out,
-    rank_scores,
+    make_score,
+    threshold_for_coverage,
 )
 
 #: `rmds` decomposes the features anew for each class left out: minutes for a few dozen.
@@ -160,3 +162,152 @@ def left_out_tables(
     each.columns.name = None
     scores.attrs["note"] = each.attrs["note"] = LEFT_OUT_NOTE
     return {LEFT_OUT: scores, LEFT_OUT_EACH: each}
+
+
+@dataclass(frozen=True)
+class ScoreFigures:
+    """How one score tells `known` test items from `unknown` ones.
+
+    ``auroc`` with its 95 % limits; ``fpr95``; ``accepted_at_half``: unknown accepted where half of
+    the known are; ``oscr``. All 0 to 1; nan where there are no items on one side.
+    """
+
+    name: str
+    auroc: float
+    low: float
+    high: float
+    fpr95: float
+    accepted_at_half: float
+    oscr: float
+
+
+def fit_scores(train: Items, calibration: Items, names: Sequence[str] = SCORES) -> dict[str, Score]:
+    """Scores fitted on training items and, where they need that, calibrated.
+
+    Those that need features are left out without them.
+    """
+    scores = {name: make_score(name) for name in names}
+    if train.features is None:
+        scores = {name: score for name, score in scores.items() if score.needs == "logits"}
+    for score in scores.values():
+        score.fit(train.features, train.logits, known_labels(train))
+        score.calibrate(calibration.features, calibration.logits)
+    return scores
+
+
+def score_figures(
+    name: str, known: ArrayLike, right: ArrayLike, unknown: ArrayLike
+) -> ScoreFigures:
+    """The figures of one score: ``known [n]``, of which ``right [n]`` are, and ``unknown [m]``."""
+    low, high = auroc_interval(known, unknown)
+    strict, half = (accepted_at_coverage(known, unknown, part) for part in (0.95, 0.5))
+    area, rate = auroc(known, unknown), oscr(known, right, unknown)
+    return ScoreFigures(name, area, low, high, strict, half, rate)
+
+
+def rank_scores(scores: Mapping[str, Score], known: Items, unknown: Items) -> list[ScoreFigures]:
+    """Fitted scores from best to worst AUROC.
+
+    ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
+    the figures are then nan, and the order is that of ``scores``.
+    """
+    right = known.logits.argmax(axis=1) == known_labels(known)
+    out = []
+    for name, score in scores.items():
+        a, b = (score.score(items.features, items.logits) for items in (known, unknown))
+        out.append(score_figures(name, a, right, b))
+    return sorted(out, key=lambda figures: -np.nan_to_num(figures.auroc))
+
+
+def leave_one_class_out(
+    train: Items,
+    calibration: Items,
+    test: Items,
+    *,
+    names: Sequence[str] = SCORES,
+    only: Sequence[int] | None = None,
+) -> dict[int, list[ScoreFigures]]:
+    """`rank_scores` with each class (or ``only`` these) in turn as the stranger; 3 classes or more.
+
+    The class leaves the training and calibration items and its logit is dropped, but the network
+    is not trained anew: its features have learnt to set that class apart, so the figures are too
+    high and favour scores of logits.
+    """
+    classes = train.logits.shape[1]
+    if classes < 3:
+        raise SecondhandError(f"{classes} classes: leaving one out needs at least 3")
+    out = {}
+    for c in range(classes) if only is None else only:
+        kept = tuple(_without(items, c) for items in (train, calibration, test))
+        strangers = test.take(np.flatnonzero(known_labels(test) == c))
+        strangers = Items(np.delete(strangers.logits, c, axis=1), None, strangers.features)
+        if all(len(items) for items in (*kept, strangers)):
+            fitted, calibrated, known = kept
+            out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, strangers)
+    return out
+
+
+def _without(items: Items, c: int) -> Items:
+    kept = items.take(np.flatnonzero(known_labels(items) != c))
+    labels = known_labels(kept)
+    return Items(np.delete(kept.logits, c, axis=1), labels - (labels > c), kept.features)
+
+
+def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
+    """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
+    import scipy
+
+    a, b = _checked(known), _checked(unknown)
+    if not (len(a) and len(b)):
+        return float("nan")
+    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
+    return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
+
+
+def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
+    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
+    import scipy
+
+    a, b = _checked(known), _checked(unknown)
+    value = auroc(a, b)
+    if min(len(a), len(b)) < 2:
+        return 0.0, 1.0
+    pooled = scipy.stats.rankdata(np.r_[a, b])
+    above = (pooled[: len(a)] - scipy.stats.rankdata(a)) / len(b)
+    below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
+    error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
+    if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
+        limit = float(0.025 ** (1 / min(len(a), len(b))))
+        return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
+    half = scipy.special.ndtri(0.975) * error / (value * (1 - value))
+    low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half, half]))
+    return float(low), float(high)
+
+
+def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
+    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is.
+
+    Lower is better; at a coverage of 0.95 it is known as FPR95.
+    """
+    a, b = _checked(known), _checked(unknown)
+    if not (len(a) and len(b)):
+        return float("nan")
+    return float((b >= threshold_for_coverage(a, coverage)).mean())
+
+
+def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
+    """Open-set classification rate, 0 to 1 (1811.04110): area under the rate of known items that
+    are accepted *and* right, against the rate of unknown items accepted. Never above `auroc`."""
+    a, right, b = _checked(known), np.asarray(correct, bool), _checked(unknown)
+    if len(a) and len(b) and not right.any():
+        return 0.0
+    return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
+
+
+def _checked(values: ArrayLike) -> Floats:
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 1 or np.isnan(scores).any():
+        raise SecondhandError(
+            f"scores of shape {scores.shape}: expected one number an item, none nan"
+        )
+    return scores

@@ -3,19 +3,20 @@ promise (selective prediction), out-of-distribution scores for open-set recognit
 
 scipy is imported by the functions that fit: an answer takes none of it."""
 
-from learners.uncertainty.arrays import Floats, Ints, check_labels, check_probabilities, softmax
+from learners.uncertainty.arrays import (
+    Floats,
+    Groups,
+    Ints,
+    Items,
+    check_labels,
+    check_probabilities,
+    known_labels,
+    softmax,
+)
 from learners.uncertainty.decision import Confidence, Decisions
 from learners.uncertainty.distance import SAME
-from learners.uncertainty.groups import Groups, design_effects, worth
-from learners.uncertainty.items import Items, known_labels
+from learners.uncertainty.groups import design_effects, worth
 from learners.uncertainty.many import Label, ManyConfidence, ManyDecisions, read_confidence
-from learners.uncertainty.ranking import (
-    ScoreFigures,
-    fit_scores,
-    leave_one_class_out,
-    rank_scores,
-    score_figures,
-)
 from learners.uncertainty.reasons import (
     AMBIGUOUS,
     BACKGROUND,
@@ -25,7 +26,7 @@ from learners.uncertainty.reasons import (
     Reason,
     Why,
 )
-from learners.uncertainty.scores import SCORES, make_score, normalise
+from learners.uncertainty.scores import SCORES, Score, make_score, normalise
 from learners.uncertainty.temperature import Temperature, fit_temperature
-from learners.uncertainty.thresholds import aurc, risk_coverage
+from learners.uncertainty.thresholds import aurc, risk_coverage, threshold_for_coverage
 from learners.uncertainty.tree import Tree, read_tree

@@ -1,8 +1,9 @@
-"""What every numeric part shares: array types, checks that name the remedy, softmax."""
+"""What every numeric part shares: array types, items, checks that name the remedy, softmax."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -12,6 +13,37 @@ from datasets.core.errors import SecondhandError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+#: Numbers of what belongs together, [n]; where none are known, each item is one.
+Groups = NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class Items:
+    """``logits [n, classes]`` (divided by the temperature), ``labels [n]`` and, where the network
+    gives them, penultimate ``features [n, d]``. Strangers have no labels. ``groups [n]`` are the
+    numbers of what belongs together; without them each item is by itself."""
+
+    logits: Floats
+    labels: Ints | None = None
+    features: NDArray[np.float32] | None = None
+    groups: Groups = None
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def take(self, rows: NDArray[np.generic]) -> Items:
+        labels = None if self.labels is None else self.labels[rows]
+        features = None if self.features is None else self.features[rows]
+        groups = None if self.groups is None else self.groups[rows]
+        return Items(self.logits[rows], labels, features, groups)
+
+
+def known_labels(items: Items) -> Ints:
+    """The labels, checked; raises SecondhandError for items without."""
+    if items.labels is None:
+        raise SecondhandError("known items need their labels")
+    return check_labels(items.labels, len(items.logits), items.logits.shape[1])
 
 
 def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Floats:

@@ -20,11 +20,10 @@ from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, among, check_logits
+from learners.uncertainty.arrays import Floats, Ints, Items, among, check_logits, known_labels
 from learners.uncertainty.distance import Distance
 from learners.uncertainty.fitting import NO_CLASS, Calibrating, fit_rule
 from learners.uncertainty.gates import Background, Batch, ClassSubset, Cut, Gate, ScoreGate, judge
-from learners.uncertainty.items import Items, known_labels
 from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.uncertainty.reasons import AMBIGUOUS, Reason
 from learners.uncertainty.scores import (

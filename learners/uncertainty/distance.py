@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, just_below
+from learners.uncertainty.arrays import Floats, Items, just_below
 from learners.uncertainty.gates import Batch, Mask
-from learners.uncertainty.items import Items
 from learners.uncertainty.reasons import UNLIKE, Reason
 from learners.uncertainty.scores import KNN, Mahalanobis, check_features, check_sorted, conformal_p
 from learners.uncertainty.thresholds import check_alpha

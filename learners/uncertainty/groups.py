@@ -8,12 +8,9 @@ Korn and Graubard (1998) have it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from learners.uncertainty.arrays import Floats
-
-#: Where no groups are known, each item is one.
-Groups = NDArray[np.int64] | None
+from learners.uncertainty.arrays import Floats, Groups
 
 
 def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:

@@ -20,13 +20,12 @@ from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN, joined
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, check_logits
+from learners.uncertainty.arrays import Floats, Items, check_logits
 from learners.uncertainty.decision import Confidence, Decisions
 from learners.uncertainty.distance import Distance
 from learners.uncertainty.fitting import NO_CLASS
 from learners.uncertainty.gates import Batch, Cut, Gate, Mask, ScoreGate, judge
 from learners.uncertainty.groups import Groups
-from learners.uncertainty.items import Items
 from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, Reason
 from learners.uncertainty.scores import check_features
 from learners.uncertainty.temperature import TEMPERATURES, Scaling, Temperature

@@ -1,4 +1,4 @@
-"""Answer or abstain: thresholds with a stated promise, and the curves that judge a score.
+"""Answer or abstain: thresholds with a stated promise, and the curve that judges a score.
 
 A *score* is any number that is higher where the model knows better (a calibrated probability, the
 negative of a distance). An item is accepted where ``score >= threshold``.
@@ -291,57 +291,6 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
     _, taken, errors, _ = _accepted(s, right)
     ranks = np.arange(1, len(s) + 1)
     return float(np.mean(np.interp(ranks, np.r_[0, taken], np.r_[0, errors]) / ranks))
-
-
-def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
-    """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
-    import scipy
-
-    a, b = _scores(known), _scores(unknown)
-    if not (len(a) and len(b)):
-        return float("nan")
-    ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
-    return float((ranks - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
-
-
-def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
-    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
-    import scipy
-
-    a, b = _scores(known), _scores(unknown)
-    value = auroc(a, b)
-    if min(len(a), len(b)) < 2:
-        return 0.0, 1.0
-    pooled = scipy.stats.rankdata(np.r_[a, b])
-    above = (pooled[: len(a)] - scipy.stats.rankdata(a)) / len(b)
-    below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
-    error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
-    if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
-        limit = float(0.025 ** (1 / min(len(a), len(b))))
-        return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
-    half = scipy.special.ndtri(0.975) * error / (value * (1 - value))
-    low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half, half]))
-    return float(low), float(high)
-
-
-def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
-    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is.
-
-    Lower is better; at a coverage of 0.95 it is known as FPR95.
-    """
-    a, b = _scores(known), _scores(unknown)
-    if not (len(a) and len(b)):
-        return float("nan")
-    return float((b >= threshold_for_coverage(a, coverage)).mean())
-
-
-def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
-    """Open-set classification rate, 0 to 1 (1811.04110): area under the rate of known items that
-    are accepted *and* right, against the rate of unknown items accepted. Never above `auroc`."""
-    (a, right), b = _pair(known, correct), _scores(unknown)
-    if len(a) and len(b) and not right.any():
-        return 0.0
-    return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
 
 
 def _accepted(

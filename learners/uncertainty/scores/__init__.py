@@ -1,10 +1,56 @@
 """Scores that tell known items from strangers (out-of-distribution detectors), one file a method. Higher is
 more known, for every one of them."""
 
+from collections.abc import Mapping
+from typing import get_args
+
+from numpy.typing import ArrayLike
+
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import ScoreName
+from learners.uncertainty.arrays import Items
 from learners.uncertainty.scores.base import Score, check_features, check_sorted, normalise
-from learners.uncertainty.scores.by_name import SCORES, SHARED, make_score, restored, score_beside
 from learners.uncertainty.scores.combined import Combined, conformal_p
 from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.scores.mahalanobis import Mahalanobis
 from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.scores.rmds import RMDS
+
+SCORES: tuple[str, ...] = get_args(ScoreName)
+#: The array of a score that is the distance's own reference, and stored once.
+SHARED = {"knn": "reference", "combined": "knn.reference"}
+
+
+def make_score(name: str) -> Score:
+    """An unfitted score; ``name`` is one of `SCORES`."""
+    kinds: dict[str, type[Score]] = {"combined": Combined, "msp": MSP, "knn": KNN, "rmds": RMDS}
+    if name not in kinds:
+        raise SecondhandError(f"score {name!r}: expected one of {', '.join(SCORES)}")
+    return kinds[name]()
+
+
+def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:
+    """A score fitted on training items, sharing the distance's ``knn`` where it uses the same."""
+    if name == "knn" and knn is not None:
+        return knn
+    score = make_score(name)
+    if score.parts:
+        score.parts = {part: score_beside(part, knn, train) for part in score.parts}
+    elif score.needs == "features":
+        if train is None or train.labels is None:
+            raise SecondhandError(f"score {name} needs the training items' logits and labels too")
+        score.fit(train.features, train.logits, train.labels)
+    return score
+
+
+def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:
+    """The score ``name`` of a saved model, which shares its reference with the distance ``knn``."""
+    score = make_score(name)
+    values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
+    if knn is not None and name in SHARED:
+        values[SHARED[name]] = knn.reference
+    try:
+        score.restore(values)
+    except KeyError as error:
+        raise SecondhandError(f"score.{error.args[0]}: missing for score {name}") from None
+    return score

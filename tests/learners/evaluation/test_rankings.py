@@ -1,4 +1,4 @@
-"""The tables that rank scores: on strangers, by leaving classes out, and what they say of it."""
+"""The figures of a score against scikit-learn and their definitions, and the tables that rank scores."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ import pytest
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
+from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rankings import (
     LEFT_OUT,
     LEFT_OUT_EACH,
     LEFT_OUT_SCORES,
+    accepted_at_coverage,
+    auroc,
+    auroc_interval,
     better_score,
+    fit_scores,
     judged_items,
+    leave_one_class_out,
+    oscr,
+    rank_scores,
     score_tables,
 )
-from learners.uncertainty import SCORES, Items, fit_scores, rank_scores
+from learners.uncertainty import SCORES, Items
 from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
+from tests.learners.uncertainty.test_scores import world
 
 CLASSES = ("a", "b", "c", "d")
 
@@ -116,3 +125,80 @@ def test_nothing_to_tell_apart_gives_no_table():
     frame = evaluation.predictions
     none = Evaluation(frame.iloc[:0], evaluation.logits[:0], evaluation.features[:0])
     assert score_tables(none, CLASSES, confidence, train) == {}
+
+
+def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
+    train, calibration, test, between, far = world()
+    ranked = rank_scores(fit_scores(train, calibration), test, far)
+    assert {figures.name for figures in ranked} == set(SCORES)
+    assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
+    assert all(f.low <= f.auroc <= f.high for f in ranked)
+    assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
+    bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
+    ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
+    assert {f.name for f in ranked} == {"msp"}
+    empty = Items(far.logits[:0], None, far.features[:0])
+    assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
+
+
+def test_leaving_one_class_out():
+    train, calibration, test, _, _ = world()
+    table = leave_one_class_out(train, calibration, test, names=("knn", "combined"))
+    assert set(table) == set(range(4))
+    assert all(f.auroc > 0.9 for row in table.values() for f in row)
+    two = [Items(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)]
+    with pytest.raises(SecondhandError, match="at least 3"):
+        leave_one_class_out(two[0], two[1], two[1])
+    kept = test.take(np.flatnonzero(test.labels != 2))
+    assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
+
+
+def strangers(seed=0, n=300, m=200):
+    rng = np.random.default_rng(seed)
+    known, unknown = rng.normal(1, 1, n).round(1), rng.normal(0, 1, m).round(1)
+    return known, rng.random(n) < 0.8, unknown
+
+
+def test_auroc_is_that_of_scikit_learn():
+    known, _, unknown = strangers()
+    truth = np.r_[np.ones(len(known)), np.zeros(len(unknown))]
+    assert auroc(known, unknown) == pytest.approx(roc_auc_score(truth, np.r_[known, unknown]))
+
+
+def test_accepted_at_coverage_is_its_definition():
+    known, _, unknown = strangers()
+    for coverage in (0.95, 0.5):
+        t = max(t for t in np.unique(known) if (known >= t).mean() >= coverage)
+        assert accepted_at_coverage(known, unknown, coverage) == (unknown >= t).mean()
+
+
+def test_oscr_is_the_area_under_its_curve():
+    known, right, unknown = strangers()
+    cuts = np.r_[np.inf, np.unique(np.r_[known, unknown])[::-1]]
+    false = [(unknown >= t).mean() for t in cuts]
+    correct = [((known >= t) & right).mean() for t in cuts]
+    assert oscr(known, right, unknown) == pytest.approx(np.trapezoid(correct, false))
+    assert oscr(known, np.ones(300, bool), unknown) == pytest.approx(auroc(known, unknown))
+    assert oscr(known, np.zeros(300, bool), unknown) == 0
+
+
+def test_the_interval_of_auroc_holds_the_truth_as_often_as_it_says():
+    truth, held = 0.7602, 0  # normal(1, 1) above normal(0, 1)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        low, high = auroc_interval(rng.normal(1, 1, 60), rng.normal(0, 1, 40))
+        held += low <= truth <= high
+    assert 180 <= held <= 199
+    low, high = auroc_interval([2, 3, 4], [0, 1])
+    assert high == 1
+    assert 0 < low < 0.5  # perfect on three and two shows little
+
+
+def test_no_strangers_and_no_nan():
+    known, right, _ = strangers()
+    fpr95 = accepted_at_coverage(known, [], 0.95)
+    for value in (auroc(known, []), fpr95, oscr(known, right, []), auroc([], known)):
+        assert np.isnan(value)
+    assert auroc_interval(known, []) == (0, 1)
+    with pytest.raises(SecondhandError, match="nan"):
+        auroc([1.0, float("nan")], [0.0])

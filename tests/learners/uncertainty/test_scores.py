@@ -1,4 +1,4 @@
-"""Each score against its formula or another library; strangers of two kinds; the ranking."""
+"""Each score against its formula or another library; strangers of two kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pytorch_ood.detector import RMD, MaxSoftmax
 from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty import Items, fit_scores, leave_one_class_out, rank_scores
+from learners.evaluation.rankings import auroc, fit_scores
+from learners.uncertainty import Items
 from learners.uncertainty.arrays import just_below, softmax
 from learners.uncertainty.scores import (
     KNN,
@@ -24,7 +25,6 @@ from learners.uncertainty.scores import (
     make_score,
     normalise,
 )
-from learners.uncertainty.thresholds import auroc
 
 CLASSES, WIDTH = 4, 12
 
@@ -195,36 +195,6 @@ def test_foreign_arrays_are_refused_by_name(name, key, bad):
     arrays = fit_scores(train, calibration, [name])[name].arrays()
     with pytest.raises(SecondhandError, match=key):
         make_score(name).restore({**arrays, key: bad})
-
-
-def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
-    train, calibration, test, between, far = world()
-    ranked = rank_scores(fit_scores(train, calibration), test, far)
-    assert {figures.name for figures in ranked} == set(SCORES)
-    assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
-    assert all(f.low <= f.auroc <= f.high for f in ranked)
-    assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
-    bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
-    ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
-    assert {f.name for f in ranked} == {"msp"}
-    empty = Items(far.logits[:0], None, far.features[:0])
-    assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
-
-
-def test_leaving_one_class_out():
-    train, calibration, test, _, _ = world()
-    table = leave_one_class_out(train, calibration, test, names=("knn", "combined"))
-    assert set(table) == set(range(CLASSES))
-    assert all(f.auroc > 0.9 for row in table.values() for f in row)
-    two = [Items(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)]
-    with pytest.raises(SecondhandError, match="at least 3"):
-        leave_one_class_out(two[0], two[1], two[1])
-
-
-def test_a_left_out_class_without_test_items_is_skipped():
-    train, calibration, test, _, _ = world()
-    kept = test.take(np.flatnonzero(test.labels != 2))
-    assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
 
 
 def test_bad_requests_are_quoted():

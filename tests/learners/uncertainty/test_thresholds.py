@@ -12,12 +12,8 @@ from learners.uncertainty.arrays import just_below
 from learners.uncertainty.thresholds import (
     Threshold,
     _joint_risk,
-    accepted_at_coverage,
     aurc,
-    auroc,
-    auroc_interval,
     check_threshold,
-    oscr,
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,
@@ -146,62 +142,6 @@ def test_aurc_of_equal_scores_does_not_depend_on_their_order():
     assert aurc(np.ones(4), right[::-1]) == pytest.approx(0.25)
     assert aurc([4, 3, 2, 1], np.ones(4, bool)) == 0
     assert aurc([4, 3, 2, 1], np.zeros(4, bool)) == 1
-
-
-def strangers(seed=0, n=300, m=200):
-    rng = np.random.default_rng(seed)
-    known, unknown = rng.normal(1, 1, n).round(1), rng.normal(0, 1, m).round(1)
-    return known, rng.random(n) < 0.8, unknown
-
-
-def test_auroc_is_that_of_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics")
-    known, _, unknown = strangers()
-    truth = np.r_[np.ones(len(known)), np.zeros(len(unknown))]
-    assert auroc(known, unknown) == pytest.approx(
-        metrics.roc_auc_score(truth, np.r_[known, unknown])
-    )
-
-
-def test_accepted_at_coverage_is_its_definition():
-    known, _, unknown = strangers()
-    for coverage in (0.95, 0.5):
-        t = max(t for t in np.unique(known) if (known >= t).mean() >= coverage)
-        assert accepted_at_coverage(known, unknown, coverage) == (unknown >= t).mean()
-
-
-def test_oscr_is_the_area_under_its_curve():
-    known, right, unknown = strangers()
-    cuts = np.r_[np.inf, np.unique(np.r_[known, unknown])[::-1]]
-    false = [(unknown >= t).mean() for t in cuts]
-    correct = [((known >= t) & right).mean() for t in cuts]
-    assert oscr(known, right, unknown) == pytest.approx(np.trapezoid(correct, false))
-    assert oscr(known, np.ones(300, bool), unknown) == pytest.approx(auroc(known, unknown))
-    assert oscr(known, np.zeros(300, bool), unknown) == 0
-
-
-def test_the_interval_of_auroc_holds_the_truth_as_often_as_it_says():
-    truth, held = 0.7602, 0  # normal(1, 1) above normal(0, 1)
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        low, high = auroc_interval(rng.normal(1, 1, 60), rng.normal(0, 1, 40))
-        held += low <= truth <= high
-    assert 180 <= held <= 199
-    low, high = auroc_interval([2, 3, 4], [0, 1])
-    assert high == 1
-    assert 0 < low < 0.5  # perfect on three and two shows little
-
-
-def test_no_strangers_and_no_nan():
-    known, right, _ = strangers()
-    fpr95 = accepted_at_coverage(known, [], 0.95)
-    for value in (auroc(known, []), fpr95, oscr(known, right, []), auroc([], known)):
-        assert np.isnan(value)
-    assert auroc_interval(known, []) == (0, 1)
-    with pytest.raises(SecondhandError, match="nan"):
-        auroc([1.0, float("nan")], [0.0])
-    with pytest.raises(SecondhandError, match="one for each"):
-        aurc([1.0, 2.0], [True])
 
 
 def test_threshold_from_json_names_the_bad_key():
