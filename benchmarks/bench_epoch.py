@@ -93,7 +93,6 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
     from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
-    from learners.machine import SpeedSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner, thaw
 
@@ -108,7 +107,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     precision = callbacks.mixed_precision("fp32", "cpu")
     cbs = [*precision, callbacks.Ema()]
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
-    accelerate(learn, SpeedSettings(), "cpu")
+    accelerate(learn)
     thaw(learn, train)
     return one_epoch(learn)
 

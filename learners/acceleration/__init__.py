@@ -2,8 +2,8 @@
 
 =================  ============================================================================
 `accelerate`       applies what suits a network or a learner, a device and its settings: feature
-                   maps channels-last, and in a training on the CPU each core its chunk of a batch
-`CoreEach`         computes the chunks side by side, in training and in prediction
+                   maps channels-last
+`CoreEach`         computes the parts of a batch side by side, in prediction
 `keep_memory`      keeps the memory of activations from one batch to the next, for a whole process
 `let_waiting_…`    threads that wait sleep, so that others have their core, for a whole process
 =================  ============================================================================
@@ -18,7 +18,6 @@ from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from learners.acceleration.applying import accelerate
-    from learners.acceleration.chunks import Chunks, in_chunks
     from learners.acceleration.cores import CoreEach
     from learners.acceleration.process import (
         SLEEPING,

@@ -21,7 +21,7 @@ from learners.acceleration import CoreEach, accelerate, is_on
 from learners.backbones import NetworkSpec
 from learners.inference.answers import Floats
 from learners.inference.onnx import TOLERANCE, distance, open_onnx, write_onnx
-from learners.machine import SpeedSettings, cuda_here, mps_here
+from learners.machine import cuda_here, mps_here
 from learners.model import Bundle, View, look_and_average
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class TorchArithmetic:
 
         self.device = torch.device(device)
         self.network = bundle.network.to(self.device)
-        accelerate(self.network, SpeedSettings(), device)
+        accelerate(self.network)
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
@@ -175,7 +175,7 @@ class OnnxArithmetic:
     @cached_property
     def network(self) -> Network:
         """torch's, for what only it can be asked: where it looked."""
-        accelerate(self._bundle.network, SpeedSettings(), "cpu")
+        accelerate(self._bundle.network)
         return self._bundle.network
 
     @cached_property

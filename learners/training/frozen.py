@@ -31,7 +31,6 @@ from datasets.core.errors import SecondhandError
 from datasets.core.upstream import pass_by, pass_through
 from datasets.loaders import Repeatable
 from learners import distributed
-from learners.acceleration import Chunks, CoreEach, in_chunks
 from learners.backbones import Unit, batch_norms
 from learners.training import callbacks
 from learners.training.seeding import undisturbed_randomness
@@ -80,10 +79,10 @@ def frozen_features(
     layers = [learn.model[0]]
     layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
     # Nothing of the body is left to run.
-    other_ways = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile | Chunks)]
+    compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
-        learn.removed_cbs(other_ways),
+        learn.removed_cbs(compiled),
     ):
         with undisturbed_randomness(files):
             learn.dls = _feature_loaders(learn, layers, views, adapt, plain, Path(folder))
@@ -223,12 +222,11 @@ def _computed(
     features: Tensor | None = None
     targets: list[Tensor] = []
     done = 0
-    whole, cores = nn.Sequential(*layers), CoreEach()
-    follows = any(norm.training for norm in batch_norms(whole))
+    whole = nn.Sequential(*layers)
     for x, y in _none_alone(fresh):
         count(len(x))
         with precision:
-            x = whole(x) if follows else in_chunks(whole, x, cores)
+            x = whole(x)
         if features is None:
             features = _room((fresh.n, *x.shape[1:]), file)
         features[done : done + len(x)] = x

@@ -162,7 +162,7 @@ def train_members(
             pretrained=network.pretrained,
             goes_on=start is not None,
         )
-        accelerate(learn, speed, device)
+        accelerate(learn)
         if number == 0:
             size = sum(p.numel() for p in one.parameters()) / 1e6
             side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
