@@ -25,9 +25,6 @@ class SpeedSettings:
         "auto", "of training steps; auto follows the hardware and the kind of network"
     )
     compile: bool | None = option(None, "torch.compile the training step; not if not given")
-    channels_last: bool | None = option(
-        None, "memory format of feature maps, yes if not given; no effect on transformers"
-    )
     workers: int | None = option(
         None,
         "processes that open files; if not given one less than the cores, and none where pictures "

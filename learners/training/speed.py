@@ -33,7 +33,6 @@ def settle(
     return replace(
         speed,
         precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
-        channels_last=True if speed.channels_last is None else speed.channels_last,
         compile=bool(speed.compile),
         workers=workers if speed.workers is None else speed.workers,
         threads=torch.get_num_threads() if speed.threads is None else speed.threads,
@@ -85,7 +84,6 @@ def in_words(speed: SpeedSettings) -> str:
     """Settled settings, for the log."""
     parts = [
         str(speed.precision),
-        "channels-last" if speed.channels_last else "channels first",
         *(["compiled"] if speed.compile else []),
         f"{speed.threads} thread{'s'[: speed.threads != 1]}",
         f"{speed.workers} worker{'s'[: speed.workers != 1]}",

@@ -76,8 +76,8 @@ def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
 
 def test_what_the_user_gave_is_never_changed():
     for wanted in (
-        SpeedSettings(channels_last=False, threads=4, workers=3, compile=True, precision="bf16"),
-        SpeedSettings(channels_last=True, compile=False),
+        SpeedSettings(threads=4, workers=3, compile=True, precision="bf16"),
+        SpeedSettings(compile=False),
         SpeedSettings(threads=3, workers=0),
     ):
         chosen = settle(wanted, PLAIN, "cpu")
@@ -109,10 +109,9 @@ def test_the_runs_settings_say_what_was_used(tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), "--out", str(out), *QUICK]) == 0
     config = yaml.safe_load((out / "config.yaml").read_text())
-    assert config["channels_last"] is True
     assert config["compile"] is False
     assert config["workers"] == 0
     assert config["threads"] == torch.get_num_threads()
     assert config["precision"] in ("fp32", "bf16")
-    assert f"cpu, {config['precision']}, channels-last" in (out / "log.txt").read_text()
+    assert f"cpu, {config['precision']}" in (out / "log.txt").read_text()
     assert not list(Path(out).rglob("*.part"))
