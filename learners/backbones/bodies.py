@@ -49,12 +49,12 @@ def _named_body(
     if name.startswith("scratch/"):
         return _scratch_body(name, shape[0], pretrained, weights)
     check_timm(name)
-    if name == EMBEDDED:
-        body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
-        if pretrained:
-            _load_embedded(body)
-        return body, preprocessing
-    return _timm_body(name, shape, pretrained, weights)
+    if name != EMBEDDED:
+        return _timm_body(name, shape, pretrained, weights)
+    body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
+    if pretrained:
+        _load_embedded(body)
+    return body, preprocessing
 
 
 class Stages(nn.Module):

@@ -21,14 +21,12 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import parse_qsl, urlencode
 
 from datasets.audio import AudioRecipe
 from datasets.core.errors import SecondhandError, shown
@@ -106,14 +104,20 @@ def published(name: str) -> Published:
     SecondhandError : it is not to be had, or asks for what is not built here.
     """
     source, _, where = name.partition(":")
-    if source == "local-dir" and not (Path(where) / "config.json").is_file():
+    file = Path(where) / "config.json"
+    if source == "local-dir" and not file.is_file():
         raise SecondhandError(f"--backbone {name}: there is no config.json in {where}")
     with weights_errors(name, None):
-        file = Path(where) / "config.json" if source == "local-dir" else _fetched(where)
+        if source == "hf-hub":
+            from huggingface_hub import hf_hub_download
+
+            repository, _, revision = where.partition("@")
+            with no_waiting_for_a_hub_out_of_reach():
+                file = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
-            return _checked(name, json.loads(file.read_text(encoding="utf-8")))
-        except SecondhandError:
-            raise
+            return _checked(json.loads(file.read_text(encoding="utf-8")))
+        except SecondhandError as error:
+            raise SecondhandError(f"--backbone {name}: {error}") from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise SecondhandError(
                 f"--backbone {name}: no config.json in timm's layout ({str(error)[:100]})"
@@ -126,42 +130,30 @@ def mel_of(name: str) -> dict[str, Any]:
     return published(name).mel if name.startswith(SOURCES) else {}
 
 
-def _fetched(where: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    repository, _, revision = where.partition("@")
-    with no_waiting_for_a_hub_out_of_reach():
-        return Path(hf_hub_download(repository, "config.json", revision=revision or None))
-
-
-def _checked(name: str, content: dict[str, Any]) -> Published:
+def _checked(content: dict[str, Any]) -> Published:
     import timm
     from timm.data.config import resolve_data_config
 
     config = content.get("pretrained_cfg", content)
     architecture, arguments = content["architecture"], content.get("model_args", {})
     if not isinstance(architecture, str) or not timm.is_model(architecture):
-        raise SecondhandError(f"--backbone {name}: timm has no architecture {shown(architecture)}")
+        raise SecondhandError(f"timm has no architecture {shown(architecture)}")
     saved = {"global_pool": config.get("global_pool"), **arguments}
     options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
     strange = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
     strange += [key for key, value in options.items() if value not in OPTIONS[key]]
     if strange:
         odd = json.dumps({key: saved[key] for key in strange})
-        raise SecondhandError(
-            f"--backbone {name}: it is a {architecture} with {odd[:160]}, which is not built here"
-        )
+        raise SecondhandError(f"it is a {architecture} with {odd[:160]}, which is not built here")
     channels, *sides = (int(n) for n in config.get("input_size", (3, 224, 224)))
     channels = int(arguments.get("in_chans", channels))
     if channels not in (1, 3):
-        raise SecondhandError(
-            f"--backbone {name}: it was trained on {channels} channels; 1 or 3 are given here"
-        )
-    said = arguments.get("img_size")
-    if said is not None:
-        sides = [said, said] if isinstance(said, int) else [int(side) for side in said]
+        raise SecondhandError(f"it was trained on {channels} channels; 1 or 3 are given here")
+    size = arguments.get("img_size")
+    if size is not None:
+        sides = [size, size] if isinstance(size, int) else [int(side) for side in size]
     height, width = sides
-    fixed = said is not None or bool(config.get("fixed_input_size"))
+    fixed = size is not None or bool(config.get("fixed_input_size"))
     data = {
         **resolve_data_config({}, pretrained_cfg=config),
         **{key: config[key] for key in ("mean", "std") if key in config},
@@ -170,16 +162,13 @@ def _checked(name: str, content: dict[str, Any]) -> Published:
     mel = dict(content.get("mel", {})) or _as_audiomae(data)
     if height != width and not mel:
         raise SecondhandError(
-            f"--backbone {name}: it was trained on inputs of {height} x {width}, and does not say of "
-            "which sound; pictures are square here"
+            f"it was trained on inputs of {height} x {width}, and does not say of which sound; "
+            "pictures are square here"
         )
-    if mel:
-        if (axes := mel.pop("axes", "frequency-time")) != "frequency-time":
-            options["axes"] = axes
-        found = Published(architecture, options, data, fixed)
-        mel, levels = _drawn(name, mel, found)
-        data |= levels
-    return Published(architecture, options, data, fixed, mel)
+    if (axes := mel.pop("axes", "frequency-time")) != "frequency-time":
+        options["axes"] = axes
+    network = Published(architecture, options, data, fixed)
+    return _drawn(network, mel) if mel else network
 
 
 def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
@@ -196,40 +185,34 @@ def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _drawn(
-    name: str, mel: dict[str, Any], found: Published
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of `AudioRecipe`, and the mean and deviation of the pictures that it draws."""
-    data, (height, width) = found.data, found.shape
+def _drawn(network: Published, mel: dict[str, Any]) -> Published:
+    """A network of sound, with the arguments of `AudioRecipe`, and the mean and deviation of the pictures
+    that it draws."""
+    data, (height, width) = network.data, network.shape
+    log, axes = mel.get("log"), network.options.get("axes")
     odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
-    log, kaldi = mel.get("log"), mel.get("scale") == "kaldi"
     odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
-    axes = found.options.get("axes")
     odd += [f"axes {shown(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
     odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
     if odd:
-        raise SecondhandError(
-            f"--backbone {name}: its mel recipe has {', '.join(sorted(odd))}: not drawn here"
-        )
+        raise SecondhandError(f"its mel recipe has {', '.join(sorted(odd))}: not drawn here")
+    samples = (width - 1) * mel["hop"] + (mel["n_fft"] if mel.get("scale") == "kaldi" else 0)
     recipe = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
-    samples = (width - 1) * mel["hop"] + (mel["n_fft"] if kaldi else 0)
     recipe = {"window": samples / mel["rate"], "size": (height, width), **recipe}
     try:
         if log is None:
             AudioRecipe(**recipe)
-            return recipe, {}
+            return replace(network, mel=recipe)
         in_db = 10 / math.log(10) if log == "ln" else 1.0
         mean, std = (in_db * sum(data[key]) / len(data[key]) for key in ("mean", "std"))
         fixed = AudioRecipe(**recipe, level="fixed")
         white, black = fixed.full_scale, max(mean - DEPTH * std, fixed.floor)
         recipe |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
-        drawn = AudioRecipe(**recipe)
+        range_db = AudioRecipe(**recipe).range_db
     except SecondhandError as error:
-        raise SecondhandError(f"--backbone {name}: its mel recipe: {error}") from None
-    return recipe, {
-        "mean": ((mean - white) / drawn.range_db + 1,),
-        "std": (std / drawn.range_db,),
-    }
+        raise SecondhandError(f"its mel recipe: {error}") from None
+    levels = {"mean": ((mean - white) / range_db + 1,), "std": (std / range_db,)}
+    return replace(network, mel=recipe, data=data | levels)
 
 
 # --- what can go wrong with weights, said clearly and soon ----------------------------------------
@@ -237,26 +220,17 @@ def _drawn(
 
 @contextmanager
 def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
-    """Offline mode for as long as the hub takes no connection.
+    """Offline mode where the hub does not answer: its client then takes what its cache has at once, instead
+    of trying for half a minute."""
+    from huggingface_hub import constants, get_session
 
-    Its client then answers at once, from its cache where it can.
-    """
-    from huggingface_hub import constants
-
-    address = urlsplit(constants.ENDPOINT)
-    host = address.hostname or ""
-    port = address.port or (80 if address.scheme == "http" else 443)
-    proxies = getproxies()
-    # Behind a proxy the name need not resolve here.
-    direct = not (proxies.get(address.scheme) or proxies.get("all")) or proxy_bypass(host)
-    if direct and not constants.HF_HUB_OFFLINE:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except OSError:
-            with hub_offline():
-                yield
-            return
-    yield
+    try:
+        get_session().head(constants.ENDPOINT, timeout=5)
+        mode: AbstractContextManager[None] = nullcontext()
+    except Exception:  # of the library for requests that the client stands on, whichever that is
+        mode = hub_offline()
+    with mode:
+        yield
 
 
 @contextmanager

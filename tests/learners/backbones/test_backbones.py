@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import time
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +14,10 @@ import pytest
 import timm
 import torch
 import torchvision
+from huggingface_hub import constants
 from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
-from torch import Tensor, nn
+from torch import nn
 
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import (
@@ -31,10 +30,8 @@ from learners.backbones.building import (
     native_size,
     parameter_groups,
 )
-from tests.forks import Program
 from tests.learners.backbones.saved import save
-
-ROOT = Path(__file__).parents[3]
+from tests.learners.model.test_hub import Hub, hub  # noqa: F401
 
 
 def network(name: str, size: int = 64, **options: object) -> nn.Sequential:
@@ -49,15 +46,6 @@ def scrambled(model: nn.Module, seed: int = 0) -> nn.Module:
         if value.is_floating_point():
             value.add_(torch.rand(value.shape, generator=generator) * 0.1 + 0.05)
     return model
-
-
-def hub_environment(tmp_path: Path, endpoint: str) -> dict[str, str]:
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.lower().endswith("_proxy") and not key.startswith(("HF_", "HUGGINGFACE_"))
-    }
-    return {**kept, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hub"), "NO_PROXY": "*"}
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -101,9 +89,8 @@ def test_preprocessing_is_the_backbones_own() -> None:
 
 
 def test_native_size() -> None:
-    assert native_size("embedded") == 224
+    assert native_size("embedded") == native_size("torchvision/resnet18") == 224
     assert native_size("test_vit") == 160
-    assert native_size("torchvision/resnet18") == 224
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
@@ -226,16 +213,6 @@ def test_torchvision_vit_last_norm_is_not_trained_as_the_stem() -> None:
         assert built(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
 
 
-def test_freezing_all_but_the_head_leaves_the_heads_tensors() -> None:
-    built = network("test_vit")
-    for group in parameter_groups(built)[:-1]:
-        for parameter in group:
-            parameter.requires_grad_(False)
-    assert sum(parameter.requires_grad for parameter in built.parameters()) == 2
-    first: Tensor = parameter_groups(network("test_resnet"))[0][0]
-    assert first.shape[1] == 3  # the stem's convolution sees R, G, B
-
-
 def test_a_body_with_fewer_blocks_than_groups() -> None:
     tiny = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.Linear(4, 3)))
     groups = parameter_groups(tiny)
@@ -344,126 +321,51 @@ def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, how: str) -
 
 # --- the hub --------------------------------------------------------------------------------------
 
-CLIENT = """
-import importlib, sys, torch
-from huggingface_hub import constants
-importlib.reload(constants)  # which reads the environment
-from learners.backbones.building import NetworkSpec, build
-for name in sys.argv[1:]:
-    try:
-        built, _, _ = build(NetworkSpec(name, 3, size=64))
-    except ValueError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    else:
-        print(float(sum(v.double().sum() for v in built[0].state_dict().values())))
-"""
-
-SERVER = '''
-"""Repositories, their files, the hub's answers to HEAD and GET; ends after a minute."""
-import hashlib, json, sys, threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-files = {f"/{name}/resolve/main/{file.name}": file.read_bytes()
-         for name, *folder in (word.split(":") for word in sys.argv[1:])
-         for file in Path(*folder).iterdir()}
-
-class Hub(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, body):
-        print(json.dumps([self.command, self.path]), flush=True)
-        known, content = self.path in files, files.get(self.path, b"")
-        self.send_response(200 if known else 404)
-        self.send_header("X-Repo-Commit", "0123456789" * 4)
-        if not known:
-            self.send_header("X-Error-Code", "EntryNotFound")
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("Content-Length", str(len(content) if known else 0))
-        self.end_headers()
-        if body and known:
-            self.wfile.write(content)
-
-    def do_HEAD(self):
-        self.answer(False)
-
-    def do_GET(self):
-        self.answer(True)
-
-    def log_message(self, *words):
-        pass
-
-server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-threading.Timer(60, server.shutdown).start()
-print(server.server_address[1], flush=True)
-server.serve_forever()
-'''
-
-
-def run_client(environment: dict[str, str], *names: str) -> Program:
-    program = Program("-c", CLIENT, *names, env=environment)
-    program.wait(timeout=60)
-    return program
-
 
 @pytest.mark.slow
-def test_download_with_the_real_client_from_a_loopback_hub(tmp_path: Path) -> None:
+def test_download_with_the_real_client_from_a_loopback_hub(
+    hub: type[Hub],  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of timm's weights and of somebody's; then without a hub, where what cannot be had is said soon
     and with both remedies."""
-    model = scrambled(timm.create_model("test_resnet"))
-    (tmp_path / "timms").mkdir()
-    save_file(model.state_dict(), tmp_path / "timms/model.safetensors")
-    body = timm.create_model("test_resnet", num_classes=0).state_dict()
-    expected = float(sum(model.state_dict()[name].double().sum() for name in body))
-    own = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1)
-    somebodys = sum(
-        float(value.double().sum())
-        for name, value in own.state_dict().items()
-        if "head" not in name
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, "timm/test_resnet.r160_in1k:timms", "somebody/ears:own"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    names = ("test_resnet", "hf-hub:somebody/ears")
-    try:
-        assert server.stdout is not None
-        endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        done = run_client(hub_environment(tmp_path, endpoint), *names)
-    finally:
-        server.terminate()
-        log, _ = server.communicate(timeout=10)
-    assert done.returncode == 0, done.err
-    sums = list(map(float, done.out.splitlines()))
-    assert sums[0] == pytest.approx(expected, rel=1e-9)
-    # Position embeddings are resampled to the client's size: their sum is not quite the same.
-    assert sums[1] == pytest.approx(somebodys, abs=5)
-    asked = [tuple(json.loads(line)) for line in log.splitlines()]
-    path = "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
-    assert ("HEAD", path) in asked
-    assert ("GET", path) in asked
-    for file in ("config.json", "model.safetensors"):
-        assert ("GET", f"/somebody/ears/resolve/main/{file}") in asked
+    timms = scrambled(timm.create_model("test_resnet")).state_dict()
+    save_file(timms, tmp_path / "model.safetensors")
+    own = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
+    hub.repositories |= {
+        "timm/test_resnet.r160_in1k": {
+            "model.safetensors": (tmp_path / "model.safetensors").read_bytes()
+        },
+        "somebody/ears": {file.name: file.read_bytes() for file in (tmp_path / "own").iterdir()},
+    }
+
+    def downloaded(name: str) -> nn.Module:
+        return build(NetworkSpec(name, 3, size=64, head="linear"))[0][0]  # type: ignore[index]
+
+    def are_theirs() -> None:
+        for name, value in downloaded("test_resnet").state_dict().items():
+            assert torch.equal(value, timms[name])
+        last = "blocks.5.mlp.fc2.weight"
+        assert torch.equal(downloaded("hf-hub:somebody/ears").state_dict()[last], own[last])
+
+    are_theirs()
     with socket.socket() as held:  # bound and never listening: every connection is refused
         held.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{held.getsockname()[1]}"
-        environment = hub_environment(tmp_path, endpoint)
+        nowhere = f"http://127.0.0.1:{held.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", nowhere)
         # torchvision's own server, reached through a proxy that is not there.
-        del environment["NO_PROXY"]
-        environment |= {"https_proxy": endpoint, "TORCH_HOME": str(tmp_path / "torch")}
-        gone = ("test_vit", "torchvision/resnet18", "scratch/resnet18")
+        monkeypatch.setattr(urllib.request, "_opener", None)
+        monkeypatch.setenv("https_proxy", nowhere)
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
         started = time.monotonic()
-        again = run_client(environment, *names, *gone)
-    # What came down stays in the cache of HF_HOME: the second time needs no server.
-    assert again.out.startswith(done.out), again.err
-    said = [line for line in again.err.splitlines() if line.startswith("SecondhandError")]
-    for name, line in zip(gone, said, strict=True):
-        assert f"the weights of {name} could not be downloaded" in line
-        assert "--backbone embedded" in line
-        assert "--weights FILE" in line
-    assert time.monotonic() - started < 40  # on a busy machine
+        are_theirs()  # from the cache
+        for name in ("test_vit", "torchvision/resnet18", "scratch/resnet18"):
+            with pytest.raises(SecondhandError, match=name) as error:
+                downloaded(name)
+            assert "--backbone embedded" in str(error.value)
+            assert "--weights FILE" in str(error.value)
+        assert time.monotonic() - started < 15  # the client's own patience is 23 s a file
 
 
 # --- cosine head ----------------------------------------------------------------------------------
