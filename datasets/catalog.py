@@ -3,7 +3,7 @@
     python -m datasets.catalog                    # what there is: size, licence, is a hash known
     python -m datasets.catalog gwosc:GW150914     # fetches it; prints where it is, and the GPS time
 
-Downloads are checked against published hashes, continued after a break, and unpacked once, into
+Downloads are checked against published hashes, and unpacked once, into
 ``sets/NAME/files`` of the cache folder ($SECONDHAND_CACHE). A file that is placed by hand in
 ``sets/NAME``, or a set unpacked by hand into ``sets/NAME/files``, is taken as it is named.
 With ``SECONDHAND_MIRROR=BASE`` the file of ``https://HOST/PATH`` is fetched from ``BASE/HOST/PATH``.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.program import as_called, hold_every_name
-from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file
+from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, need_room
 from datasets.spectrograms import cache_root
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def fetch(name: str) -> Path:
         return folder
     public = SETS[name]
     log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    need_room(folder.parent, 1e9 * public.gigabytes, name)
     found = [fetch_file(file, folder.parent) for file in public.files]
     ours = [path for path, downloaded in found if downloaded]
     try:

@@ -1,4 +1,4 @@
-"""A Dask scheduler and its workers, each a process of its own on loopback, ended with the test."""
+"""Dask clusters for tests, in this process or as processes on loopback, and tasks that their workers import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from datasets.cluster import Cluster
+from datasets.core.errors import SecondhandError
 from tests.forks import ROOT, Program
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Cluster]:
+    """A cluster of one thread in this process: quick, and no ports."""
+    from distributed import Client, LocalCluster
+
+    alone = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    pages = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(**alone, **pages) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield Cluster(client, "tcp://here:1")
 
 
 @contextlib.contextmanager
@@ -46,6 +64,31 @@ def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threadi
     yield thread
     thread.join(timeout=120)
     assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def halves(numbers: list[int]) -> list[float]:
+    """Half of each; a negative number kills the process, as a fault in a decoder does."""
+    for number in numbers:
+        if number < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return [number / 2 for number in numbers]
+
+
+def noted(log: Path, numbers: list[int]) -> list[int]:
+    """The numbers themselves, each noted in a file together with the process at work."""
+    for number in numbers:
+        with open(log, "a") as stream:
+            stream.write(f"{number} {os.getpid()}\n")
+        time.sleep(0.01)
+    return numbers
+
+
+def refused(numbers: list[int]) -> list[int]:
+    raise SecondhandError(f"{numbers}: not today")
+
+
+def path_of(number: int) -> str:
+    return f"/nowhere/{number}.wav"
 
 
 def _whole(note: Path) -> bool:

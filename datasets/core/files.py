@@ -1,7 +1,7 @@
 """Files and folders that are written beside their place and then put there: whole or not at all.
 
-The one way in which this application writes, but for a download, which is continued under its other
-name (`datasets.sources.download`), and a run, which grows in its place (`learners.runs.folder`).
+The one way in which this application writes, but for a run, which grows in its place
+(`learners.runs.folder`).
 What a killed process leaves ends in ``.part``, or is a folder ``.NAME-…``. Whoever wrote it, each file
 has the umask's mode: safetensors makes its own for the owner alone.
 """

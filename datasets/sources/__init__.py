@@ -3,6 +3,5 @@
 The demos need no network; what is simulated says so."""
 
 from datasets.sources.demos import write_demo
-from datasets.sources.download import MIRROR, RemoteFile, fetch_file
-from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
-from datasets.sources.public import SETS, PublicSet
+from datasets.sources.download import fetch_file, need_room
+from datasets.sources.public import NOTE, PREFIX, SETS, PublicSet, fetch_event

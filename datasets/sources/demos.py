@@ -99,9 +99,9 @@ def _sounds(folder: Path) -> Rows:
 
 
 def _scenes(folder: Path) -> Rows:
-    from datasets.sources import scenes
+    from datasets.sources import sounds
 
-    return scenes.write_demo(folder)
+    return sounds.write_scenes(folder)
 
 
 def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:

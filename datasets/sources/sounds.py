@@ -1,4 +1,5 @@
-"""demo:sounds: SIMULATED sounds, a few textbook models in a little noise.
+"""demo:sounds: SIMULATED sounds, a few textbook models in a little noise; and demo:scenes, none to
+three of them at once.
 
 The classes are named `..._sim` because none of this was recorded. Each model is a stated formula
 with stated ranges.
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
+from datasets.core.files import file_beside
 from datasets.sources.seeded import check_class, write_seeded
 
 Floats = NDArray[np.float64]
@@ -162,10 +164,10 @@ def simulate(
         raise SecondhandError(f"{duration:g} s at {rate} Hz: at least 0.5 s at 16000 Hz are needed")
     rng = np.random.default_rng(rng)
     t = np.arange(round(rate * duration)) / rate
-    sound = _CLASSES[label](rng, t, float(rate))
+    clean = _CLASSES[label](rng, t, float(rate))
     noise = pink_noise(rng, len(t))
-    noise *= np.sqrt(np.mean(sound**2)) * 10 ** (-rng.uniform(10, 30) / 20)
-    mixed = sound + noise
+    noise *= np.sqrt(np.mean(clean**2)) * 10 ** (-rng.uniform(10, 30) / 20)
+    mixed = clean + noise
     return (mixed * (rng.uniform(0.1, 0.9) / np.abs(mixed).max())).astype(np.float32)
 
 
@@ -202,3 +204,52 @@ def write_demo(
     return write_seeded(
         folder, ".wav", write, known=CLASSES, classes=classes, per_class=per_class, seed=seed
     )
+
+
+#: How many of them are heard, and how often: none, one, two, three.
+HOW_MANY = (0.15, 0.35, 0.3, 0.2)
+
+
+def simulate_scene(
+    labels: list[str], *, rng: np.random.Generator, rate: int = 22050, duration: float = 2.0
+) -> tuple[NDArray[np.float32], str]:
+    """Sounds of `CLASSES` over each other in pink noise; and the name of the loudest.
+
+    The sounds' powers are those of the loudest, and up to 10 dB below it; the noise is 15 to 30 dB
+    below. float32 [samples], its peak between 0.1 and 0.9.
+    """
+    t = np.arange(round(rate * duration)) / rate
+    mixed = pink_noise(rng, len(t)) * 10 ** (-rng.uniform(15, 30) / 20)
+    levels = [0.0, *rng.uniform(-10, 0, max(0, len(labels) - 1))][: len(labels)]
+    order = rng.permutation(len(labels))
+    for place, level in zip(order, levels, strict=True):
+        one = sound(labels[place], rng, t, float(rate))
+        mixed += one / np.sqrt(np.mean(one**2)) * 10 ** (level / 20)
+    scaled = mixed * (rng.uniform(0.1, 0.9) / np.abs(mixed).max())
+    return scaled.astype(np.float32), labels[order[0]] if labels else ""
+
+
+def write_scenes(
+    folder: str | os.PathLike[str], *, count: int = 400, seed: int = 0
+) -> list[dict[str, Any]]:
+    """Write ``count`` of them, `folder/seed-number.wav`, 16 bit; equal seeds write equal files.
+
+    One row a file: `path`, `label` with ``|`` between names, `loudest`, which is one of them or "",
+    and `simulated`, which is True.
+    """
+    import soundfile
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        heard = rng.choice(len(HOW_MANY), p=HOW_MANY)
+        labels = sorted(rng.choice(CLASSES, heard, replace=False).tolist())
+        values, loudest = simulate_scene(labels, rng=rng)
+        path = Path(folder, f"{seed}-{number:05d}.wav")
+        with file_beside(path, durable=False) as beside:
+            soundfile.write(beside, values, 22050, subtype="PCM_16", format="WAV")
+        rows.append(
+            {"path": str(path), "label": "|".join(labels), "loudest": loudest, "simulated": True}
+        )
+    return rows

@@ -16,32 +16,17 @@ import pytest
 import soundfile
 
 from datasets import cluster as _cluster
-from datasets.cluster import Cluster, connect
+from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.cluster import killed_when, scheduler_and_workers
-from tests.datasets import chunks
+from tests.cluster import halves, here, killed_when, noted, path_of, refused, scheduler_and_workers
 
 pytestmark = pytest.mark.slow
 
-distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
+__all__ = ["here"]  # a fixture
 
-
-@pytest.fixture(scope="module")
-def here():
-    """A cluster of one thread in this process: quick, and no ports."""
-    with (
-        distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield Cluster(client, "tcp://here:1")
+pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 
 
 def clips(folder: Path, count: int) -> list[Path]:
@@ -55,10 +40,10 @@ def clips(folder: Path, count: int) -> list[Path]:
 
 def test_each_item_is_answered_once(here):
     work = [[1, 2], [3], [1, 2], [4, 5, 6]]  # the same chunk twice: asked twice, answered twice
-    assert dict(here.spread(chunks.halves, work, None)) == {
+    assert dict(here.spread(halves, work, None)) == {
         0: [0.5, 1.0], 1: [1.5], 2: [0.5, 1.0], 3: [2.0, 2.5, 3.0],
     }  # fmt: skip
-    assert list(here.spread(chunks.halves, [], None)) == []
+    assert list(here.spread(halves, [], None)) == []
 
 
 def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypatch):
@@ -78,7 +63,7 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
 def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
     monkeypatch.setattr(_cluster.Kind, "packed", seen_here(_cluster.Kind.packed))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
-        list(here.spread(chunks.halves, [[2]], None, path_of=chunks.path_of))
+        list(here.spread(halves, [[2]], None, path_of=path_of))
 
 
 def seen_here(packed):
@@ -93,7 +78,7 @@ def seen_here(packed):
 
 
 def test_a_file_that_nobody_sees_is_left_to_the_task(here):
-    found = here.spread(chunks.halves, [[2]], None, path_of=chunks.path_of)
+    found = here.spread(halves, [[2]], None, path_of=path_of)
     assert list(found) == [(0, [1.0])]
 
 
@@ -101,21 +86,21 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
     gone = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
     monkeypatch.setattr("datasets.cluster.marked", lambda folder: gone)
     with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
-        list(here.spread(chunks.halves, [[2]], None, folder=tmp_path))
+        list(here.spread(halves, [[2]], None, folder=tmp_path))
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
     own, others = _cluster.renderer(), iter([999])  # who asks is first, then the worker
     monkeypatch.setattr(_cluster, "renderer", lambda: next(others, own))
     with pytest.raises(SecondhandError, match="runs another version"):
-        list(here.spread(chunks.halves, [[2]], None))
+        list(here.spread(halves, [[2]], None))
 
 
 def test_what_ends_a_run_reaches_the_user(here):
     with pytest.raises(SecondhandError, match="not today"):
-        list(here.spread(chunks.refused, [[2]], None))
+        list(here.spread(refused, [[2]], None))
     with pytest.raises(SecondhandError, match=r"TypeError.*versions"):
-        list(here.spread(chunks.halves, [["word"]], None))
+        list(here.spread(halves, [["word"]], None))
 
 
 def test_no_scheduler_is_said_in_time(tmp_path, capsys):
@@ -161,7 +146,7 @@ def test_a_killed_worker_costs_nothing(tmp_path):
         # The other one alone; what it had done before is not asked of it again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
-            answers = dict(cluster.spread(partial(chunks.noted, log), work, None))
+            answers = dict(cluster.spread(partial(noted, log), work, None))
     own = PictureCache(tmp_path / "own")
     ours, _ = render(files, tmp_path / "ours", cache=own, workers=2)
     assert rejected == []
@@ -170,9 +155,9 @@ def test_a_killed_worker_costs_nothing(tmp_path):
     pictures = {path: data for path, data in bytes_of(shared.root).items() if path.suffix == ".png"}
     assert pictures == {p: d for p, d in bytes_of(own.root).items() if p.suffix == ".png"}
     assert answers == dict(enumerate(work))
-    noted = [line.split() for line in log.read_text().splitlines()]
-    assert Counter(number for number, _ in noted) == Counter(map(str, range(20)))
-    assert {pid for _, pid in noted} == {str(workers[1].pid)}
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert Counter(number for number, _ in lines) == Counter(map(str, range(20)))
+    assert {pid for _, pid in lines} == {str(workers[1].pid)}
 
 
 def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
@@ -186,7 +171,7 @@ def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
             return len(lines) >= 60 and any(w.endswith(f" {workers[0].pid}") for w in lines)
 
         with killed_when(both_are_at_it, workers[0]):
-            answers = list(cluster.spread(partial(chunks.noted, log), work, None))
+            answers = list(cluster.spread(partial(noted, log), work, None))
     assert sorted(answers) == list(enumerate(work))  # each once
     times = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
     assert set(times) == set(range(200))
@@ -206,7 +191,7 @@ def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
             for process in [me, *me.children(recursive=True)]
         }
         work = [[1, 2], [3, -1, 5], [7], [8, 9]]
-        answers = dict(cluster.spread(chunks.halves, work, "died"))
+        answers = dict(cluster.spread(halves, work, "died"))
     assert len([process for process in listening if listening[process]]) == 3
     assert set().union(*listening.values()) == {"127.0.0.1"}
     assert answers == {0: [0.5, 1.0], 1: [1.5, "died", 2.5], 2: [3.5], 3: [4.0, 4.5]}
@@ -220,7 +205,7 @@ def test_no_workers_is_said_in_time(tmp_path):
         with connect(address, patience=3) as cluster:
             workers[0].kill()
             with pytest.raises(SecondhandError, match="no workers for 3 s"):
-                list(cluster.spread(chunks.halves, [[1], [2]], None))
+                list(cluster.spread(halves, [[1], [2]], None))
         with pytest.raises(SecondhandError, match="has no workers"), connect(address, patience=1):
             pass
 

@@ -176,12 +176,11 @@ def moves(path: Path) -> bool:
 
 @pytest.mark.slow
 def test_there_is_no_other_way_to_write():
-    """But for a download, which pooch writes, and a run, which grows in its place."""
+    """But for a run, which grows in its place."""
     ours = [
         path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.py")
     ]
     assert {str(path.relative_to(ROOT)) for path in ours if moves(path)} == {
         "datasets/core/files.py",
-        "datasets/sources/download.py",
         "learners/runs/folder.py",
     }

@@ -8,7 +8,7 @@ import pytest
 from scipy import signal
 
 from datasets.core.errors import SecondhandError
-from datasets.sources import waveforms
+from datasets.sources import glitches
 from datasets.sources.glitches import (
     CLASSES,
     detector_density,
@@ -119,7 +119,7 @@ def test_loudness_is_in_its_range(label, low, high):
 
 
 def test_the_chirp_is_newtonian_and_rings_down():
-    wave = waveforms.chirp(Middle(), T)
+    wave = glitches.chirp(Middle(), T)
     mass = 25 * 4.925491e-6  # seconds, the middle of the range
     ring = (1 - 0.63 * 0.31**0.3) / (2 * np.pi * mass * 2**1.2)
     tau = 5 / 256 * (np.pi * ring) ** (-8 / 3) * mass ** (-5 / 3)  # before coalescence, at t = 0
@@ -138,7 +138,7 @@ def test_the_chirp_is_newtonian_and_rings_down():
 
 
 def test_scattered_light_arches():
-    wave = waveforms.scattered_light(Middle(), T)
+    wave = glitches.scattered_light(Middle(), T)
     f_max, f_m = 57.5, 0.2
     times = np.array([-0.8, -0.4, 0.0, 0.4, 0.8])
     expected = f_max * np.abs(np.cos(2 * np.pi * f_m * times))
@@ -146,14 +146,14 @@ def test_scattered_light_arches():
 
 
 def test_the_whistle_is_a_v():
-    wave = waveforms.whistle(Middle(), T)
+    wave = glitches.whistle(Middle(), T)
     times = np.array([-0.2, -0.1, 0.0, 0.1, 0.2])
     expected = 225 + (750 - 225) * np.abs(times / 0.325) ** 1.5
     np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
 
 
 def test_blips_repeat():
-    wave = waveforms.repeating_blips(Middle(), T)
+    wave = glitches.repeating_blips(Middle(), T)
     tops, _ = signal.find_peaks(np.abs(signal.hilbert(wave)), height=0.5, distance=400)
     np.testing.assert_allclose(np.diff(T[tops]), 0.375, atol=0.002)
     assert len(tops) == 7

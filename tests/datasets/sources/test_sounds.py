@@ -9,6 +9,7 @@ import soundfile
 from scipy import signal
 
 from datasets.core.errors import SecondhandError
+from datasets.items import load_table
 from datasets.sources import sounds
 from datasets.sources.sounds import CLASSES, simulate, write_demo
 
@@ -114,3 +115,46 @@ def test_wrong_calls_are_named(tmp_path):
         write_demo(tmp_path, classes=["Rain"])
     with pytest.raises(SecondhandError, match="0 files"):
         write_demo(tmp_path, per_class=0)
+
+
+# demo:scenes: what is heard is what its label says
+
+
+def test_the_sounds_of_its_label_are_in_it(monkeypatch) -> None:
+    """Each with a power of its own, the loudest of 1, and nothing but noise in one of none."""
+    given: list[float] = []
+
+    def tone(label, rng, t, rate):
+        given.append(label)
+        return np.sin(2 * np.pi * 1000 * (1 + sounds.CLASSES.index(label)) * t)
+
+    monkeypatch.setattr(sounds, "sound", tone)
+    names = ["Siren_sim", "Bird_sim", "Rain_sim"]
+    values, loudest = sounds.simulate_scene(names, rng=np.random.default_rng(1))
+    power = np.abs(np.fft.rfft(values))[[2000 * (1 + sounds.CLASSES.index(n)) for n in names]] ** 2
+    assert names[int(power.argmax())] == loudest
+    assert 0 > 10 * np.log10(power.min() / power.max()) > -10
+    assert sorted(given) == sorted(names)
+    assert 0.1 <= np.abs(values).max() <= 0.9
+    assert sounds.simulate_scene([], rng=np.random.default_rng(1))[1] == ""
+
+
+def test_scenes_of_equal_seeds_are_equal(tmp_path: Path) -> None:
+    one, two = (sounds.write_scenes(tmp_path / name, count=12, seed=3) for name in "ab")
+    assert [row["label"] for row in one] == [row["label"] for row in two]
+    assert Path(one[5]["path"]).read_bytes() == Path(two[5]["path"]).read_bytes()
+    assert {row["label"].count("|") for row in one} == {0, 1, 2}
+    assert "" in {row["label"] for row in one}
+    assert all(row["loudest"] in row["label"] for row in one)
+
+
+def test_it_is_a_table_of_several_labels_that_says_it_is_simulated(
+    monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    monkeypatch.setattr(sounds.write_scenes, "__kwdefaults__", {"count": 14, "seed": 0})
+    monkeypatch.setattr(sounds, "HOW_MANY", (0.1, 0.0, 0.3, 0.6))
+    table = load_table("demo:scenes", labels="many")
+    assert table.classes == sorted(sounds.CLASSES)
+    assert table.note.startswith("SIMULATED")
+    assert len(table.frame) + len(table.rejected) == 14

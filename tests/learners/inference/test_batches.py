@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from datasets.cluster import Cluster, connect
+from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.batches import predict_on
@@ -19,11 +19,13 @@ from learners.machine import threads_kept
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.predictions import Journal
-from tests.cluster import killed_when, scheduler_and_workers
+from tests.cluster import here, killed_when, scheduler_and_workers
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 
-distributed = pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
+__all__ = ["here"]  # a fixture
+
+pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 
 
 @pytest.fixture(autouse=True)
@@ -39,22 +41,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, confidence=settings(3))
     return save_bundle(bundle, tmp_path_factory.mktemp("models") / "model")
-
-
-@pytest.fixture(scope="module")
-def here():
-    """A cluster of one thread in this process: quick, and no ports."""
-    with (
-        distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield Cluster(client, "tcp://here:1")
 
 
 def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
