@@ -386,8 +386,9 @@ def _scratch_body(
 ) -> tuple[nn.Module, Preprocessing]:
     """A network of :mod:`learners.scratch`, with torchvision's weights for it, or a library's file."""
     from timm import get_pretrained_cfg
+    from torchvision.models.vision_transformer import interpolate_embeddings
 
-    from learners.scratch import convnets, names, vit
+    from learners.scratch import convnets, vit
 
     arch, published = check_scratch(name), None
     if arch == "digits_cnn":
@@ -412,15 +413,16 @@ def _scratch_body(
         body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
     if pretrained or weights is not None:
         with weights_errors(name, weights):
-            own = body.state_dict()
-            state, library = names.translate(arch, _state(published, weights), own)
-            if "positions" in state:
-                n = own["positions"].shape[1] - 1
-                state["positions"] = vit.resample_positions(state["positions"], n)
+            own, state = body.state_dict(), _state(published, weights)
+            if arch == "vit_b_16":
+                if "pos_embed" in state:
+                    # timm's was trained on pixels from -1 to 1, torchvision's was not.
+                    config = get_pretrained_cfg("vit_base_patch16_224")
+                    assert config is not None
+                    preprocessing = _timm_preprocessing(config.to_dict())
+                state = vit.from_torchvision(state)
+                positions = {"encoder.pos_embedding": state["pos_embed"]}
+                positions = interpolate_embeddings(size, 16, positions)
+                state["pos_embed"] = positions["encoder.pos_embedding"]
             _fill(body, state, own)
-        if library == "timm":
-            # Its ViT was trained on pixels from -1 to 1, torchvision's was not.
-            config = get_pretrained_cfg("vit_base_patch16_224")
-            assert config is not None
-            preprocessing = _timm_preprocessing(config.to_dict())
     return body, preprocessing

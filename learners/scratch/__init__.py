@@ -1,5 +1,5 @@
-"""The networks written out by hand, one idea a file, checked against the libraries.
+"""The essay's networks, put together by hand from torch's layers and checked against the libraries.
 
-Read them in this order: ``layers``, ``attention``, ``transformer``, then ``convnets``, ``vit``,
-``gpt``, and ``numpy_gpt``, which is ``gpt`` without torch. ``names`` maps the libraries' weights.
+Read them in this order: ``convnets``, ``transformer``, ``vit``, ``gpt``, and ``numpy_gpt``, which is ``gpt``
+without torch. Their tensors are named as torchvision (convnets), timm (ViT) or both (GPT's layers) do.
 """

@@ -1,17 +1,12 @@
 """Three convolutional networks: for digits, AlexNet, and ResNet-18 from its residual blocks.
 
-With ``n_classes=None`` a network has no classifier and gives its feature map: a body for
-fine-tuning. Convolutions and pooling are torch's; what the files are about is how they are put
-together.
+With ``n_classes=None`` a network has no classifier and gives its feature map: a body for fine-tuning.
+Tensors are named as in PyTorch's MNIST example and in torchvision, whose files fit as they are.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from torch import Tensor, nn
-
-from learners.scratch.layers import BatchNorm, Dropout, Linear
 
 
 class DigitsCNN(nn.Module):
@@ -26,23 +21,21 @@ class DigitsCNN(nn.Module):
         self.conv1 = nn.Conv2d(1, 32, 3)
         self.conv2 = nn.Conv2d(32, 64, 3)
         self.pool = nn.MaxPool2d(2)
-        self.head: nn.Module | None = None
+        self.classifies = n_classes is not None
         if n_classes is not None:
-            self.head = nn.Sequential(
-                Dropout(0.25),
-                nn.Flatten(),  # [batch, 64 * 12 * 12]
-                Linear(9216, 128),
-                nn.ReLU(),
-                Dropout(0.5),
-                Linear(128, n_classes),
-            )
+            self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+            self.fc1 = nn.Linear(64 * 12 * 12, 128)
+            self.fc2 = nn.Linear(128, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mean(1, keepdim=True)  # [batch, 1, 28, 28]
         x = self.conv1(x).relu()  # [batch, 32, 26, 26]
         x = self.conv2(x).relu()  # [batch, 64, 24, 24]
         x = self.pool(x)  # [batch, 64, 12, 12]
-        return x if self.head is None else self.head(x)
+        if not self.classifies:
+            return x
+        x = self.fc1(self.dropout1(x).flatten(1)).relu()  # [batch, 128]
+        return self.fc2(self.dropout2(x))
 
 
 class AlexNet(nn.Module):
@@ -55,32 +48,28 @@ class AlexNet(nn.Module):
     def __init__(self, n_classes: int | None = 1000) -> None:
         super().__init__()
         # Shapes behind the layers are those of 224 pixels.
-        self.conv1 = nn.Conv2d(3, 64, 11, stride=4, padding=2)  # [batch, 64, 55, 55]
-        self.conv2 = nn.Conv2d(64, 192, 5, padding=2)  # [batch, 192, 27, 27]
-        self.conv3 = nn.Conv2d(192, 384, 3, padding=1)  # [batch, 384, 13, 13]
-        self.conv4 = nn.Conv2d(384, 256, 3, padding=1)  # [batch, 256, 13, 13]
-        self.conv5 = nn.Conv2d(256, 256, 3, padding=1)  # [batch, 256, 13, 13]
-        self.pool = nn.MaxPool2d(3, stride=2)
-        self.head: nn.Module | None = None
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU()),  # [batch, 64, 55, 55]
+            nn.MaxPool2d(3, stride=2),  # [batch, 64, 27, 27]
+            *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU()),
+            nn.MaxPool2d(3, stride=2),  # [batch, 192, 13, 13]
+            *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()),
+            nn.MaxPool2d(3, stride=2),  # [batch, 256, 6, 6]
+        )
+        self.pool = nn.AdaptiveAvgPool2d(6)  # [batch, 256, 6, 6] whatever the size of the input
+        self.classifier: nn.Module | None = None
         if n_classes is not None:
-            self.head = nn.Sequential(
-                nn.AdaptiveAvgPool2d(6),  # [batch, 256, 6, 6] whatever the size of the input
-                nn.Flatten(),
-                Dropout(0.5),
-                Linear(256 * 6 * 6, 4096),
-                nn.ReLU(),
-                Dropout(0.5),
-                Linear(4096, 4096),
-                nn.ReLU(),
-                Linear(4096, n_classes),
+            self.classifier = nn.Sequential(
+                *(nn.Dropout(0.5), nn.Linear(256 * 6 * 6, 4096), nn.ReLU()),
+                *(nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU()),
+                nn.Linear(4096, n_classes),
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(self.conv1(x).relu())  # [batch, 64, 27, 27]
-        x = self.pool(self.conv2(x).relu())  # [batch, 192, 13, 13]
-        x = self.conv4(self.conv3(x).relu()).relu()  # [batch, 256, 13, 13]
-        x = self.pool(self.conv5(x).relu())  # [batch, 256, 6, 6]
-        return x if self.head is None else self.head(x)
+        x = self.features(x)
+        return x if self.classifier is None else self.classifier(self.pool(x).flatten(1))
 
 
 class ResidualBlock(nn.Module):
@@ -90,22 +79,22 @@ class ResidualBlock(nn.Module):
     a convolution of one pixel on its way around.
     """
 
-    def __init__(self, n_in: int, n_out: int, stride: int) -> None:
+    def __init__(self, n_in: int, n_out: int, stride: int = 1) -> None:
         super().__init__()
         # No biases: the norm that follows would take them off again.
         self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=False)
-        self.norm1 = BatchNorm(n_out)
+        self.bn1 = nn.BatchNorm2d(n_out)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
-        self.norm2 = BatchNorm(n_out)
-        self.around: nn.Module | None = None
+        self.bn2 = nn.BatchNorm2d(n_out)
+        self.downsample: nn.Module | None = None
         if stride != 1 or n_in != n_out:
             conv = nn.Conv2d(n_in, n_out, 1, stride, bias=False)
-            self.around = nn.Sequential(OrderedDict(conv=conv, norm=BatchNorm(n_out)))
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        around = x if self.around is None else self.around(x)
-        x = self.norm1(self.conv1(x)).relu()
-        return (around + self.norm2(self.conv2(x))).relu()
+        around = x if self.downsample is None else self.downsample(x)
+        x = self.bn1(self.conv1(x)).relu()
+        return (around + self.bn2(self.conv2(x))).relu()
 
 
 class ResNet18(nn.Module):
@@ -118,23 +107,19 @@ class ResNet18(nn.Module):
     def __init__(self, n_classes: int | None = 1000) -> None:
         super().__init__()
         # Shapes behind the layers are those of 224 pixels.
-        self.conv = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # [batch, 64, 112, 112]
-        self.norm = BatchNorm(64)
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # [batch, 64, 112, 112]
+        self.bn1 = nn.BatchNorm2d(64)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)  # [batch, 64, 56, 56]
-        self.stage1 = _stage(64, 64, stride=1)  # [batch, 64, 56, 56]
-        self.stage2 = _stage(64, 128, stride=2)  # [batch, 128, 28, 28]
-        self.stage3 = _stage(128, 256, stride=2)  # [batch, 256, 14, 14]
-        self.stage4 = _stage(256, 512, stride=2)  # [batch, 512, 7, 7]
-        self.head = None if n_classes is None else Linear(512, n_classes)
+        self.layer1 = nn.Sequential(ResidualBlock(64, 64), ResidualBlock(64, 64))
+        self.layer2 = nn.Sequential(ResidualBlock(64, 128, 2), ResidualBlock(128, 128))
+        self.layer3 = nn.Sequential(ResidualBlock(128, 256, 2), ResidualBlock(256, 256))
+        self.layer4 = nn.Sequential(ResidualBlock(256, 512, 2), ResidualBlock(512, 512))
+        self.fc = None if n_classes is None else nn.Linear(512, n_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(self.norm(self.conv(x)).relu())  # [batch, 64, 56, 56]
-        x = self.stage4(self.stage3(self.stage2(self.stage1(x))))  # [batch, 512, 7, 7]
-        return x if self.head is None else self.head(x.mean((2, 3)))
-
-
-def _stage(n_in: int, n_out: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(ResidualBlock(n_in, n_out, stride), ResidualBlock(n_out, n_out, 1))
+        x = self.pool(self.bn1(self.conv1(x)).relu())  # [batch, 64, 56, 56]
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))  # [batch, 512, 7, 7]
+        return x if self.fc is None else self.fc(x.mean((2, 3)))

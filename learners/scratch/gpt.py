@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+from timm.layers.activations import GELUTanh
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from learners.scratch.attention import Attention, Cache
-from learners.scratch.layers import (
-    FFN,
-    Conv1D,
-    Dropout,
-    Embedding,
-    LayerNorm,
-    cross_entropy,
-    gelu_tanh,
-    softmax,
-)
-from learners.scratch.transformer import Layer, Stack
+from learners.scratch.transformer import Cache, Layer
 
 
 @dataclass(frozen=True)
@@ -30,9 +22,8 @@ class GPTConfig:
     ----------
     vocabulary : how many tokens there are.
     context : the most tokens that are seen at once.
-    width, depth, heads : of the layers; the FFNs are 4 · width wide inside.
-    dropout : in training, of embeddings, attention and FFNs.
-    fused : attention by torch's kernel; else spelled out.
+    width, depth, heads : of the layers; the network at each position is 4 · width wide inside.
+    dropout : in training, of embeddings, attention and the networks at each position.
     """
 
     vocabulary: int = 50257
@@ -41,7 +32,6 @@ class GPTConfig:
     depth: int = 12
     heads: int = 12
     dropout: float = 0.0
-    fused: bool = True
 
 
 class GPT(nn.Module):
@@ -50,15 +40,22 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
-        self.tokens = Embedding(config.vocabulary, config.width)
-        self.positions = Embedding(config.context, config.width)
-        self.dropout = Dropout(config.dropout)
-        self.stack = Stack([_layer(config) for _ in range(config.depth)])
-        self.norm = LayerNorm(config.width)
+        width, p = config.width, config.dropout
+        self.tokens = nn.Embedding(config.vocabulary, width)
+        self.positions = nn.Embedding(config.context, width)
+        self.dropout = nn.Dropout(p)
+        layer = partial(Layer, causal=True, dropout=p, activation=GELUTanh, eps=1e-5)
+        self.blocks = nn.ModuleList(
+            layer(width, config.heads, 4 * width) for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(width)
         for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "ffn.down.weight")):
+            if weight.ndim > 1:
                 # 2 · depth of these are added up on the way to the top: their sum keeps its size.
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * config.depth))
+                added = name.endswith(("attn.proj.weight", "mlp.fc2.weight"))
+                nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * config.depth) if added else 1))
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
 
     def forward(self, ids: Tensor, caches: list[Cache] | None = None) -> Tensor:
         """ids int64 [batch, n] -> logits [batch, n, vocabulary].
@@ -68,9 +65,10 @@ class GPT(nn.Module):
         start = caches[0].length if caches else 0
         places = torch.arange(start, start + ids.shape[1], device=ids.device)
         x = self.dropout(self.tokens(ids) + self.positions(places))  # [batch, n, width]
-        x = self.norm(self.stack(x, caches))  # [batch, n, width]
+        for number, layer in enumerate(self.blocks):
+            x = layer(x, None if caches is None else caches[number])
         # The embedding turned round: tied weights (1608.05859).
-        return x @ self.tokens.weight.T
+        return self.norm(x) @ self.tokens.weight.T
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy in nats a token; ids and targets int64 [batch, n] -> []."""
@@ -78,11 +76,8 @@ class GPT(nn.Module):
 
     def new_caches(self, batch: int) -> list[Cache]:
         """Empty ones, a layer each. In all 2 · depth · batch · context · width numbers."""
-        return [
-            layer.attention.new_cache(batch, self.config.context)
-            for layer in self.stack.layers
-            if isinstance(layer, Layer)
-        ]
+        c, like = self.config, self.tokens.weight
+        return [Cache(batch, c.heads, c.context, c.width // c.heads, like) for _ in self.blocks]
 
     @torch.inference_mode()
     def generate(
@@ -132,15 +127,6 @@ class GPT(nn.Module):
         return ids
 
 
-def _layer(config: GPTConfig) -> Layer:
-    width, p = config.width, config.dropout
-    attention = Attention(
-        width, config.heads, causal=True, dropout=p, fused=config.fused, linear=Conv1D
-    )
-    ffn = FFN(width, 4 * width, activation=gelu_tanh, linear=Conv1D)
-    return Layer(LayerNorm(width), attention, LayerNorm(width), ffn, p)
-
-
 def _draw(
     logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None
 ) -> Tensor:
@@ -150,4 +136,4 @@ def _draw(
     if top_k is not None:
         least = logits.topk(top_k).values[:, -1:]  # [batch, 1]
         logits = logits.masked_fill(logits < least, -math.inf)
-    return torch.multinomial(softmax(logits, temperature=temperature), 1, generator=generator)
+    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)

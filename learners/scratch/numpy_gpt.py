@@ -1,4 +1,4 @@
-"""The decoder of ``gpt`` in NumPy alone: forward, backward by hand, and two optimizers.
+"""The decoder of ``gpt`` in NumPy alone: forward, backward by hand, and AdamW.
 
 Each layer is a pair of functions. The second one takes dy, the loss's gradient by the layer's
 output, in the output's shape, and what the first one was given or gave; it returns the gradients by
@@ -22,14 +22,14 @@ Arrays = dict[str, Array]
 
 
 def linear(x: Array, w: Array, b: Array) -> Array:
-    """x […, n_in], w [n_in, n_out], b [n_out] -> […, n_out]."""
-    return x @ w + b
+    """x […, n_in], w [n_out, n_in], b [n_out] -> […, n_out]."""
+    return x @ w.T + b
 
 
 def linear_backward(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
-    """-> dx, dw, db. y = x w gives dx = dy wᵀ and dw = xᵀ dy, summed over all leading axes."""
+    """-> dx, dw, db. y = x wᵀ gives dx = dy w and dw = dyᵀ x, summed over all leading axes."""
     rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-    return dy @ w.T, rows.T @ drows, drows.sum(0)
+    return dy @ w, drows.T @ rows, drows.sum(0)
 
 
 def layer_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
@@ -122,7 +122,7 @@ class GPT:
 
     def __init__(self, parameters: Arrays, heads: int) -> None:
         self.parameters, self.heads = parameters, heads
-        self.depth = sum(name.endswith("attention.qkv.weight") for name in parameters)
+        self.depth = sum(name.endswith("attn.qkv.weight") for name in parameters)
 
     def logits(self, ids: Ids) -> Array:
         """ids [batch, n] -> [batch, n, vocabulary]."""
@@ -135,15 +135,15 @@ class GPT:
         logits, top, z, inverse, saved = self._forward(ids)
         loss, dlogits = cross_entropy(logits, targets)
         # logits = top tokensᵀ: the tied weight gets a gradient here and, at the end, as an embedding.
-        dtop, dturned, _ = linear_backward(dlogits, top, p["tokens.weight"].T)
+        dtop, dturned, _ = linear_backward(dlogits, top, p["tokens.weight"])
         dx, g["norm.weight"], g["norm.bias"] = layer_norm_backward(
             dtop, z, inverse, p["norm.weight"]
         )
         for i in reversed(range(self.depth)):
-            dx = self._layer_backward(f"stack.layers.{i}", dx, saved[i], g)
+            dx = self._layer_backward(f"blocks.{i}", dx, saved[i], g)
         g["positions.weight"] = np.zeros_like(p["positions.weight"])
         g["positions.weight"][: ids.shape[1]] = dx.sum(0)
-        g["tokens.weight"] = embedding_backward(dx, ids, p["tokens.weight"]) + dturned.T
+        g["tokens.weight"] = embedding_backward(dx, ids, p["tokens.weight"]) + dturned
         return loss, g
 
     def _forward(self, ids: Ids) -> tuple[Array, Array, Array, Array, list[Arrays]]:
@@ -152,7 +152,7 @@ class GPT:
         x: Array = embedding(ids, p["tokens.weight"]) + embedding(places, p["positions.weight"])
         saved = []
         for i in range(self.depth):
-            x, kept = self._layer(f"stack.layers.{i}", x)
+            x, kept = self._layer(f"blocks.{i}", x)
             saved.append(kept)
         top, z, inverse = layer_norm(x, p["norm.weight"], p["norm.bias"])
         return top @ p["tokens.weight"].T, top, z, inverse, saved
@@ -160,15 +160,15 @@ class GPT:
     def _layer(self, name: str, x: Array) -> tuple[Array, Arrays]:
         """[batch, n, width] -> the same, and what the way back needs."""
         a, z1, inverse1 = layer_norm(x, *self._pair(f"{name}.norm1"))
-        qkv = linear(a, *self._pair(f"{name}.attention.qkv"))  # [batch, n, 3 width]
+        qkv = linear(a, *self._pair(f"{name}.attn.qkv"))  # [batch, n, 3 width]
         q, k, v = (self._split(part) for part in np.split(qkv, 3, -1))
         y, weights = attention(q, k, v)
         y = self._merge(y)
-        x = x + linear(y, *self._pair(f"{name}.attention.out"))
+        x = x + linear(y, *self._pair(f"{name}.attn.proj"))
         b, z2, inverse2 = layer_norm(x, *self._pair(f"{name}.norm2"))
-        h = linear(b, *self._pair(f"{name}.ffn.up"))  # [batch, n, 4 width]
+        h = linear(b, *self._pair(f"{name}.mlp.fc1"))  # [batch, n, 4 width]
         act = gelu(h)
-        x = x + linear(act, *self._pair(f"{name}.ffn.down"))
+        x = x + linear(act, *self._pair(f"{name}.mlp.fc2"))
         return x, {
             "a": a, "z1": z1, "inverse1": inverse1, "q": q, "k": k, "v": v, "weights": weights,
             "y": y, "b": b, "z2": z2, "inverse2": inverse2, "h": h, "act": act,
@@ -188,12 +188,12 @@ class GPT:
             d, g[f"{into}.weight"], g[f"{into}.bias"] = layer_norm_backward(dy, z, inverse, w)
             return d
 
-        dh = gelu_backward(back("ffn.down", dx, s["act"]), s["h"])
-        dx = dx + back_norm("norm2", back("ffn.up", dh, s["b"]), s["z2"], s["inverse2"])
-        dy = self._split(back("attention.out", dx, s["y"]))
+        dh = gelu_backward(back("mlp.fc2", dx, s["act"]), s["h"])
+        dx = dx + back_norm("norm2", back("mlp.fc1", dh, s["b"]), s["z2"], s["inverse2"])
+        dy = self._split(back("attn.proj", dx, s["y"]))
         dqkv = attention_backward(dy, s["q"], s["k"], s["v"], s["weights"])
         together = np.concatenate([self._merge(part) for part in dqkv], -1)  # [batch, n, 3 width]
-        da = back("attention.qkv", together, s["a"])
+        da = back("attn.qkv", together, s["a"])
         return dx + back_norm("norm1", da, s["z1"], s["inverse1"])
 
     def _pair(self, name: str) -> tuple[Array, Array]:
@@ -209,20 +209,6 @@ class GPT:
 
 
 # --- training -------------------------------------------------------------------------------------
-
-
-class SGD:
-    """w ← w - lr · m, with m ← momentum · m + g."""
-
-    def __init__(self, parameters: Arrays, *, momentum: float = 0.0) -> None:
-        self.parameters, self.momentum = parameters, momentum
-        self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
-
-    def step(self, gradients: Arrays, lr: float) -> None:
-        """Changes the parameters in place."""
-        for name, w in self.parameters.items():
-            self.m[name] = self.momentum * self.m[name] + gradients[name]
-            w -= lr * self.m[name]
 
 
 class AdamW:

@@ -1,58 +1,103 @@
-"""Layers of a Transformer in a stack: pre-norm, the modern recipe, and mixtures of experts."""
+"""The layer that ViT and GPT are stacks of: multi-head attention (1706.03762) and a small network at
+each position. Tensors are named as timm names them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
 
 import torch
+from timm.layers.mlp import Mlp
 from torch import Tensor, nn
-
-from learners.scratch.attention import Attention, Cache
-from learners.scratch.layers import FFN, Dropout, GeGLU, LayerNorm, Linear, RMSNorm, softmax
+from torch.nn.functional import scaled_dot_product_attention
 
 
-class Layer(nn.Module):
-    """x + attention(norm(x)), then x + ffn(norm(x)): [batch, n, width] -> the same.
+class Cache:
+    """The keys and values of one layer for the positions so far.
 
-    The norms stand before and not after (2002.04745): what is added up from layer to layer is never
-    normalised, so gradients pass unhindered from the top to the bottom.
+    keys, values : [batch, heads, room, d], of which the first ``length`` positions are filled.
     """
 
-    def __init__(
-        self, norm1: nn.Module, attention: Attention, norm2: nn.Module, ffn: nn.Module, p: float
-    ) -> None:
-        super().__init__()
-        self.norm1, self.attention = norm1, attention
-        self.norm2, self.ffn = norm2, ffn
-        self.dropout = Dropout(p)
+    def __init__(self, batch: int, heads: int, room: int, d: int, like: Tensor) -> None:
+        self.keys, self.values = (like.new_empty(batch, heads, room, d) for _ in range(2))
+        self.length = 0
 
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        x = x + self.attention(self.norm1(x), cache)
-        return x + self.dropout(self.ffn(self.norm2(x)))
+    @property
+    def nbytes(self) -> int:
+        """2 · batch · heads · room · d numbers, in bytes."""
+        return self.keys.nbytes + self.values.nbytes
 
-
-class EncoderLayer(Layer):
-    """The layer of ViT: LayerNorm, attention that sees everything, two linear layers with GELU."""
-
-    def __init__(
-        self, width: int, heads: int, hidden: int, *, dropout: float = 0.0, eps: float = 1e-6
-    ) -> None:
-        super().__init__(
-            LayerNorm(width, eps),
-            Attention(width, heads, dropout=dropout),
-            LayerNorm(width, eps),
-            FFN(width, hidden, dropout=dropout),
-            dropout,
-        )
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """New ones [batch, heads, n, d] in; all of them [batch, heads, length, d] out."""
+        start, self.length = self.length, self.length + k.shape[-2]
+        self.keys[:, :, start : self.length] = k
+        self.values[:, :, start : self.length] = v
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
 
-class ModernLayer(Layer):
-    """Transformer++ (the recipe of LLaMA, 2302.13971): RMSNorm, rotary positions, GeGLU, no biases.
+class Attention(nn.Module):
+    """Every position asks all others (or, causal, those before it), in several heads at once.
 
     Parameters
     ----------
-    ffn : another feed-forward network in the place of GeGLU, a :class:`MixtureOfExperts` say.
+    width : of the sequence, a multiple of ``heads``.
+    causal : positions do not see later ones.
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, causal: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width {width} is not a multiple of {heads} heads")
+        self.heads, self.causal, self.p = heads, causal, dropout
+        self.qkv = nn.Linear(width, 3 * width)  # one product for all three, and for all heads
+        self.proj = nn.Linear(width, width)
+        self.proj_drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        """[batch, n, width] -> [batch, n, width]. With a cache, x follows what is in it."""
+        q, k, v = self._project(x)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        p = self.p if self.training else 0.0
+        # softmax(q kᵀ / √d) v in one kernel, which never holds the n x m weights (2205.14135).
+        y = scaled_dot_product_attention(q, k, v, attn_mask=self._mask(q, k), dropout_p=p)
+        y = y.transpose(1, 2).flatten(2)  # [batch, n, heads, d] -> [batch, n, width]
+        return self.proj_drop(self.proj(y))
+
+    def weights(self, x: Tensor) -> Tensor:
+        """Who looks at whom: [batch, heads, n, n] of x [batch, n, width]; rows sum to 1."""
+        q, k, _ = self._project(x)
+        # The sum of d products of unit variance has variance d: √d brings it back to 1.
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        seen = self._mask(q, k)
+        if seen is not None:
+            scores = scores.masked_fill(~seen, -math.inf)
+        return scores.softmax(-1)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, each [batch, heads, n, d]."""
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def _mask(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Bool [n, m], true where query i may see key j: the n queries are the last of m positions."""
+        n, m = q.shape[-2], k.shape[-2]
+        if not self.causal or n == 1:  # the last position sees all
+            return None
+        return torch.ones(n, m, dtype=torch.bool, device=q.device).tril(m - n)
+
+
+class Layer(nn.Module):
+    """x + attn(norm1(x)), then x + mlp(norm2(x)): [batch, n, width] -> the same.
+
+    The norms stand before and not after (2002.04745): what is added up from layer to layer is never
+    normalised, so gradients pass unhindered from the top to the bottom.
+
+    Parameters
+    ----------
+    hidden : width inside the network at each position, two linear layers with ``activation`` between.
+    eps : added to the variance in the norms.
     """
 
     def __init__(
@@ -61,93 +106,17 @@ class ModernLayer(Layer):
         heads: int,
         hidden: int,
         *,
-        ffn: nn.Module | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        activation: type[nn.Module] = nn.GELU,
+        eps: float = 1e-6,
     ) -> None:
-        super().__init__(
-            RMSNorm(width),
-            Attention(width, heads, causal=True, rotary=True, bias=False),
-            RMSNorm(width),
-            GeGLU(width, hidden) if ffn is None else ffn,
-            0.0,
-        )
-
-
-class Stack(nn.Module):
-    """Layers one after another: [batch, n, width] -> the same. The caches are one a layer."""
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.norm1 = nn.LayerNorm(width, eps)
+        self.attn = Attention(width, heads, causal=causal, dropout=dropout)
+        self.norm2 = nn.LayerNorm(width, eps)
+        self.mlp = Mlp(width, hidden, act_layer=activation, drop=dropout)
 
-    def forward(self, x: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
-        for i, layer in enumerate(self.layers):
-            x = layer(x, None if caches is None else caches[i])
-        return x
-
-
-class Routing(NamedTuple):
-    """Where a mixture of experts sent its n tokens.
-
-    Attributes
-    ----------
-    probabilities : [n, experts], the router's; rows sum to 1.
-    chosen : int64 [n, k], the experts of each token, the likeliest first.
-    weights : [n, k], what each of them counts; rows sum to 1.
-    """
-
-    probabilities: Tensor
-    chosen: Tensor
-    weights: Tensor
-
-    @property
-    def load(self) -> Tensor:
-        """Part of all assignments that each expert got: [experts], sums to 1."""
-        counts = torch.bincount(self.chosen.flatten(), minlength=self.probabilities.shape[1])
-        return counts / self.chosen.numel()
-
-    @property
-    def balance_loss(self) -> Tensor:
-        """experts · Σ load · mean probability (2101.03961, equation 4); 1 if all are used alike.
-
-        Added to the loss with a small factor, it keeps the router from sending all to one expert.
-        """
-        return len(self.load) * (self.load * self.probabilities.mean(0)).sum()
-
-
-class MixtureOfExperts(nn.Module):
-    """Many feed-forward networks, k of which work on each token (1701.06538).
-
-    Parameters
-    ----------
-    experts : networks [n, width] -> [n, width].
-    k : how many of them a token passes through, 1 to ``len(experts)``.
-    """
-
-    def __init__(self, width: int, experts: Sequence[nn.Module], k: int) -> None:
-        super().__init__()
-        if not 1 <= k <= len(experts):
-            raise ValueError(f"k {k} is not from 1 to the number of experts, {len(experts)}")
-        self.router = Linear(width, len(experts), bias=False)
-        self.experts = nn.ModuleList(experts)
-        self.k = k
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[…, width] -> […, width]"""
-        tokens = x.flatten(0, -2)  # [n, width]
-        return self.mix(tokens, self.route(tokens)).view_as(x)
-
-    def route(self, tokens: Tensor) -> Routing:
-        """Choose for tokens [n, width]."""
-        probabilities = softmax(self.router(tokens))  # [n, experts]
-        weights, chosen = probabilities.topk(self.k)  # [n, k] each
-        return Routing(probabilities, chosen, weights / weights.sum(-1, keepdim=True))
-
-    def mix(self, tokens: Tensor, routing: Routing) -> Tensor:
-        """Each expert on its own tokens alone, its answers added up by weight: [n, width]."""
-        out = torch.zeros_like(tokens)
-        for number, expert in enumerate(self.experts):
-            rows, places = (routing.chosen == number).nonzero(as_tuple=True)  # both [its tokens]
-            if len(rows):
-                weight = routing.weights[rows, places, None]  # [its tokens, 1]
-                out = out.index_add(0, rows, weight * expert(tokens[rows]))
-        return out
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        x = x + self.attn(self.norm1(x), cache)
+        return x + self.mlp(self.norm2(x))

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import re
+from collections.abc import Mapping
 
 import torch
+from timm.layers.patch_embed import PatchEmbed
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
-from learners.scratch.layers import LayerNorm, Linear
-from learners.scratch.transformer import EncoderLayer
-
-
-class PatchEmbedding(nn.Module):
-    """[batch, 3, size, size] -> [batch, n, width], one vector a patch, n = (size / patch)².
-
-    A convolution that steps by its own width. weight [width, 3, patch, patch], bias [width].
-    """
-
-    def __init__(self, patch: int, width: int) -> None:
-        super().__init__()
-        self.patch = patch
-        bound = 1 / math.sqrt(3 * patch**2)
-        self.weight = nn.Parameter(torch.empty(width, 3, patch, patch).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = nn.functional.conv2d(x, self.weight, self.bias, stride=self.patch)
-        # [batch, width, size / patch, size / patch]: the width goes last, rows of patches follow
-        # each other.
-        return x.flatten(2).transpose(1, 2)
-
-
-class PatchEmbeddingWithoutConvolution(PatchEmbedding):
-    """The same numbers: cut the picture up, and send each patch through one linear map."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, channels, height, width = x.shape
-        p = self.patch
-        x = x.reshape(batch, channels, height // p, p, width // p, p)
-        x = x.permute(0, 2, 4, 1, 3, 5)  # [batch, rows, columns, channels, p, p]
-        x = x.flatten(3).flatten(1, 2)  # [batch, n, channels * p * p]
-        return x @ self.weight.flatten(1).T + self.bias
+from learners.scratch.transformer import Layer
 
 
 class ViT(nn.Module):
@@ -53,10 +21,12 @@ class ViT(nn.Module):
     Parameters
     ----------
     size, patch : sides in pixels; the one a multiple of the other.
-    width, depth, heads, hidden : of the encoder; ``hidden`` is the width inside its FFNs.
+    width, depth, heads, hidden : of the encoder; ``hidden`` is the width inside its layers.
     essay : the essay's variant: its class token has no position embedding, and no LayerNorm stands
         behind the last layer.
     """
+
+    num_prefix_tokens = 1
 
     def __init__(
         self,
@@ -74,26 +44,25 @@ class ViT(nn.Module):
         if size % patch:
             raise ValueError(f"size {size} is not a multiple of the patch, {patch}")
         n = (size // patch) ** 2
-        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.empty(1, n + (not essay), width).normal_(std=0.02))
-        self.patches = PatchEmbedding(patch, width)
-        self.layers = nn.Sequential(*(EncoderLayer(width, heads, hidden) for _ in range(depth)))
-        self.norm = None if essay else LayerNorm(width, eps=1e-6)
-        self.head = None if n_classes is None else Linear(width, n_classes)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.empty(1, n + (not essay), width).normal_(std=0.02))
+        # A convolution that steps by its own width: [batch, n, width], rows of patches one by one.
+        self.patch_embed = PatchEmbed(size, patch, embed_dim=width)
+        self.blocks = nn.Sequential(*(Layer(width, heads, hidden) for _ in range(depth)))
+        self.norm = nn.Identity() if essay else nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Identity() if n_classes is None else nn.Linear(width, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.patches(x)  # [batch, n, width]
+        x = self.patch_embed(x)  # [batch, n, width]
         # Attention does not know one place from another: the positions tell it.
-        has_place = self.positions.shape[1] > x.shape[1]
-        token = self.class_token.expand(x.shape[0], -1, -1)  # [batch, 1, width]
+        has_place = self.pos_embed.shape[1] > x.shape[1]
+        token = self.cls_token.expand(x.shape[0], -1, -1)  # [batch, 1, width]
         if has_place:
-            x = torch.cat((token, x), dim=1) + self.positions  # [batch, 1 + n, width]
+            x = torch.cat((token, x), dim=1) + self.pos_embed  # [batch, 1 + n, width]
         else:
-            x = torch.cat((token, x + self.positions), dim=1)  # [batch, 1 + n, width]
-        x = self.layers(x)  # [batch, 1 + n, width]
-        x = x if self.norm is None else self.norm(x)
-        x = x[:, 0]  # [batch, width]
-        return x if self.head is None else self.head(x)
+            x = torch.cat((token, x + self.pos_embed), dim=1)  # [batch, 1 + n, width]
+        x = self.norm(self.blocks(x))  # [batch, 1 + n, width]
+        return self.head(x[:, 0])
 
 
 def vit_b_16(size: int = 224, n_classes: int | None = 1000) -> ViT:
@@ -110,16 +79,29 @@ def essay_vit() -> ViT:
     return ViT(essay=True)
 
 
-def resample_positions(positions: Tensor, n: int) -> Tensor:
-    """Position embeddings [1, 1 + m, width] for another number of patches: [1, 1 + n, width].
+#: Parts of torchvision's names as regular expressions, and what they are here and in timm. The files
+#: that it publishes are older than its code: they say linear_1 where that says 0.
+_TORCHVISION = {
+    r"class_token": "cls_token",
+    r"encoder\.pos_embedding": "pos_embed",
+    r"conv_proj\.": "patch_embed.proj.",
+    r"encoder\.layers\.encoder_layer_(\d+)\.": r"blocks.\1.",
+    r"\.ln_([12])\.": r".norm\1.",
+    r"\.self_attention\.in_proj_": ".attn.qkv.",
+    r"\.self_attention\.out_proj\.": ".attn.proj.",
+    r"\.mlp\.(0|linear_1)\.": ".mlp.fc1.",
+    r"\.mlp\.(3|linear_2)\.": ".mlp.fc2.",
+    r"encoder\.ln\.": "norm.",
+    r"heads\.head\.": "head.",
+}
 
-    The class token's stays; the others are a square grid, resampled by cubic splines. m and n are
-    squares.
-    """
-    token, grid = positions[:, :1], positions[:, 1:]
-    if grid.shape[1] == n:
-        return positions
-    old, new = math.isqrt(grid.shape[1]), math.isqrt(n)
-    square = grid.transpose(1, 2).unflatten(2, (old, old))  # [1, width, old, old]
-    square = interpolate(square, size=(new, new), mode="bicubic", align_corners=True)
-    return torch.cat((token, square.flatten(2).transpose(1, 2)), dim=1)
+
+def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of torchvision's `VisionTransformer` under the names of `ViT`; those of others as they
+    are."""
+    renamed = {}
+    for name, value in state.items():
+        for pattern, ours in _TORCHVISION.items():
+            name = re.sub(pattern, ours, name)
+        renamed[name] = value
+    return renamed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from learners.scratch.names import translate
+Named = dict[str, Tensor]
 
 
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -30,15 +32,18 @@ def without_chance(model: nn.Module) -> nn.Module:
 
 
 def check_agreement(
-    arch: str, ours: nn.Module, theirs: nn.Module, x: Tensor, *, training: bool, tolerance: float
-) -> str:
-    """Copies the weights by the table; compares outputs, and gradients of a loss, to ``tolerance``.
-
-    Relative to the largest number of each tensor. Returns the library that the table names.
-    """
+    ours: nn.Module,
+    theirs: nn.Module,
+    x: Tensor,
+    *,
+    training: bool,
+    tolerance: float,
+    renamed: Callable[[Named], Named] = dict,
+) -> None:
+    """Copies the weights, under the names that ``renamed`` gives them; compares outputs, and gradients of
+    a loss, to ``tolerance``, relative to the largest number of each tensor."""
     randomise(theirs)
-    state, library = translate(arch, theirs.state_dict(), ours.state_dict())
-    ours.load_state_dict(state)
+    ours.load_state_dict(renamed(theirs.state_dict()))
     without_chance(ours).train(training)
     without_chance(theirs).train(training)
     target = torch.linspace(-1, 1, 1000)
@@ -46,16 +51,19 @@ def check_agreement(
     close(outputs[0], outputs[1], tolerance, "output")
     for out in outputs:
         (out - target[: out.shape[-1]]).square().mean().backward()
-    gradients, _ = translate(
-        arch, {n: p.grad for n, p in theirs.named_parameters() if p.grad is not None}, ["none"]
-    )
+    check_gradients(ours, theirs, tolerance, renamed)
+
+
+def check_gradients(
+    ours: nn.Module, theirs: nn.Module, tolerance: float, renamed: Callable[[Named], Named]
+) -> None:
+    expected = renamed({n: p.grad for n, p in theirs.named_parameters() if p.grad is not None})
     own = dict(ours.named_parameters())
-    assert gradients.keys() == own.keys()
-    for name, gradient in gradients.items():
+    assert expected.keys() == own.keys()
+    for name, gradient in expected.items():
         mine = own[name].grad
         assert mine is not None, name
         close(mine, gradient, tolerance, name)
-    return library
 
 
 def close(mine: Tensor, theirs: Tensor, tolerance: float, name: str) -> None:

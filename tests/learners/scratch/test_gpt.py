@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from learners.scratch.gpt import GPT, GPTConfig
-from learners.scratch.names import translate
-from tests.learners.scratch.agree import close, parameters, randomise
+from learners.scratch.transformer import Attention
+from tests.learners.scratch.agree import check_gradients, close, parameters, randomise
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel  # a second, which other tests need not wait
@@ -28,6 +29,25 @@ def gpt2(dropout: float = 0.0) -> GPT2LMHeadModel:
     )  # fmt: skip
 
 
+NAMES = {
+    r"transformer\.wte": "tokens", r"transformer\.wpe": "positions",
+    r"transformer\.h\.": "blocks.", r"\.ln_([12])": r".norm\1", r"transformer\.ln_f": "norm",
+    r"attn\.c_attn": "attn.qkv", r"attn\.c_proj": "attn.proj", r"c_fc": "fc1", r"mlp\.c_proj": "mlp.fc2",
+}  # fmt: skip
+
+
+def renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """GPT-2's tensors as ours: the weights of its linear layers are the other way round."""
+    ours = {}
+    for name, value in state.items():
+        turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
+        for pattern, new in NAMES.items():
+            name = re.sub(pattern, new, name)
+        if name != "lm_head.weight":  # the same tensor as the embedding
+            ours[name] = value.T if turned else value
+    return ours
+
+
 def model(seed: int = 0, **changes: object) -> GPT:
     torch.manual_seed(seed)
     made = GPT(GPTConfig(**{**vars(SMALL), **changes}))
@@ -41,33 +61,45 @@ def test_number_of_parameters_of_gpt2():
         assert parameters(GPT(GPTConfig())) == 124_439_808
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_outputs_loss_and_gradients_are_those_of_gpt2(fused):
+def test_outputs_loss_and_gradients_are_those_of_gpt2():
     theirs = randomise(gpt2()).eval()
-    ours = GPT(GPTConfig(**{**vars(SMALL), "fused": fused})).eval()
-    state, library = translate("gpt", theirs.state_dict(), ours.state_dict())
-    assert library == "transformers"
-    ours.load_state_dict(state)
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(97, (2, 21), generator=generator)
-    logits = theirs(ids).logits
-    close(ours(ids), logits, 1e-5, "logits")
+    ours = GPT(SMALL).eval()
+    ours.load_state_dict(renamed(theirs.state_dict()))
+    ids = torch.randint(97, (2, 21), generator=torch.Generator().manual_seed(0))
+    close(ours(ids), theirs(ids).logits, 1e-5, "logits")
     # Theirs shifts the targets itself.
     loss, expected = ours.loss(ids[:, :-1], ids[:, 1:]), theirs(ids, labels=ids).loss
     close(loss, expected, 1e-5, "loss")
     loss.backward()
     expected.backward()
-    gradients, _ = translate("gpt", {n: p.grad for n, p in theirs.named_parameters()}, ["none"])
-    own = dict(ours.named_parameters())
-    assert own.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        close(own[name].grad, gradient, 1e-5, name)
+    check_gradients(ours, theirs, 1e-5, renamed)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_and_who_looks_at_whom_are_torchs(causal):
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(24, 3, batch_first=True)
+    torch.nn.init.normal_(theirs.in_proj_bias)
+    ours = Attention(24, 3, causal=causal)
+    ours.load_state_dict(
+        {
+            "qkv.weight": theirs.in_proj_weight,
+            "qkv.bias": theirs.in_proj_bias,
+            "proj.weight": theirs.out_proj.weight,
+            "proj.bias": theirs.out_proj.bias,
+        }
+    )
+    x = torch.randn(2, 7, 24)
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+    expected, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    assert torch.allclose(ours(x), expected, atol=1e-6)
+    assert torch.allclose(ours.weights(x), weights, atol=1e-6)
 
 
 def test_greedy_generation_is_that_of_gpt2():
     theirs = randomise(gpt2()).eval()
     ours = GPT(SMALL)
-    ours.load_state_dict(translate("gpt", theirs.state_dict(), ours.state_dict())[0])
+    ours.load_state_dict(renamed(theirs.state_dict()))
     ids = torch.tensor([[5, 9, 2]])
     expected = theirs.generate(
         ids, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0

@@ -34,10 +34,10 @@ def check(out, expected, gradients, inputs, dy) -> None:
 
 
 def test_linear():
-    x, w, b, dy = numbers(2, 3, 4), numbers(4, 5), numbers(5), numbers(2, 3, 5)
+    x, w, b, dy = numbers(2, 3, 4), numbers(5, 4), numbers(5), numbers(2, 3, 5)
     t = tensors(x, w, b)
     out, gradients = numpy_gpt.linear(x, w, b), numpy_gpt.linear_backward(dy, x, w)
-    check(out, t[0] @ t[1] + t[2], gradients, t, dy)
+    check(out, F.linear(*t), gradients, t, dy)
 
 
 def test_layer_norm():
@@ -123,19 +123,14 @@ def test_every_gradient_of_the_whole_decoder():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_fifty_steps_follow_torchs_training(optimizer):
+def test_fifty_steps_follow_torchs_training():
     theirs, ours = pair(torch.float32)
-    if optimizer == "sgd":
-        peak, mine = 0.1, numpy_gpt.SGD(ours.parameters, momentum=0.9)
-        reference = torch.optim.SGD(theirs.parameters(), momentum=0.9)
-    else:
-        peak, decay = 1e-2, 0.1 if optimizer == "adamw" else 0.0
-        mine = numpy_gpt.AdamW(ours.parameters, decay=decay)
-        matrices = [p for p in theirs.parameters() if p.ndim > 1]
-        rest = [p for p in theirs.parameters() if p.ndim <= 1]
-        reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
-                                       {"params": rest, "weight_decay": 0.0}])  # fmt: skip
+    peak, decay = 1e-2, 0.1
+    mine = numpy_gpt.AdamW(ours.parameters, decay=decay)
+    matrices = [p for p in theirs.parameters() if p.ndim > 1]
+    rest = [p for p in theirs.parameters() if p.ndim <= 1]
+    reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
+                                   {"params": rest, "weight_decay": 0.0}])  # fmt: skip
     schedule = torch.optim.lr_scheduler.LambdaLR(
         reference, lambda step: numpy_gpt.cosine(step, 50, peak=1, floor=0.1, warmup=5)
     )
