@@ -5,30 +5,27 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from datasets.items.basis import basis_of
-    from datasets.items.checks import (
+    from datasets.items.checks import without_copies
+    from datasets.items.duplicates import alike_enough, correlation, thumbnails_of
+    from datasets.items.labels import (
         JOIN,
-        MAX_LABEL,
+        MANY,
         UNKNOWN,
         alike,
         clean_label,
         fault_of,
-        learnable,
+        joined,
         names_of,
         parts_of,
-        without_copies,
+        targets_of,
     )
-    from datasets.items.duplicates import (
-        THUMBNAIL,
-        alike_enough,
-        correlation,
-        find_clusters,
-        thumbnails_of,
-        tied,
+    from datasets.items.preparing import (
+        Loaded,
+        basis_of,
+        load_grouped,
+        picture_cache,
+        prepare_items,
     )
-    from datasets.items.folds import assign_folds, fold_names, stratified_folds
-    from datasets.items.multi_label import MANY, counted, joined, targets_of
-    from datasets.items.preparing import Loaded, load_grouped, picture_cache, prepare_items
     from datasets.items.replay import (
         background_of,
         check_splits,
@@ -45,9 +42,9 @@ if TYPE_CHECKING:
         read_spectrogram,
         spectrogram_text,
     )
-    from datasets.items.splits import SPLITS, assign_splits, groups_from_names, lacking, remarks
+    from datasets.items.splits import SPLITS, assign_splits, fold_names, stratified_folds
+    from datasets.items.splits import units as units_of
     from datasets.items.strangers import load_strangers, load_unlabelled
     from datasets.items.table import ItemTable, items_of_run, load_table, summary
-    from datasets.items.units import units as units_of
 
 __getattr__ = on_demand(__name__)

@@ -1,23 +1,25 @@
-"""What keeps an item out of the table: unreadable files, copies, labels that cannot be meant."""
+"""Which rows stay in the item table: of readable files, one for each content, with the label said last."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import stat
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+import numpy as np
+import pandas as pd
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.processes import cores, look_apart, look_at
+from datasets.items.labels import UNKNOWN, clean_label
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
     from datasets.images import Taken
@@ -26,14 +28,15 @@ log = logging.getLogger(__name__)
 
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
-MAX_LABEL = 200
-#: Files that a class needs: one to learn from, one to check.
-FEWEST = 2
 #: What a table of answers has beside path and label: what the model thought, and why it refused.
 ANSWERS = ("best", "reason")
-#: Between several labels of one item; before one of which it is not known whether it is there.
-JOIN, NOT_KNOWN = "|", "?"
-UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
+#: What a table of corrections has: a file and its span or moment, the label before and now, and the
+#: file that says so.
+CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
+#: Two sources mean one span or moment where all its times are within so many seconds: a program that
+#: saves a table again may round them.
+SAME_TIME = 1e-3
+_SHOWN = 5
 
 
 class Look(NamedTuple):
@@ -123,8 +126,6 @@ def without_copies(
 
     No copy of an item that the rows are ``strangers_to`` is left, either.
     """
-    import pandas as pd
-
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     parts = [frame.assign(row=range(len(frame)), rank=rank)]
     if strangers_to is not None:
@@ -180,127 +181,155 @@ def _digest(path: str) -> str:
         return path
 
 
-def clean_label(label: str) -> str:
-    """The label that is meant by a folder's name or a cell: one rule for all that bring labels.
+def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Of a table of answers, as ``learners.predict`` and the runs write them, the rows whose label
+    somebody has changed; of another table all.
 
-    A label is text as it stands: "nan", "None" and "NA" are labels like others, only an empty cell is
-    none. It is normalised (Unicode NFC, so that an "é" of one sign or of two is the same) and has no
-    spaces at its ends.
-
-    Examples
-    --------
-    >>> clean_label(" Blue tit "), clean_label("nan"), clean_label("Unknown")
-    ('Blue tit', 'nan', 'unknown')
-    """
-    label = unicodedata.normalize("NFC", label).strip()
-    return UNKNOWN if label.casefold() == UNKNOWN else label
-
-
-def fault_of(label: str, *, many: bool = False) -> str:
-    """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
-    give labels. It is one that `clean_label` gave.
-
-    ``many`` : an item may have several labels, with `JOIN` between them.
-    """
-    if not label:
-        return "is empty"
-    if len(label) > MAX_LABEL:
-        return f"has {len(label):,} characters, and {MAX_LABEL} are the most"
-    if not label.isprintable():
-        return "has a line break or another sign that cannot be printed"
-    if JOIN in label and not many:
-        return f"holds {JOIN}, which stands between several labels of one item"
-    return ""
-
-
-def parts_of(label: str) -> list[str]:
-    """The names in a label, those that are not known with their ``?``; [""] of none."""
-    return [part for part in label.split(JOIN) if part] or [""]
-
-
-def names_of(label: str) -> list[str]:
-    """The names that are there."""
-    return [name for name in parts_of(label) if name and not name.startswith(NOT_KNOWN)]
-
-
-def alike(label: str) -> str:
-    """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
-    return unicodedata.normalize("NFC", "".join(label.split()).casefold())
-
-
-def check_classes(
-    frame: pd.DataFrame, source: str, *, learned: bool = True, many: bool = False
-) -> None:
-    """Raise SecondhandError for labels that cannot be meant; with ``learned`` also for those that join
-    several. Of ``many`` labels an item, each is looked at."""
-    counts = Counter(name for names in _names(frame, many) for name in names)
-    same = {UNKNOWN: [UNKNOWN]}
-    for label in counts:
-        same.setdefault(alike(label), []).append(label)
-        if fault := fault_of(label, many=many or not learned):
-            also = ", or give --labels many" if not fault_of(label, many=True) else ""
-            raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
-    twins = next((labels for labels in same.values() if len(labels) > 1), None)
-    if twins:
-        sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}
-        named = " and ".join(f"{shown(label)} ({sizes[label]})" for label in sorted(twins))
-        raise SecondhandError(
-            f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
-        )
-
-
-def learnable(
-    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, many: bool = False
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The items of classes that have enough files, the index kept, and those of the others, of which a
-    warning tells. Of ``many`` labels an item, it keeps its other ones.
-
-    ``rejected`` is what was left out before, to be named in the error.
+    Trained on what it answered itself, a model would be as sure of its mistakes. The parts of the
+    run that it comes from are not taken either; a moment of strain is what it was judged at.
 
     Raises
     ------
-    SecondhandError : fewer than two classes remain.
+    SecondhandError : no label was changed.
     """
-    of_rows = _names(frame, many)
-    counts = Counter(name for names in of_rows for name in names)
-    small = sorted(label for label, count in counts.items() if count < FEWEST)
-    if len(counts) - len(small) < 2:
-        there = [f"the class {label!r}" for label in counts if label not in small]
-        there += [f"{shown(label)} with {_too_few(counts[label])}" for label in small[:3]]
-        left = f". {len(rejected)} file(s) left out" if rejected else ""
-        first = f", the first: {': '.join(rejected[0])}" if rejected else ""
-        raise SecondhandError(
-            f"{source}: {'only ' + ', '.join(there) if there else 'no usable file'}, and at least two "
-            "classes are needed; --data takes several sources, and --from goes on with a model and its "
-            f"own items{left}{first}"
-        )
-    if not small:
+    if not {*ANSWERS} <= {*frame.columns}:
         return frame, []
-    named = ", ".join(f"{shown(label)} ({_too_few(counts[label])})" for label in small[:5])
-    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
-    log.warning(
-        "%s: not learnt for now: %s%s. Label more files of them, and train again",
-        source,
-        named,
-        more,
-    )
-    if many:
-        kept = [
-            JOIN.join(part for part in parts_of(label) if part.removeprefix(NOT_KNOWN) not in small)
-            for label in frame["label"]
-        ]
-        return frame.assign(label=kept), []
-    bad = frame["label"].isin(small)
-    return frame.loc[~bad], [
-        Rejected(path, f"its class {shown(label)} has {_too_few(counts[label])}")
-        for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
+    answered = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
+    own = frame["label"].map(clean_label).eq(answered)
+    if "branch" in frame:  # answered by a node above the classes: the reason says why by no class
+        own |= frame["label"].ne(frame["best"]) & pd.Series(
+            [f"[{json.dumps(label, ensure_ascii=False)}," in way
+             for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
+            frame.index, dtype=bool,
+        )  # fmt: skip
+    if own.all():
+        raise SecondhandError(
+            f"--data {source}: answers of a model, and no label was corrected; change the column "
+            "label, or delete the column reason to take all answers for labels"
+        )
+    left = [
+        Rejected(path, "labelled by the model itself, and not corrected")
+        for path in frame["path"][own]
     ]
+    frame = frame.loc[~own].drop(columns=["split"], errors="ignore")
+    if "at" in frame and "gps" not in frame:
+        frame = frame.assign(gps=frame["at"])
+    return frame, left
 
 
-def _names(frame: pd.DataFrame, many: bool) -> list[list[str]]:
-    return [names_of(label) if many else [label] for label in frame["label"]]
+def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
+    """One label for each content (of signals: at one time, to `SAME_TIME`) that has rows in several
+    sources, or several rows of one path: the last one said. The first source's row stays, with its
+    times, split and group. Rows of later sources about other times of a file are items of their own,
+    and named in the log.
+
+    Parameters
+    ----------
+    frame : item table with the column ``source``, a number: a source of a larger one speaks later.
+
+    Returns
+    -------
+    The table without ``source``; the labels that were replaced, as `CORRECTION_COLUMNS`; and the rows of later
+    sources, which are left out as copies.
+    """
+    source, frame = frame["source"].to_numpy(), frame.drop(columns="source")
+    made: list[tuple[str, ...]] = []
+    copies: dict[int, Rejected] = {}
+    several = len(set(source)) > 1
+    content = contents(frame["path"]) if several else frame["path"]
+    keyed = frame[[*TIME_COLUMNS]].astype(float).assign(content=content)
+    if several:
+        keyed[[*TIME_COLUMNS]], apart = _matched(keyed, source)
+        if apart:
+            others = frame.iloc[apart].to_dict("records")
+            named = [f"{row['path']}, {_span(row) or 'all of it'}" for row in others]
+            log.warning(
+                "%d rows of later sources are at no time of an item of their file (within %g s), and "
+                "are items of their own: %s", len(named), SAME_TIME, _some(named),
+            )  # fmt: skip
+    items: dict[int, list[int]] = {}
+    numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
+    for row, number in enumerate(numbers):
+        items.setdefault(number, []).append(row)
+    paths, labels = frame["path"].tolist(), frame["label"].tolist()
+    times = frame[[*TIME_COLUMNS]].to_dict("records")
+    for rows in items.values():
+        sources = {source[row] for row in rows}
+        if len(sources) == 1 and len({labels[row] for row in rows}) == 1:
+            continue
+        last = [row for row in rows if source[row] == max(sources)]
+        if len({paths[row] for row in last}) > 1 and len({labels[row] for row in last}) > 1:
+            continue  # two files, and nobody knows which of them is right
+        kept = [row for row in rows if source[row] == min(sources)]
+        if len({paths[row] for row in kept}) == 1:
+            kept = kept[:1]
+        path, before, label = paths[kept[0]], labels[kept[0]], labels[last[-1]]
+        for row in rows:
+            if row in kept:
+                labels[row] = label
+            else:
+                what = "named already" if paths[row] == path else f"a copy of {path}"
+                copies[row] = Rejected(paths[row], what)
+        if before != label:
+            made.append((path, _span(times[kept[0]]), before, label, paths[last[-1]]))
+    frame["label"] = labels
+    if made:
+        shown = _some(
+            [
+                f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
+                for path, span, was, now, _ in made
+            ]
+        )
+        log.info("%d labels are corrected, the last one said counts: %s", len(made), shown)
+    left = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
+    return left, pd.DataFrame(made, columns=list(CORRECTION_COLUMNS)), list(copies.values())
 
 
-def _too_few(count: int) -> str:
-    files = f"{count} usable file{'s' * (count > 1)}"
-    return f"{files}; a class needs {FEWEST}, one to learn from and one to check"
+def _matched(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """The times of all rows, float [rows, 3], those of later sources as the nearest item of an earlier
+    one has them, if that is within `SAME_TIME`; and the rows of files with items at other times alone.
+    """
+    times, content = keyed[[*TIME_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
+    known: set[str] = set()  # files of earlier sources
+    near: dict[tuple[str, int], list[int]] = {}  # rows of earlier sources, by file and time
+    apart: list[int] = []
+
+    def cell(row: int, beside: int = 0) -> tuple[str, int]:
+        first = next((time for time in times[row].tolist() if time == time), 0.0)
+        return content[row], int(first // SAME_TIME) + beside
+
+    for number in sorted(set(source)):
+        own = np.flatnonzero(source == number).tolist()
+        for row in own if known else ():
+            rows = [r for step in (-1, 0, 1) for r in near.get(cell(row, step), ())]
+            found = [(_seconds(times[row], times[r]), r) for r in rows]
+            distance, nearest = min(found, default=(np.inf, -1))
+            if distance <= SAME_TIME:
+                times[row] = times[nearest]
+            elif content[row] in known:
+                apart.append(row)
+        for row in own:
+            near.setdefault(cell(row), []).append(row)
+            known.add(content[row])
+    return times, sorted(apart)
+
+
+def _seconds(a: np.ndarray, b: np.ndarray) -> float:
+    """Seconds between two rows' times, the largest; infinite where one has a time that the other lacks."""
+    pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x == x or y == y]
+    seconds = (abs(x - y) for x, y in pairs)
+    return max((s if s == s else float("inf") for s in seconds), default=0.0)
+
+
+def _span(row: Mapping[Hashable, Any]) -> str:
+    """The times of a row; "" of one that is about the whole of its file."""
+    if row["gps"] == row["gps"]:
+        return f"GPS {float(row['gps'])!r}"
+    limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]
+    return "" if limits == [None, None] else f"{limits[0] or 0} to {limits[1] or 'its end'} s"
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f"; … and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more

@@ -17,10 +17,8 @@ import pandas as pd
 from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, open_picture, visits
-from datasets.items.basis import basis_of
-from datasets.items.checks import UNKNOWN, learnable
 from datasets.items.duplicates import find_clusters, thumbnails_of, tied
-from datasets.items.multi_label import MANY, counted
+from datasets.items.labels import MANY, UNKNOWN, counted, learnable
 from datasets.items.replay import (
     background_of,
     check_groups,
@@ -42,6 +40,7 @@ log = logging.getLogger(__name__)
 
 #: What groups are called that are found in the files.
 OWN_GROUP = r"(?:near-duplicates|visit) (\d+)"
+LESS = "expect less elsewhere"
 
 
 class Loaded(NamedTuple):
@@ -433,3 +432,55 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         log.info("  %s", table.note)
     for line in summary(table.rejected):
         log.warning("%s", line)
+
+
+def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
+    """What comes after "the figures rest on".
+
+    Parameters
+    ----------
+    table : split already.
+    whole : its rows as the data have them, before.
+    data : ``cv`` without a ``fold`` asks for all folds together.
+    """
+    old = is_replayed(whole)
+    if old.any():
+        new = basis_of(table, whole.loc[~old], data) if (~old).any() else "nothing else"
+        return f"the parts of the run that it goes on from, and for new items on {new}"
+    frame, given = table.frame, set(whole["split"]) - {""}
+    if data.cv is not None:
+        folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
+        kind = "group" if str(data.cv) == "group" else "fold"
+        which = f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+        if kind == "group":
+            return f"{which}, of {'which' if data.fold is not None else 'each'} nothing was learnt"
+        if str(data.cv) == "fold":
+            return f"{which}, which the data name"
+        return _drawn(table, f"{which}, drawn at random")
+    if data.fold is not None:
+        folds = whole["fold"].loc[whole["fold"].ne("")].nunique()
+        beside = ", beside the test part that they name" if "test" in given else ""
+        return f"fold {data.fold} of {folds}, which the data name{beside}"
+    if {"valid", "calibration"} & given:
+        return f"the parts that the data name ({', '.join(sorted(given))})"
+    if "test" in given:
+        return _drawn(
+            table, "the test part that the data name, and for the others on a random split"
+        )
+    return _drawn(table, f"a random split of {len(table.classes)} classes")
+
+
+def _drawn(table: ItemTable, how: str) -> str:
+    """With what was kept together; where no groups were named, photos of the next shop are harder."""
+    said = [how]
+    if table.groups:
+        said.append(f"of {table.groups} groups none is both learnt from and held out")
+    for what, found in (
+        ("near-duplicates", table.near_duplicates),
+        ("photos of one visit", table.visits),
+    ):
+        if found and found[0].isdecimal():
+            said.append(f"{what} kept together: {found}")
+        elif found and found != "none found":
+            said.append(f"{what}: {found}")
+    return "; ".join([*said, *([] if table.groups else [LESS])])

@@ -20,12 +20,10 @@ import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import BEGUN, FileState, is_same, states_of
-from datasets.items.checks import learnable
-from datasets.items.folds import assign_folds, fold_names
+from datasets.items.labels import learnable
 from datasets.items.settings import DataSettings
-from datasets.items.splits import SPLITS, assign_splits
+from datasets.items.splits import SPLITS, assign_folds, assign_splits, fold_names, units
 from datasets.items.table import ItemTable, items_of_run
-from datasets.items.units import units
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ ever reported on.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection
 
@@ -17,11 +18,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.items.checks import names_of, parts_of
-from datasets.items.folds import assign_folds, fold_names
-from datasets.items.units import overlaps, units
+from datasets.core.scanning import kind_of
+from datasets.items.labels import names_of, parts_of
 
 SPLITS = ("train", "valid", "calibration", "test")
+#: Columns whose values may be folds: published ones, and the groups, one left out at a time.
+COLUMNS = ("fold", "group")
+#: Seconds of strain that are whitened around a trigger (`StrainRecipe.context`): rows of one file
+#: that are nearer to each other share data.
+CONTEXT = 32.0
 
 
 def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
@@ -69,7 +74,7 @@ def assign_splits(
 
     What is held out is chosen, in this order: by ``fold`` (that value of the column ``fold``), by
     the data's own split, or at random, stratified by label and never through a group; where rows
-    of a file have no group, the file is one (`datasets.items.units.units`). It is then shared between
+    of a file have no group, the file is one (`units`). It is then shared between
     valid and calibration, by group where there are enough of them, else by file. The data's own test part stays
     what it is, beside a fold, too.
 
@@ -340,3 +345,169 @@ def _choose(
             break
         cover = True
     return np.array(chosen, dtype=bool)
+
+
+def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Series:
+    """The fold of each item, as text.
+
+    Parameters
+    ----------
+    frame : item table with path, label, group and fold.
+    cv : "fold" or "group" takes that column as it is; a number k makes k folds, "1" to k, each with
+        its share of every label, and no group in two of them, nor a file of several rows.
+    seed : of the shuffle, for a number; equal seeds give equal folds.
+
+    Raises
+    ------
+    SecondhandError : no such column, an item without a fold, fewer than two folds, or more folds
+        than groups.
+    """
+    wanted = str(cv).strip()
+    number = wanted.removeprefix("-")
+    if not (number.isascii() and number.isdecimal()):
+        return _column(frame, wanted)
+    k = int(wanted)
+    groups = units(frame)
+    if k < 2:
+        raise SecondhandError(f"--cv {k}: at least 2 folds are needed")
+    if k > groups.nunique():
+        what = "groups" if frame["group"].ne("").any() else "files"
+        raise SecondhandError(
+            f"--cv {k}: there are {groups.nunique()} {what}, and each fold needs one of its own: "
+            "ask for fewer folds"
+        )
+    folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
+    return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)
+
+
+def stratified_folds(
+    labels: np.ndarray, groups: np.ndarray, k: int, *, seed: int = 0
+) -> npt.NDArray[np.int64]:
+    """The fold of each row, from 0: each has its share of every label, and no group is in two.
+
+    Where there are fewer groups than ``k`` there are as many folds; where there is one group alone
+    it is cut, into two.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+
+    count = len(np.unique(groups))
+    if count < 2:
+        groups, k = np.arange(len(labels)), 2
+    k = min(k, len(np.unique(groups)))
+    found = np.zeros(len(labels), dtype=np.int64)
+    if k < 2:
+        return found
+    # Where no label has an item for each fold there is nothing to stratify by.
+    _, counts = np.unique(labels, return_counts=True)
+    strata = labels if counts.max() >= k else np.zeros(len(labels))
+    alone = len(np.unique(groups)) == len(groups)
+    splitter = StratifiedKFold if alone else StratifiedGroupKFold
+    chosen = splitter(k, shuffle=True, random_state=seed)
+    # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
+    for splits in (chosen, GroupKFold(k)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
+            for number, (_, rows) in enumerate(splits.split(strata, strata, groups)):
+                found[rows] = number
+        if len(set(found)) == k:
+            break
+    return found
+
+
+def fold_names(folds: pd.Series) -> list[str]:
+    """The different folds, numbers by their size and before words."""
+    return sorted(folds.unique(), key=lambda n: (0, int(n), n) if n.isdecimal() else (1, 0, n))
+
+
+def _column(frame: pd.DataFrame, name: str) -> pd.Series:
+    if name not in COLUMNS:
+        raise SecondhandError(
+            f"--cv {name!r} is neither a number of folds nor a column of them: use the column fold, "
+            "the column group, or a number such as 5"
+        )
+    folds = frame.get(name, pd.Series("", index=frame.index)).astype(str)
+    empty = folds.eq("")
+    if empty.all():
+        more = " and no --group-by" if name == "group" else ""
+        raise SecondhandError(
+            f"--cv {name}: the table has no column {name!r}{more}; add it, or give a number of folds"
+        )
+    if empty.any():
+        raise SecondhandError(
+            f"--cv {name}: {empty.sum()} of {len(frame)} items have no {name}, the first is "
+            f"{frame.loc[empty, 'path'].iloc[0]}: fill the column"
+        )
+    if folds.nunique() < 2:
+        raise SecondhandError(f"--cv {name}: every item is in {folds.iloc[0]!r}; two are needed")
+    return folds
+
+
+def units(frame: pd.DataFrame) -> pd.Series:
+    """The number of the unit that each row belongs to; a unit is never split.
+
+    A unit is a group. Where rows of a file have no group, the file is one. Rows of one file that
+    have groups, and overlap in time, join theirs.
+
+    Parameters
+    ----------
+    frame : item table with path and group, and where it has them start, end and gps.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    groups, files = frame["group"], pd.factorize(frame["path"])[0]
+    keys, names = pd.factorize(groups.where(groups.ne(""), frame["path"]))
+    ungrouped = np.isin(files, files[groups.eq("")])
+    ties, _ = pd.factorize(np.where(ungrouped, -1 - files, stretches(frame)))
+    size = len(names) + len(frame)
+    edges = coo_array((np.ones(len(frame)), (keys, len(names) + ties)), shape=(size, size))
+    _, found = connected_components(edges, directed=False)
+    return pd.Series(pd.factorize(found[keys])[0], index=frame.index)
+
+
+def stretches(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """A number for each row; rows of one file that overlap in time, in a chain, have the same."""
+    files = pd.factorize(frame["path"])[0]
+    first, last = _spans(frame)
+    order = np.lexsort((first, files))
+    reached = pd.Series(last[order]).groupby(files[order]).cummax().shift(fill_value=-np.inf)
+    begins = np.diff(files[order], prepend=-1).astype(bool) | (first[order] >= reached.to_numpy())
+    found = np.empty(len(frame), dtype=np.intp)
+    found[order] = np.cumsum(begins) - 1
+    return found
+
+
+def overlaps(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> npt.NDArray[np.bool_]:
+    """True for the rows ``here`` that overlap in time with a row of the same file ``there``."""
+    found = np.zeros(len(frame), dtype=bool)
+    both = sorted(set(frame["path"][here]) & set(frame["path"][there]))
+    if not both:
+        return found
+    first, last = _spans(frame)
+    mine, theirs = here.to_numpy(), there.to_numpy()
+    files = frame.groupby("path").indices
+    for path in both:
+        rows = np.asarray(files[path])
+        asked, others = rows[mine[rows]], rows[theirs[rows]]
+        others = others[np.argsort(first[others])]
+        reached = np.maximum.accumulate(last[others])
+        before = np.searchsorted(first[others], last[asked])  # those that begin before it ends
+        found[asked] = (before > 0) & (reached[before - 1] > first[asked])
+    return found
+
+
+def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The first and the last second that each row reads of its file; infinite where none is given."""
+    nothing = pd.Series(np.nan, index=frame.index)
+    times = (frame.get(name, nothing).to_numpy(dtype=float) for name in ("start", "end", "gps"))
+    start, end, gps = times
+    moment = ~np.isnan(gps)
+    strain = frame["path"].map(kind_of).eq("strain").to_numpy()
+    reach = np.where(moment | strain, CONTEXT / 2, 0.0)
+    first, last = (np.where(moment, gps, time) for time in (start, end))
+    # GPS times and seconds in a file are two clocks: beside a moment a span may be anywhere.
+    mixed = ~moment & frame["path"].isin(set(frame["path"][moment])).to_numpy()
+    first = np.where(np.isnan(first) | mixed, -np.inf, first - reach)
+    # A millisecond more is rounding, no overlap.
+    last = np.where(np.isnan(last) | mixed, np.inf, last + reach - 1e-3)
+    return first, last

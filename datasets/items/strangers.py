@@ -16,7 +16,8 @@ import pandas as pd
 from datasets.annotations import is_annotated, read_annotations
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.scanning import SUFFIXES, files_below, kind_of
-from datasets.items.checks import UNKNOWN, Look, usable, without_copies
+from datasets.items.checks import Look, usable, without_copies
+from datasets.items.labels import UNKNOWN
 from datasets.items.table import read_rows, with_columns, with_times
 
 

@@ -31,19 +31,26 @@ from datasets.core.scanning import (
 )
 from datasets.items.checks import (
     ANSWERS,
-    NOT_KNOWN,
+    CORRECTION_COLUMNS,
     TIME_COLUMNS,
-    UNKNOWN,
     Look,
-    check_classes,
-    clean_label,
-    learnable,
-    names_of,
+    by_hand,
+    corrected,
     usable,
     without_copies,
 )
-from datasets.items.corrections import COLUMNS, by_hand, corrected
-from datasets.items.multi_label import MANY, canonical, check_said, check_source, from_columns
+from datasets.items.labels import (
+    JOIN,
+    MANY,
+    NOT_KNOWN,
+    UNKNOWN,
+    canonical,
+    check_classes,
+    clean_label,
+    joined,
+    learnable,
+    names_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +61,8 @@ _SPLIT_NAMES = {
     "calibration": "calibration",
     "test": "test", "testing": "test",
 }  # fmt: skip
+#: A cell of a column a class.
+_CELLS = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 
 
 @dataclass
@@ -68,7 +77,7 @@ class ItemTable:
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
     source : what the user named; of several sources their names with " + " between them.
-    many : an item may have several labels, or none: `datasets.items.multi_label` says how they are written.
+    many : an item may have several labels, or none: `datasets.items.labels` says how they are written.
     looks : of pictures, by their paths, what their check has seen of them.
     corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
@@ -88,7 +97,9 @@ class ItemTable:
     visits: str = ""
     groups: int = 0
     basis: str = ""
-    corrections: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=[*COLUMNS]))
+    corrections: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=[*CORRECTION_COLUMNS])
+    )
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
@@ -127,7 +138,7 @@ def load_table(
         start and end, of strain gps (paths are relative to the file); what `datasets.annotations`
         reads; ``demo:NAME``; or a name of `datasets.catalog`, which is fetched where no folder or
         file is called so. Or several of these: of two labels of
-        one content the later source's counts (`datasets.items.corrections.corrected`).
+        one content the later source's counts (`datasets.items.checks.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
     noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
         or a pattern.
@@ -173,7 +184,7 @@ def load_table(
             frame, note = _with_parts(frame, Path(one)), ""
         else:
             if many:
-                check_source(one)
+                _check_source(one)
             frame, bad, note = _read_source(
                 one,
                 noise if one == "demo:glitches" else None,
@@ -182,7 +193,7 @@ def load_table(
             )
         if many:
             frame = frame.assign(label=frame["label"].map(canonical))
-            check_said(frame, one, learned=learned)
+            _check_said(frame, one, learned=learned)
         if learned:
             frame, own = by_hand(frame, one)
             bad += own
@@ -349,7 +360,7 @@ def read_rows(
     """
     cells = read_cells(path)
     if columns:
-        cells, label_column = from_columns(path, cells, columns), None
+        cells, label_column = _from_columns(path, cells, columns), None
     names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at", "branch")
     found = {name: _column(path, cells, name) for name in names}
     if label_column:
@@ -462,3 +473,69 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
     return counts.most_common(1)[0][0]
+
+
+def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The table with a column ``label``, made of a column a class: 1, 0, or nothing for not known.
+
+    A row of which nothing is known has the label ``?``.
+
+    Raises
+    ------
+    SecondhandError : a column is missing or has no 1, a cell is none of these, or a name holds what
+        joins them.
+    """
+    columns = {}
+    for name in names:
+        if JOIN in name or name.startswith(NOT_KNOWN):
+            raise SecondhandError(
+                f"--labels: the class name {shown(name)} holds {JOIN} or {NOT_KNOWN}"
+            )
+        if name not in cells:
+            there = ", ".join(map(shown, cells.columns[:20]))
+            raise SecondhandError(f"{path}: no column {name!r} of --labels; it has {there}")
+        text = cells[name].str.strip().str.lower()
+        for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
+            raise SecondhandError(
+                f"{path}: {name} is {shown(cells.at[row, name])} in row {row + 2}; 1, 0 or empty is meant"
+            )
+        columns[name] = text.map(_CELLS)
+    labels = [
+        joined(
+            [name for name, value in zip(names, row, strict=True) if value == 1],
+            [name for name, value in zip(names, row, strict=True) if value != value],
+        )
+        if any(value == value for value in row)
+        else NOT_KNOWN
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return cells.assign(label=labels)
+
+
+def _check_source(source: str) -> None:
+    """Raise SecondhandError for what has one label an item by its nature."""
+    from datasets.annotations import is_annotated
+
+    if source != "demo:scenes" and (not Path(source).is_file() or is_annotated(Path(source))):
+        raise SecondhandError(
+            f"--labels with --data {source}: several labels an item stand in a table (CSV, TSV, Parquet)"
+        )
+
+
+def _check_said(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
+    """Raise SecondhandError where two rows say different labels of one thing: they belong in one; and
+    for a model's answers that are to be ``learned``: which of several labels somebody has changed does
+    not show."""
+    if learned and {*ANSWERS} <= {*frame.columns}:
+        raise SecondhandError(
+            f"--data {source}: answers of a model; look at each label, and delete the columns "
+            f"{' and '.join(ANSWERS)} to take them all for labels"
+        )
+    keys = [name for name in ("path", "start", "end", "gps") if name in frame]
+    for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
+        if rows["label"].nunique() > 1:
+            one, other = rows["label"].unique()[:2]
+            raise SecondhandError(
+                f"{source}: {rows['path'].iloc[0]} is there twice, as {one!r} and as {other!r}: "
+                f"write its labels into one row, with {JOIN} between them"
+            )

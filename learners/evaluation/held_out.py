@@ -34,7 +34,7 @@ class Evaluation:
     predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
         tree), the true ``truth``, the
         ``split``, which is one of `STRANGE` for strangers, ``gps``, and ``unit``, the number of what
-        belongs together (`datasets.items.units`); without it each row is by itself. A ``reason`` is a
+        belongs together (`datasets.items.splits`); without it each row is by itself. A ``reason`` is a
         `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.corrections import by_hand, corrected
+from datasets.items.checks import by_hand, corrected
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons, root, write
 

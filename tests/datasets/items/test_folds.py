@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.folds import assign_folds, fold_names
-from datasets.items.splits import assign_splits
+from datasets.items.splits import assign_folds, assign_splits, fold_names
 
 
 def table(

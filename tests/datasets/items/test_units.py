@@ -7,9 +7,16 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.folds import assign_folds, fold_names
-from datasets.items.splits import assign_splits, remarks
-from datasets.items.units import CONTEXT, overlaps, stretches, units
+from datasets.items.splits import (
+    CONTEXT,
+    assign_folds,
+    assign_splits,
+    fold_names,
+    overlaps,
+    remarks,
+    stretches,
+    units,
+)
 from datasets.strain.recipe import StrainRecipe
 
 NAN = float("nan")

@@ -1,0 +1,188 @@
+"""What a label is: cleaned, told from what cannot be one, and joined where an item has several.
+
+Several labels of one item are one text in the item table, ``Bird|Rain``: the names sorted, with ``|``
+between them, and behind a ``?`` those of which nobody knows whether they are there. No name at all is an
+item that shows none of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from datasets.core.errors import Rejected, SecondhandError, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+MAX_LABEL = 200
+#: Files that a class needs: one to learn from, one to check.
+FEWEST = 2
+#: What ``--labels`` is for labels that are joined.
+MANY = "many"
+#: Between several labels of one item; before one of which it is not known whether it is there.
+JOIN, NOT_KNOWN = "|", "?"
+UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
+
+
+def clean_label(label: str) -> str:
+    """The label that is meant by a folder's name or a cell: one rule for all that bring labels.
+
+    A label is text as it stands: "nan", "None" and "NA" are labels like others, only an empty cell is
+    none. It is normalised (Unicode NFC, so that an "é" of one sign or of two is the same) and has no
+    spaces at its ends.
+
+    Examples
+    --------
+    >>> clean_label(" Blue tit "), clean_label("nan"), clean_label("Unknown")
+    ('Blue tit', 'nan', 'unknown')
+    """
+    label = unicodedata.normalize("NFC", label).strip()
+    return UNKNOWN if label.casefold() == UNKNOWN else label
+
+
+def fault_of(label: str, *, many: bool = False) -> str:
+    """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
+    give labels. It is one that `clean_label` gave.
+
+    ``many`` : an item may have several labels, with `JOIN` between them.
+    """
+    if not label:
+        return "is empty"
+    if len(label) > MAX_LABEL:
+        return f"has {len(label):,} characters, and {MAX_LABEL} are the most"
+    if not label.isprintable():
+        return "has a line break or another sign that cannot be printed"
+    if JOIN in label and not many:
+        return f"holds {JOIN}, which stands between several labels of one item"
+    return ""
+
+
+def parts_of(label: str) -> list[str]:
+    """The names in a label, those that are not known with their ``?``; [""] of none."""
+    return [part for part in label.split(JOIN) if part] or [""]
+
+
+def names_of(label: str) -> list[str]:
+    """The names that are there."""
+    return [name for name in parts_of(label) if name and not name.startswith(NOT_KNOWN)]
+
+
+def alike(label: str) -> str:
+    """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
+    return unicodedata.normalize("NFC", "".join(label.split()).casefold())
+
+
+def targets_of(label: str, classes: Sequence[str]) -> list[float]:
+    """Of each class 1 where it is there, 0 where not, NaN where that is not known."""
+    parts = {*parts_of(label)}
+    return [
+        1.0 if name in parts else float("nan") if NOT_KNOWN + name in parts else 0.0
+        for name in classes
+    ]
+
+
+def joined(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
+    """The label of an item that shows these."""
+    return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
+
+
+def canonical(label: str) -> str:
+    """A label as a person wrote it in the form that it has in the item table."""
+    parts = [part.strip() for part in label.split(JOIN)]
+    there = {clean_label(part) for part in parts if part and not part.startswith(NOT_KNOWN)}
+    if UNKNOWN in there and len(there) > 1:
+        raise SecondhandError(
+            f"label {shown(label)}: {UNKNOWN} stands for what is none of the classes, so alone"
+        )
+    open_ = {clean_label(part[1:]) for part in parts if part.startswith(NOT_KNOWN)}
+    return joined(there, open_ - there - {""})
+
+
+def counted(labels: Iterable[str]) -> str:
+    """How many items show each label, and how many none of them; in words."""
+    counts = Counter(name for label in labels for name in names_of(label) or ["none of them"])
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+def check_classes(
+    frame: pd.DataFrame, source: str, *, learned: bool = True, many: bool = False
+) -> None:
+    """Raise SecondhandError for labels that cannot be meant; with ``learned`` also for those that join
+    several. Of ``many`` labels an item, each is looked at."""
+    counts = Counter(name for names in _names(frame, many) for name in names)
+    same = {UNKNOWN: [UNKNOWN]}
+    for label in counts:
+        same.setdefault(alike(label), []).append(label)
+        if fault := fault_of(label, many=many or not learned):
+            also = ", or give --labels many" if not fault_of(label, many=True) else ""
+            raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
+    twins = next((labels for labels in same.values() if len(labels) > 1), None)
+    if twins:
+        sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}
+        named = " and ".join(f"{shown(label)} ({sizes[label]})" for label in sorted(twins))
+        raise SecondhandError(
+            f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
+        )
+
+
+def learnable(
+    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, many: bool = False
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The items of classes that have enough files, the index kept, and those of the others, of which a
+    warning tells. Of ``many`` labels an item, it keeps its other ones.
+
+    ``rejected`` is what was left out before, to be named in the error.
+
+    Raises
+    ------
+    SecondhandError : fewer than two classes remain.
+    """
+    of_rows = _names(frame, many)
+    counts = Counter(name for names in of_rows for name in names)
+    small = sorted(label for label, count in counts.items() if count < FEWEST)
+    if len(counts) - len(small) < 2:
+        there = [f"the class {label!r}" for label in counts if label not in small]
+        there += [f"{shown(label)} with {_too_few(counts[label])}" for label in small[:3]]
+        left = f". {len(rejected)} file(s) left out" if rejected else ""
+        first = f", the first: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(
+            f"{source}: {'only ' + ', '.join(there) if there else 'no usable file'}, and at least two "
+            "classes are needed; --data takes several sources, and --from goes on with a model and its "
+            f"own items{left}{first}"
+        )
+    if not small:
+        return frame, []
+    named = ", ".join(f"{shown(label)} ({_too_few(counts[label])})" for label in small[:5])
+    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    log.warning(
+        "%s: not learnt for now: %s%s. Label more files of them, and train again",
+        source,
+        named,
+        more,
+    )
+    if many:
+        kept = [
+            JOIN.join(part for part in parts_of(label) if part.removeprefix(NOT_KNOWN) not in small)
+            for label in frame["label"]
+        ]
+        return frame.assign(label=kept), []
+    bad = frame["label"].isin(small)
+    return frame.loc[~bad], [
+        Rejected(path, f"its class {shown(label)} has {_too_few(counts[label])}")
+        for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
+    ]
+
+
+def _names(frame: pd.DataFrame, many: bool) -> list[list[str]]:
+    return [names_of(label) if many else [label] for label in frame["label"]]
+
+
+def _too_few(count: int) -> str:
+    files = f"{count} usable file{'s' * (count > 1)}"
+    return f"{files}; a class needs {FEWEST}, one to learn from and one to check"
