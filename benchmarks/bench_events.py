@@ -252,7 +252,7 @@ def main() -> None:
             pretrained = [] if settings.backbone != "test_resnet" else ["--weights", "none"]
             finetune([
                 "--data", str(work / "known"), "--background", str(work / "noise"),
-                "--backbone", settings.backbone, *pretrained, "--size", "128", "--window", str(WINDOW),
+                "--backbone", settings.backbone, *pretrained, "--size", "128", "--spectrogram", f"{{window: {WINDOW}}}",
                 "--overlap", "0.5", "--epochs", str(settings.epochs), "--out", str(work / "run"),
             ])  # fmt: skip
         rows, events = hear(model, work, "long", settings.hours, settings.events, settings)

@@ -178,7 +178,6 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table = load_table(
         data.sources,
         kind=data.kind,
-        noise=signal.noise,
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,

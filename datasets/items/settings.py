@@ -13,7 +13,7 @@ import yaml
 
 from datasets.core.config_file import check_names, checked_settings, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Span, flag, option
+from datasets.core.options import Span, option
 
 #: The named ones of ``--spectrogram``.
 SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"
@@ -41,7 +41,9 @@ class DataSettings:
         None, "several labels an item: many (a|b), or with commas the columns of 1, 0 and nothing"
     )
     strain: str | None = option(
-        None, "of a --data of triggers: folder or LAL cache of strain files"
+        None,
+        "of a --data of triggers: folder or LAL cache of strain files; of demo:glitches, files of your own "
+        "to put events into",
     )
     classes_table: Path | None = option(
         None,
@@ -105,29 +107,18 @@ class DataSettings:
 class SignalSettings:
     """sound and strain"""
 
-    rate: int | None = option(None, "sound: Hz; the files' most common one if not given")
-    window: float | None = option(
-        None, "sound: seconds in a picture; what holds most files, 5 at most, if not given"
-    )
     overlap: float = option(
         0.25,
         "sound: part of a long recording's window that the next shares",
         span=Span(low=0, high=MAX_OVERLAP),
     )
-    views: list[float] | None = option(None, "strain: seconds around the trigger, as [0.5, 1, 4]")
-    layout: Literal["channels", "row", "one"] | None = option(
-        None, "strain: three views as channels, views side by side, or one view"
-    )
     detectors: Literal["separate", "together"] | None = option(
         None, "strain: two or three at each time are the channels (together); separate if not given"
     )
-    context: float | None = option(None, "strain: seconds that are whitened, 16 or more")
     spectrogram: str | None = option(
         None,
-        f"how a spectrogram or Q-scan is drawn: FILE.yaml, or one of {', '.join(_presets())} (docs/sound-and-strain.md)",
-    )
-    noise: str | None = option(
-        None, "demo:glitches: strain files of your own (pattern or folder) to put events into"
+        'how sound is cut and drawn, and strain: FILE.yaml, its lines as "{window: 3, rate: 16000}", or one '
+        f"of {', '.join(_presets())} (docs/sound-and-strain.md)",
     )
     cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
     cache_limit: float = option(
@@ -137,30 +128,25 @@ class SignalSettings:
     )
 
     def of(self, kind: str) -> dict[str, Any]:
-        """The settings given for a recipe of this kind; the others are inferred.
+        """What is given for a recipe of this kind; all else is inferred.
 
         Raises
         ------
-        SecondhandError : names every setting given that this kind of file does not have.
+        SecondhandError : names all that is given and this kind of file does not have.
         """
-        own = {"sound": ("rate", "window"), "strain": ("views", "layout", "context", "detectors")}
-        names = [name for names in own.values() for name in names]
-        given = {name: v for name in names if (v := getattr(self, name)) is not None}
-        wrong = [flag(name) for name in given if name not in own.get(kind, ())]
-        drawn = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
-        other = [name for name in drawn if kind not in SPECTROGRAM[name].kinds]
-        if other:
-            wrong.append(
-                "--spectrogram" if kind == "picture" else f"--spectrogram {', '.join(other)}"
-            )
+        values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
+        other = [name for name in values if kind not in SPECTROGRAM[name].kinds]
+        wrong = [f"--spectrogram {', '.join(other)}"] if other else []
+        if self.detectors is not None:
+            values["detectors"] = self.detectors
+            wrong += ["--detectors"] if kind != "strain" else []
         if wrong:
             raise SecondhandError(
                 f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
             )
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in (given | drawn).items()}
         if "picture" in values:
             values["size"] = values.pop("picture")
-        return values
+        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
 class Drawn(NamedTuple):
@@ -170,14 +156,21 @@ class Drawn(NamedTuple):
     kinds: tuple[str, ...] = ("sound", "strain")
 
 
-#: `level`: clip (white is the clip's own peak), fixed (full scale) or pcen. `n_fft`, `hop`: samples.
-#: `range_db`: dB from black to white. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
+#: `rate`: Hz. `window`: seconds in a picture. `level`: clip (white is the clip's own peak), fixed (full
+#: scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to white. `views`: seconds around the
+#: trigger. `layout`: channels, row or one. `context`: seconds that are whitened. `fmin`, `fmax`: Hz.
+#: `picture`: height and width in pixels.
 SPECTROGRAM = {
+    "rate": Drawn(int, ("sound",)),
+    "window": Drawn(float, ("sound",)),
     "level": Drawn(str, ("sound",)),
     "n_fft": Drawn(int, ("sound",)),
     "hop": Drawn(int, ("sound",)),
     "n_mels": Drawn(int, ("sound",)),
     "range_db": Drawn(float, ("sound",)),
+    "views": Drawn(list, ("strain",)),
+    "layout": Drawn(str, ("strain",)),
+    "context": Drawn(float, ("strain",)),
     "fmin": Drawn(float),
     "fmax": Drawn(float),
     "colour": Drawn(str),

@@ -81,7 +81,7 @@ def load_unlabelled(
     if name.startswith("demo:"):
         from datasets.sources import write_demo
 
-        frame, _ = write_demo(name.removeprefix("demo:"), noise=None)
+        frame, _ = write_demo(name.removeprefix("demo:"))
     elif Path(name).exists() and is_annotated(Path(name)):
         frame, rejected, _ = read_annotations(Path(name))
     elif Path(name).is_dir():

@@ -119,7 +119,6 @@ def load_table(
     data: str | os.PathLike[str] | Sequence[str],
     *,
     kind: str = "auto",
-    noise: str | None = None,
     check: Callable[[str], None] | None = None,
     learned: bool = True,
     label_column: str | None = None,
@@ -140,14 +139,13 @@ def load_table(
         file is called so. Or several of these: of two labels of
         one content the later source's counts (`datasets.items.checks.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
-    noise : for demo:glitches, the strain files of your own to put its events into: a file, a folder
-        or a pattern.
     check : called with each path, raises BadFile for one that cannot be used. The default decodes
         pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
-    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in.
+    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in; of
+        demo:glitches the file, folder or pattern of strain of your own to put its events into.
     together : of triggers, as `datasets.triggers.items_of_triggers` has it.
     labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
         names of the columns that there are instead, one a class. None is one label an item.
@@ -162,11 +160,11 @@ def load_table(
 
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)
-    if noise is not None and "demo:glitches" not in sources:
-        raise SecondhandError(f"--noise {noise}: only demo:glitches is made of noise; leave it out")
     of_triggers = [strain and has_triggers(Path(one)) for one in sources]
-    if strain and not any(of_triggers):
-        raise SecondhandError(f"--strain {strain}: --data {source} is no table of triggers")
+    if strain and not any(of_triggers) and "demo:glitches" not in sources:
+        raise SecondhandError(
+            f"--strain {strain}: --data {source} is no table of triggers, nor demo:glitches"
+        )
     many = labels is not None
     columns = (
         () if labels in (None, MANY) else labels.split(",") if isinstance(labels, str) else labels
@@ -187,7 +185,7 @@ def load_table(
                 _check_source(one)
             frame, bad, note = _read_source(
                 one,
-                noise if one == "demo:glitches" else None,
+                strain if one == "demo:glitches" else None,
                 label_column,
                 columns if many else None,
             )

@@ -121,7 +121,7 @@ def _strain_files(noise: str) -> list[str]:
     listed = [path for path in found if kind_of(path) == "strain" and os.path.isfile(path)]
     if not listed:
         raise SecondhandError(
-            f"--noise {noise}: no strain file there; name a file, a folder or a pattern in quotes"
+            f"--strain {noise}: no strain file there; name a file, a folder or a pattern in quotes"
         )
     return listed
 

@@ -107,9 +107,7 @@ class TrainSettings:
         span=Span(low=1),
     )
     wd: float = option(0.01, "weight decay", span=Span(low=0))
-    optimizer: Literal["adamw", "sgd"] = option("adamw", "which")
     clip: float | None = option(None, "largest norm of the gradient", span=Span(above=0))
-    accumulate: int = option(1, "batches to one optimizer step", span=Span(low=1))
     mixup: float = option(0.0, "alpha of mixup; 0 is off", span=Span(low=0))
     label_smoothing: float = option(
         0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
@@ -157,10 +155,10 @@ class AugmentSettings:
 
     min_scale: float = option(0.35, "smallest part of a picture's area that a crop keeps")
     flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
-    lighting: float = option(0.2, "largest change of brightness and contrast")
     augment_strength: float = option(
         1.0,
-        "of sound and strain: shift, gain, mixing, masks; 0 (none) to 2",
+        "of pictures: brightness and contrast; of sound and strain: shift, gain, mixing, masks; 0 (none) "
+        "to 2",
         span=Span(low=0, high=2),
     )
     tta: int = option(
@@ -221,8 +219,8 @@ FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 #: Settings that name files or folders.
 PATHS = (
-    "data", "strain", "classes_table", "from", "unknown", "background", "noise", "cache_dir", "weights",
-    "out", "resume",
+    "data", "strain", "classes_table", "from", "unknown", "background", "cache_dir", "weights", "out",
+    "resume",
 )  # fmt: skip
 
 

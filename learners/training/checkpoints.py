@@ -131,13 +131,6 @@ def gather(learn: Learner, *, within: bool) -> State:
         for name, value in distributed.plain_model(learn).state_dict().items()
     }
     numbers: dict[str, Any] = {}
-    accumulation = getattr(learn, "gradient_accumulation", None)
-    if accumulation is not None:
-        if within:
-            numbers["accumulated"] = accumulation.count
-        for key, parameter in enumerate(_parameters(learn)):
-            if parameter.grad is not None:
-                tensors[f"gradient.{key}"] = parameter.grad
     if within:
         for key, parameter in enumerate(_parameters(learn)):
             for name, value in _inner(learn).get(parameter, {}).items():
@@ -163,10 +156,6 @@ def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]
         key, _, field = rest.partition(".")
         if kind == "optimizer":
             inner[parameters[int(key)]][field] = _like(value, parameters[int(key)])
-        elif kind == "gradient":
-            parameters[int(key)].grad = _like(value, parameters[int(key)])
-    if "accumulated" in numbers:
-        learn.gradient_accumulation.count = numbers["accumulated"]
     if average := _named(tensors, "average"):
         learn.ema.ema_model.load_state_dict(average)
     if "scaler" in numbers:

@@ -22,7 +22,7 @@ from fastai.callback.schedule import (
     slide,
     valley,
 )
-from fastai.callback.training import GradientAccumulation, GradientClip
+from fastai.callback.training import GradientClip
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastai.losses import CrossEntropyLossFlat
@@ -100,7 +100,7 @@ def make_learner(
     objective = objective or class_objective(settings)
     options: dict[str, Any] = {
         "loss_func": objective.loss,
-        "opt_func": optimizer(settings),
+        "opt_func": partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True),
         "metrics": objective.metrics,
         "wd": settings.wd,
         "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
@@ -272,13 +272,6 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
     return suggestions["valley"], suggestions
 
 
-def optimizer(settings: TrainSettings) -> Any:
-    """The optimizer's constructor, as fastai's ``opt_func``."""
-    if settings.optimizer == "adamw":
-        return partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True)
-    return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, fused=True)
-
-
 def tracker(name: str, folder: Path) -> list[Callback]:
     """fastai's own callback for a tracker."""
     if name == "none":
@@ -305,8 +298,6 @@ def tracker(name: str, folder: Path) -> list[Callback]:
 
 def _training_callbacks(settings: TrainSettings, mixing: type[MixUp]) -> list[Callback]:
     callbacks: list[Callback] = []
-    if settings.accumulate > 1:
-        callbacks.append(GradientAccumulation(settings.accumulate * settings.bs))
     if settings.clip is not None:
         callbacks.append(GradientClip(settings.clip))
     if settings.mixup:

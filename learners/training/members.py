@@ -262,7 +262,9 @@ def _batches(
     augment = settings.augment
     block: TransformBlock
     if loaded.recipe is None:
-        varied = Augmentation(augment.min_scale, augment.flip, augment.lighting)
+        varied = Augmentation(
+            augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
+        )
         block = PictureBlock(preprocessing, varied, kept)
         if kept.fits and distributed.is_first():
             train, valid = (

@@ -57,8 +57,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    flags = ["--window", "1", "--overlap", "0.5", "--spectrogram"]
-    flags += ["{n_mels: 32, picture: [32, 48]}"]
+    flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
     assert config["recipe"]["window"] == 1.0
@@ -66,7 +65,7 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     assert config["recipe"]["rate"] == RATE
     assert config["overlap"] == 0.5
     resolved = yaml.safe_load((out / "config.yaml").read_text())
-    assert resolved["spectrogram"] == "{n_mels: 32, picture: [32, 48]}"
+    assert resolved["spectrogram"] == "{window: 1.0, n_mels: 32, picture: [32, 48]}"
     assert resolved["lr_mult"] == 2.0
     rejected = pd.read_csv(out / "rejected.csv").set_index("path")["reason"]
     assert "no signal" in rejected[str(tones / "low" / "silent.wav")]
@@ -147,8 +146,7 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     rows = glitches.write_demo(tmp_path / "data", per_class=6, classes=names, duration=16)
     pd.DataFrame(rows)[["path", "label", "group", "gps"]].to_csv(tmp_path / "t.csv", index=False)
     out = tmp_path / "run"
-    flags = ["--views", "[0.5, 1, 2]", "--context", "16"]
-    flags += ["--spectrogram", "{picture: [32, 32]}"]
+    flags = ["--spectrogram", "{views: [0.5, 1, 2], context: 16, picture: [32, 32]}"]
     assert main(["--data", str(tmp_path / "t.csv"), "--out", str(out), *flags, *QUICK]) == 0
     recipe = json.loads((out / "model" / "config.json").read_text())["recipe"]
     assert (recipe["kind"], recipe["views"], recipe["layout"]) == (
@@ -168,15 +166,15 @@ def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
     from datasets.items.table import load_table
 
-    table = load_table("demo:glitches", noise=own[0]["path"])
+    table = load_table("demo:glitches", strain=own[0]["path"])
     assert "SIMULATED glitches" in table.note
     assert own[0]["path"] in table.note
     # Events lie in that strain: at its own times, not at the simulation's.
     assert (table.frame["gps"] - own[0]["gps"]).abs().max() <= 32
     with pytest.raises(SecondhandError, match="no strain file there"):
-        load_table("demo:glitches", noise=str(tmp_path / "nothing"))
-    with pytest.raises(SecondhandError, match="only demo:glitches"):
-        load_table("demo:sounds", noise=own[0]["path"])
+        load_table("demo:glitches", strain=str(tmp_path / "nothing"))
+    with pytest.raises(SecondhandError, match="--strain"):
+        load_table("demo:sounds", strain=own[0]["path"])
 
 
 def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: Path) -> None:
@@ -192,12 +190,11 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
 
 
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SecondhandError, match="--views, --context: no setting for data of kind sound"
-    ):
-        SignalSettings(views=[1.0], context=20.0, rate=8000).of("sound")
-    with pytest.raises(SecondhandError, match="--rate, --spectrogram"):
-        SignalSettings(rate=8000, spectrogram="pcen").of("picture")
+    drawn = "{views: [1], context: 20, rate: 8000}"
+    with pytest.raises(SecondhandError, match="--spectrogram views, context, --detectors"):
+        SignalSettings(spectrogram=drawn, detectors="together").of("sound")
+    with pytest.raises(SecondhandError, match="--spectrogram level"):
+        SignalSettings(spectrogram="pcen").of("picture")
     with pytest.raises(SecondhandError, match="--spectrogram hop"):
         SignalSettings(spectrogram="{fmin: 30, hop: 9}").of("strain")
     assert SignalSettings().of("picture") == {}

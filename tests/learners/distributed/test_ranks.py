@@ -261,8 +261,7 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 @pytest.mark.timeout(900)
 @BOTH_WAYS
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
-    """From the same fitted head, with averaged weights and accumulated gradients; of a launcher's also
-    with a rate that one finds, and two members."""
+    """From the same fitted head, with averaged weights; of a launcher's also with a rate that one finds, and two members."""
     long = way is Launched
     more = ["--lr", "auto", "--seeds", "2"] if long else ["--lr", "1e-3"]
     count = 2 if long else 1
@@ -270,7 +269,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, way):
     body = timm.create_model("test_vit", num_classes=5)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
-             "--epochs", str(count), "--ema", "--accumulate", "2", *more]  # fmt: skip
+             "--epochs", str(count), "--ema", *more]  # fmt: skip
     one, two = tmp_path / "one", tmp_path / "two"
     assert main([*words, "--out", str(one)]) == 0
     with together(way, [*words, "--out", str(two)], tmp_path / "said") as both:

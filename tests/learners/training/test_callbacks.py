@@ -237,7 +237,7 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
     "precision", [pytest.param("fp32", marks=pytest.mark.long("bf16 is tried")), "bf16"]
 )
 def test_all_of_them_together(folder, tmp_path, precision):
-    """Precision, EMA, compile, channels-last, accumulation and clipping in one run."""
+    """Precision, EMA, compile, channels-last and clipping in one run."""
     best = callbacks.KeepBest(tmp_path / "checkpoint")
     cbs = [
         *callbacks.mixed_precision(precision, "cpu"),
@@ -246,7 +246,7 @@ def test_all_of_them_together(folder, tmp_path, precision):
         ChannelsLast(),
         best,
     ]
-    learn = learner(folder, tmp_path, cbs=cbs, accumulate=2, clip=1.0, mixup=0.2)
+    learn = learner(folder, tmp_path, cbs=cbs, clip=1.0, mixup=0.2)
     quietly(learn, epochs=1)
     assert best.restore(learn.model)
     assert all("_orig_mod" not in name for name in learn.model.state_dict())
@@ -260,15 +260,6 @@ def test_all_of_them_together(folder, tmp_path, precision):
             1
         )
     torch.testing.assert_close(probabilities, again, rtol=1e-4, atol=1e-5)
-
-
-def test_accumulation_steps_once_in_so_many_batches(folder, tmp_path):
-    steps = []
-    learn = learner(folder, tmp_path, accumulate=2)
-    learn.add_cb(_AfterStep(lambda learn: steps.append(1)))
-    with learn.no_bar(), learn.no_logging():
-        learn.fit(1, 1e-3)
-    assert len(steps) == len(learn.dls.train) // 2
 
 
 class _Spy(callbacks.Callback):
