@@ -1,8 +1,8 @@
 """What has no public hook in the libraries this is built on: every attribute of theirs that is
 replaced, and every private name of theirs, stands here and nowhere else.
 
-Each says why, and `CHECKED` with which versions; ``tests/datasets/test_upstream.py`` looks whether
-those that are installed still are what is counted on here.
+Each says why, with the upstream issue where there is one, and `CHECKED` with which versions;
+``tests/datasets/core/test_upstream.py`` looks whether those that are installed still need it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CHECKED = {
 def real_transform() -> Callable[[Any], Any]:
     """``scipy.fft.rfft`` along the last axis, by its compiled part alone where that is to be had.
 
-    `scipy.fft` imports 230 modules for arrays that are not NumPy's, and NumPy's own transform of
-    float32 is slower, and its last bits are others.
+    Since scipy 1.12 (scipy#19005, arrays that are not NumPy's) the import of `scipy.fft` takes 0.3 s;
+    NumPy's own transform of float32 takes five times as long, and its last bits are others.
     """
     import numpy as np
 
@@ -58,8 +58,8 @@ def real_transform() -> Callable[[Any], Any]:
 
 def draw_workers_seed_from(loader: DataLoader, generator: torch.Generator) -> None:
     """torch draws the seed of an epoch's workers from the loader's generator, else from the global
-    one, which dropout draws from. torch's loader takes it as an argument; fastai's ``DataLoader``,
-    which makes torch's inside of itself, hands none through."""
+    one, which dropout draws from (pytorch#20749: also without workers). torch's loader takes it as an
+    argument; fastai's ``DataLoader``, which makes torch's inside of itself, hands none through."""
     loader.fake_l.generator = generator
 
 
@@ -89,7 +89,8 @@ def hub_offline() -> Iterator[None]:
     """The hub's client answers from its cache, or not at all: it asks nobody.
 
     Else it tries ten times over most of a minute before it gives up. It reads its environment variable
-    once, as it is imported; timm passes no ``local_files_only`` on.
+    once, as it is imported (its public part, huggingface_hub#3593, only tells it); timm 1.0 passes no
+    ``local_files_only`` on.
     """
     from huggingface_hub import constants
 
@@ -126,8 +127,8 @@ class _MissingTensors(logging.Filter):
 def all_tensors_given() -> Iterator[None]:
     """RuntimeError where a file of weights leaves tensors of timm's network as they were: random.
 
-    Without its classifier timm loads a network leniently, whatever is asked for, and only notes in
-    the log which tensors the file lacks.
+    Without its classifier timm loads a network leniently, also with ``pretrained_strict``
+    (pytorch-image-models#2142), and only notes in the log which tensors the file lacks.
     """
     logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
     with loggers_at(logging.INFO, logger.name):
@@ -142,8 +143,8 @@ def all_tensors_given() -> Iterator[None]:
 def patient_gradio() -> Iterator[None]:
     """Gradio's ``launch`` waits for its server until it serves, or has ended.
 
-    Else it gives up a server that a slow machine has not begun in five seconds, which it calls a port
-    that is taken.
+    Else it gives up a server that a slow machine has not begun in five seconds (gradio#4624), which it
+    calls a port that is taken (gradio#13693).
     """
     from gradio.exceptions import ServerFailedToStartError
     from gradio.http_server import Server
@@ -168,7 +169,8 @@ def patient_gradio() -> Iterator[None]:
 def alone() -> Iterator[None]:
     """For fastai this is the only process of the run: it reads the environment at every question.
 
-    Its search for a learning rate saves and loads weights, where it would wait for the others.
+    Its search for a learning rate saves and loads weights, where it would wait for the others
+    (fastai#3132, fastai#3688).
     """
     size = os.environ["WORLD_SIZE"]
     os.environ["WORLD_SIZE"] = "1"

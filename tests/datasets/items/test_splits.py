@@ -1,4 +1,4 @@
-"""Splits: stratified, seeded, by group, by fold, or as the data says; nothing leaks."""
+"""Splits and folds: stratified, seeded, by group, or as the data say; no group, file or moment on two sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.splits import assign_splits, groups_from_names, remarks
+from datasets.items.splits import (
+    CONTEXT,
+    assign_folds,
+    assign_splits,
+    fold_names,
+    groups_from_names,
+    overlaps,
+    remarks,
+    stretches,
+    units,
+)
+from datasets.strain.recipe import StrainRecipe
+
+NAN = float("nan")
 
 
 def table(
@@ -51,8 +64,9 @@ def test_each_class_is_shared_out_to_within_one_item(seed: int, parts: tuple[flo
             assert abs(found.get(split, 0) - part * count) <= 1, (label, split)
 
 
-@pytest.mark.parametrize("count", [3, 5, 7, 10, 13])
-@pytest.mark.parametrize("bursts", [False, True])
+@pytest.mark.parametrize(
+    ("count", "bursts"), [(2, False), *((n, b) for n in (3, 5, 7, 13) for b in (False, True))]
+)
 def test_small_classes_fill_the_parts_to_their_sizes(count: int, bursts: bool) -> None:
     """Half a file of each class, rounded class by class, gave calibration twice what valid got."""
     frame = table(
@@ -77,13 +91,6 @@ def test_the_seed_decides() -> None:
     assert frame["split"].eq("").all(), "the caller's table was changed"
 
 
-def test_the_order_of_the_labels_does_not_unbalance() -> None:
-    frame = table({"a": 40, "b": 40}).sample(frac=1, random_state=0)
-    done, _ = assign_splits(frame)
-    counts = done.groupby(["label", "split"]).size()
-    assert counts["a"].equals(counts["b"])
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_groups_are_never_split(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -99,15 +106,6 @@ def test_groups_are_never_split(seed: int) -> None:
     assert 0.1 < held < 0.55
 
 
-def test_valid_and_calibration_share_no_group_where_there_are_enough() -> None:
-    frame = table({"a": 60, "b": 60}, group=lambda label, i: f"site{i % 20}")
-    for seed in range(10):
-        done, _ = assign_splits(frame, seed=seed)
-        parts = [groups_in(done, split) for split in ("train", "valid", "calibration")]
-        assert sum(map(len, parts)) == 20
-        assert all(parts)
-
-
 def test_where_each_item_is_a_group_of_its_own_the_shares_are_exact() -> None:
     frame = table({"a": 60, "b": 40}, group=lambda label, i: f"{label}{i}")
     frame, moved = assign_splits(frame, valid=0.15, calibration=0.2)
@@ -117,13 +115,6 @@ def test_where_each_item_is_a_group_of_its_own_the_shares_are_exact() -> None:
         ("a", "train"): 39, ("a", "valid"): 9, ("a", "calibration"): 12,
         ("b", "train"): 26, ("b", "valid"): 6, ("b", "calibration"): 8,
     }  # fmt: skip
-
-
-def test_two_groups_are_enough() -> None:
-    frame = table({"a": 20, "b": 20}, group=lambda label, i: "ab"[i % 2])
-    done, _ = assign_splits(frame)
-    assert len(groups_in(done, "train")) == 1
-    assert groups_in(done, "valid") == groups_in(done, "calibration")
 
 
 def test_one_group_cannot_be_held_out() -> None:
@@ -142,20 +133,6 @@ def test_a_class_in_one_group_is_learned_not_held_out(seed: int) -> None:
     assert set(done.loc[done["split"].eq("train"), "label"]) == {"rare", "b", "c"}
 
 
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_few_files_a_class_still_fill_the_three_parts(count: int, grouped: bool) -> None:
-    frame = table(
-        {f"class{i}": count for i in range(10)},
-        group=lambda label, i: f"{label}-{i}" if grouped else "",
-    )
-    done, _ = assign_splits(frame)
-    parts = done["split"].value_counts()
-    assert parts["train"] >= 10
-    assert parts["valid"] == parts["calibration"] == 5
-    assert set(done.loc[done["split"].eq("train"), "label"]) == set(frame["label"])
-
-
 def test_too_few_files_in_all_say_so() -> None:
     with pytest.raises(SecondhandError, match=r"no item is left for .*add files"):
         assign_splits(table({"a": 2, "b": 1}))
@@ -164,7 +141,11 @@ def test_too_few_files_in_all_say_so() -> None:
 
 
 def test_given_parts_are_kept() -> None:
-    frame = table({"a": 30, "b": 30}, split=lambda label, i: ("train", "valid", "test")[i % 3])
+    frame = table(
+        {"a": 30, "b": 30}, split=lambda label, i: ("train", "valid", "calibration")[i % 3]
+    )
+    assert assign_splits(frame)[0]["split"].equals(frame["split"])
+    frame["split"] = frame["split"].replace("calibration", "test")
     done, moved = assign_splits(frame)
     assert moved == []
     given = frame["split"].where(frame["split"].ne("valid"), "held")
@@ -173,13 +154,6 @@ def test_given_parts_are_kept() -> None:
     for label in "ab":
         held = done.loc[done["label"].eq(label), "split"].value_counts()
         assert (held["valid"], held["calibration"], held["test"]) == (5, 5, 10)
-
-
-def test_a_given_calibration_part_is_kept() -> None:
-    names = ("train", "valid", "calibration")
-    frame = table({"a": 30, "b": 30}, split=lambda label, i: names[i % 3])
-    done, _ = assign_splits(frame)
-    assert done["split"].equals(frame["split"])
 
 
 def test_rows_without_a_word_are_training_and_test_is_never_touched() -> None:
@@ -236,30 +210,6 @@ def test_a_fold_leaves_the_test_part_alone() -> None:
         assign_splits(frame.assign(split=np.where(frame["fold"].eq("3"), "test", "")), fold="3")
 
 
-def test_a_test_part_that_shares_a_group_with_training_is_no_test() -> None:
-    """Whether the group is then held out of training is the seed's choice."""
-    frame = table(
-        {"a": 40, "b": 40},
-        group=lambda label, i: f"g{i % 10}",
-        split=lambda label, i: "test" if i in (0, 1) else "train",
-    )
-    for seed in range(4):
-        done, moved = assign_splits(frame, seed=seed)
-        assert {item.path for item in moved} == {f"{n}/00{i}.png" for n in "ab" for i in (0, 1)}
-        assert len(done) == 76
-
-
-def test_a_group_in_two_folds_is_moved_out() -> None:
-    frame = table(
-        {"a": 20, "b": 20},
-        group=lambda label, i: "crosses" if i in (0, 1) else f"g{i}",
-        fold=lambda label, i: str(i % 2),
-    )
-    done, moved = assign_splits(frame, fold="0")
-    assert {item.path for item in moved} == {"a/000.png", "b/000.png"}
-    assert len(done) == 38
-
-
 @pytest.mark.parametrize(
     ("folds", "named"), [(("1", "2"), "the folds are 1, 2"), (("",), "no column 'fold'")]
 )
@@ -303,16 +253,330 @@ def test_groups_from_names(pattern: str, expected: list[str]) -> None:
     assert found.index.tolist() == [5, 9]
 
 
-def test_a_wrong_expression_and_one_that_does_not_match() -> None:
-    paths = pd.Series(["1_a.wav", "no.wav", "neither.wav"])
-    with pytest.raises(SecondhandError, match=r"--group-by '\(\[' is not a regular expression"):
-        groups_from_names(paths, "([")
-    with pytest.raises(SecondhandError, match=r"does not match 2 of 3 .*'no\.wav'"):
-        groups_from_names(paths, r"^\d")
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("([", r"--group-by '\(\[' is not a regular expression"),
+        (r"^\d", r"does not match 2 of 3 .*'no\.wav'"),
+        (r"(x)?\d", r"does not match 3 of 3"),  # an empty group would make each file one of its own
+    ],
+)
+def test_expressions_that_give_no_groups(pattern: str, message: str) -> None:
+    with pytest.raises(SecondhandError, match=message):
+        groups_from_names(pd.Series(["1_a.wav", "no.wav", "neither.wav"]), pattern)
 
 
-@pytest.mark.parametrize("pattern", [r"(x)?\d", r"(x*)\d"])
-def test_a_match_without_a_group_is_none(pattern: str) -> None:
-    """An empty group would make each such file one of its own, and leak unseen."""
-    with pytest.raises(SecondhandError, match=r"does not match 1 of 2 .*'1\.wav'"):
-        groups_from_names(pd.Series(["x1.wav", "1.wav"]), pattern)
+# Folds, by column or by number
+
+
+def folded(
+    per_label: int = 30, labels: str = "abc", groups: int = 0, folds: int = 0
+) -> pd.DataFrame:
+    rows = [
+        {
+            "path": f"{label}/{i:03d}.wav",
+            "label": label,
+            "group": f"g{i % groups}" if groups else "",
+            "split": "",
+            "fold": str(i % folds + 1) if folds else "",
+        }
+        for label in labels
+        for i in range(per_label)
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("frame", "cv", "message"),
+    [
+        (folded(groups=4), "site", "--cv 'site' is neither a number of folds nor a column"),
+        (folded(groups=4), "2.5", "--cv '2.5' is neither"),
+        (folded(groups=4), "", "--cv '' is neither"),
+        (folded(groups=4), "fold", "no column 'fold'; add it, or give a number"),
+        (folded(groups=4), -3, "--cv -3: at least 2"),
+        (folded(groups=4), 5, "there are 4 groups"),
+        (folded(), 91, "there are 90 files"),
+        (folded(), "group", "no column 'group' and no --group-by"),
+        (folded(folds=1), "fold", "every item is in '1'"),
+        (
+            folded(folds=3).replace({"fold": {"3": ""}}),
+            "fold",
+            "30 of 90 items have no fold, the first is a/002",
+        ),
+    ],
+)
+def test_folds_that_cannot_be(frame: pd.DataFrame, cv: int | str, message: str) -> None:
+    with pytest.raises(SecondhandError, match=message):
+        assign_folds(frame, cv)
+
+
+def test_folds_that_cannot_be_tested() -> None:
+    rare = folded(30, folds=3)
+    for frame, cv, fold, message in (
+        (folded(), 3, "9", r"--fold 9: no item is in it; the folds are 1, 2, 3"),
+        (folded(), 3, None, "name it by --fold"),
+        (folded().assign(split=["test", "train"] * 45), 3, "1", r"of their own \(test, train\)"),
+        (
+            rare[rare["label"].ne("c") | rare["fold"].eq("2")],
+            *("fold", "2", "no training item has the label 'c'"),
+        ),
+    ):
+        with pytest.raises(SecondhandError, match=message):
+            assign_splits(frame, cv=cv, fold=fold)
+
+
+def test_names_in_the_order_of_their_numbers() -> None:
+    assert fold_names(pd.Series(["10", "b", "2", "1", "a", "2"])) == ["1", "2", "10", "a", "b"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_number_of_folds_splits_no_group_and_is_balanced(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = folded(40)
+    frame["group"] = [f"g{n}" for n in rng.integers(int(rng.integers(6, 40)), size=len(frame))]
+    frame.loc[rng.random(len(frame)) < 0.1, "group"] = ""
+    k = int(rng.integers(2, 7))
+    folds = assign_folds(frame, k, seed=seed)
+    assert set(folds) == {str(n) for n in range(1, k + 1)}
+    grouped = frame["group"].ne("")
+    assert folds[grouped].groupby(frame["group"]).nunique().max() == 1
+    assert folds.equals(assign_folds(frame, str(k), seed=seed))
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_without_groups_each_label_is_shared_out_to_within_one(k: int) -> None:
+    frame = folded(31)
+    counts = frame.groupby([assign_folds(frame, k, seed=1), "label"]).size()
+    assert len(counts) == 3 * k
+    assert counts.max() - counts.min() <= 1
+    other = assign_folds(frame, k, seed=2)
+    assert not other.equals(assign_folds(frame, k, seed=1))
+
+
+def test_more_folds_than_items_of_any_label() -> None:
+    frame = folded(3, "abcd")
+    assert assign_folds(frame, 6).value_counts().tolist() == [2] * 6
+
+
+def test_no_fold_is_empty_where_labels_have_few_groups() -> None:
+    for seed in range(20):
+        frame = folded(8, "ab")
+        frame["group"] = ["big"] * 7 + ["b"] + ["c"] * 4 + ["d"] * 4
+        assert assign_folds(frame, 4, seed=seed).nunique() == 4
+
+
+@pytest.mark.parametrize("cv", ["fold", "group", 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_tested_fold_is_whole_and_shares_no_group_with_the_rest(
+    cv: int | str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    frame = folded(60)
+    frame["group"] = [f"g{n}" for n in rng.integers(24 if cv != "group" else 6, size=len(frame))]
+    if cv == "fold":
+        # As published: by group.
+        frame["fold"] = frame["group"].map(lambda g: str(int(g[1:]) % 5))
+    folds = assign_folds(frame, cv, seed=seed)
+    tested = []
+    for name in fold_names(folds):
+        done, left = assign_splits(frame, cv=cv, fold=name, seed=seed)
+        assert left == []
+        test = done["split"].eq("test")
+        assert set(done.loc[test, "path"]) == set(frame.loc[folds.eq(name), "path"])
+        assert not set(done.loc[test, "group"]) & set(done.loc[~test, "group"])
+        train = done["split"].eq("train")
+        held = done["split"].isin(["valid", "calibration"])
+        assert not set(done.loc[train, "group"]) & set(done.loc[held, "group"])
+        assert done.loc[held, "split"].nunique() == 2
+        tested += list(done.loc[test, "path"])
+    assert sorted(tested) == sorted(frame["path"])
+
+
+def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
+    frame = folded(30, "ab", folds=3)
+    frame["group"] = [f"{row.label}{row.Index}" for row in frame.itertuples()]
+    frame.loc[[0, 1], "group"] = "crosses"  # folds 1 and 2
+    done, left = assign_splits(frame, cv="fold", fold="1")
+    assert [item.path for item in left] == ["a/001.wav"]
+    assert "'crosses' is also in the fold that is tested" in left[0].reason
+    assert done.set_index("path").split["a/000.wav"] == "test"
+    done, left = assign_splits(frame, cv="fold", fold="3")
+    assert left == []
+    assert len(done) == 60
+
+
+# What stays on one side: groups, files of several rows, moments that overlap
+
+
+def windows(
+    files: int = 12, each: int = 10, *, step: float = 0.5, length: float = 1.0, labels: str = "ab"
+) -> pd.DataFrame:
+    """Recordings whose windows overlap, their labels mixed."""
+    rows = [
+        (f"r{file:02d}.wav", labels[(file + n) % len(labels)], n * step, n * step + length)
+        for file in range(files)
+        for n in range(each)
+    ]
+    frame = pd.DataFrame(rows, columns=["path", "label", "start", "end"])
+    return frame.assign(group="", split="", fold="", gps=NAN)
+
+
+def triggers(files: int = 8, each: int = 6, *, apart: float = 100.0) -> pd.DataFrame:
+    rows = [(f"s{file}.hdf5", "ab"[n % 2], 1e9 + 5000 * file + n * apart)
+            for file in range(files) for n in range(each)]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["path", "label", "gps"])
+    return frame.assign(group="", split="", fold="", start=NAN, end=NAN)
+
+
+def touching(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> set[int]:
+    """Rows ``here`` that overlap with one ``there``: pair by pair, as an oracle."""
+    span = {
+        row.Index: (row.gps - CONTEXT / 2, row.gps + CONTEXT / 2)
+        if row.gps == row.gps
+        else (row.start, row.end)
+        for row in frame.itertuples()
+    }
+    return {
+        a
+        for a in frame.index[here]
+        for b in frame.index[there]
+        if frame.at[a, "path"] == frame.at[b, "path"]
+        and min(span[a][1], span[b][1]) - max(span[a][0], span[b][0]) > 1e-3
+    }
+
+
+def test_the_context_is_the_recipes() -> None:
+    assert StrainRecipe().context == CONTEXT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = windows(files=4, each=25)
+    frame["start"] = rng.uniform(0, 40, len(frame))
+    frame["end"] = frame["start"] + rng.uniform(0.1, 3, len(frame))
+    part = pd.Series(rng.integers(3, size=len(frame)))
+    found = overlaps(frame, part.eq(0), part.eq(1))
+    assert set(frame.index[found]) == touching(frame, part.eq(0), part.eq(1))
+    number = stretches(frame)
+    for a, b in ((part.eq(0), part.eq(1)), (part.eq(2), part.eq(0))):
+        reached = [set(number[list(touching(frame, *pair))]) for pair in ((a, b), (b, a))]
+        assert reached[0] == reached[1]  # what overlaps is in one stretch
+
+
+def test_what_touches_does_not_overlap_and_a_row_without_times_is_the_whole_file() -> None:
+    frame = windows(files=1, each=4, step=1.0).assign(group=list("wxyz"))
+    assert units(frame).nunique() == 4
+    frame.loc[3, ["start", "end"]] = NAN
+    assert units(frame).nunique() == 1
+    frame.loc[3, "path"] = "another.wav"
+    assert units(frame).tolist() == [0, 1, 2, 3]
+
+
+def test_units_are_groups_files_without_one_and_groups_that_overlap() -> None:
+    frame = windows(files=5, each=2, step=2.0)
+    assert units(frame).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    frame["group"] = ["x", "y", "x", "", "z", "z", "u", "v", "w", "w"]
+    # Apart in r00: x and y stay apart. r01 has a row without a group, which binds it to x.
+    assert units(frame).tolist() == [0, 1, 0, 0, 2, 2, 3, 4, 5, 5]
+    frame["end"] = frame["start"] + 2.5
+    assert units(frame).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_triggers_nearer_than_the_context_are_bound_and_two_clocks_are_not_compared() -> None:
+    frame = triggers(files=1, each=4, apart=CONTEXT + 1).assign(group=list("wxyz"))
+    assert units(frame).nunique() == 4
+    frame.loc[1, "gps"] = frame.loc[0, "gps"] + CONTEXT - 1
+    assert units(frame).tolist() == [0, 0, 1, 2]
+    frame.loc[3, ["gps", "start", "end"]] = [NAN, 5.0, 6.0]
+    assert units(frame).nunique() == 1
+
+
+@pytest.mark.parametrize("frame", [windows(), triggers()], ids=["sound", "strain"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_file_is_a_group_where_none_is_given(frame: pd.DataFrame, seed: int) -> None:
+    done, left = assign_splits(frame, seed=seed)
+    assert left == []
+    assert len(done) == len(frame)
+    assert done.groupby("path")["split"].nunique().max() == 1
+    assert set(done["split"]) == {"train", "valid", "calibration"}
+    (said,) = remarks(frame)
+    assert f"{len(frame)} items are rows of {frame['path'].nunique()} files" in said
+    assert remarks(frame.drop_duplicates("path")) == []
+    assert remarks(frame.assign(group="g")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frame", [windows(), triggers(apart=5.0)], ids=["sound", "strain"])
+def test_groups_that_overlap_in_a_file_are_on_one_side(frame: pd.DataFrame) -> None:
+    frame["group"] = [f"{path}-{n % 3}" for n, path in enumerate(frame["path"])]
+    for seed in range(5):
+        done, _ = assign_splits(frame, seed=seed)
+        train = done["split"].eq("train")
+        assert not touching(done, ~train, train)
+
+
+def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
+    frame = windows(files=4, each=12)
+    part = ["train"] * 6 + ["valid"] * 3 + ["test"] * 3
+    frame["split"] = part * 4
+    done, left = assign_splits(frame)
+    train, given = done["split"].eq("train"), frame["split"]
+    leaks = touching(frame, given.ne("train"), given.eq("train"))
+    assert leaks == {6, 18, 30, 42}
+    assert sorted(set(frame.index) - set(done.index)) == sorted(leaks)
+    assert [item.path for item in left] == [f"r{n:02d}.wav" for n in range(4)]
+    assert "overlaps in time with an item of its file that is in training" in left[0].reason
+    assert "may not be in valid" in left[0].reason
+    assert not touching(done, ~train, train)
+    assert done["split"].eq("test").sum() == 12
+
+
+def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
+    frame = windows(files=4, each=12)
+    frame["fold"] = (["1"] * 6 + ["2"] * 6) * 4
+    done, left = assign_splits(frame, cv="fold", fold="2")
+    assert len(left) == 4
+    assert "overlaps in time with an item of its file that is in the fold" in left[0].reason
+    test = done["split"].eq("test")
+    assert not touching(done, ~test, test)
+    assert test.sum() == 24
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("files", [3, 4, 5])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed: int) -> None:
+    """Of few recordings three tenths would be one."""
+    frame = windows(files=files, each=12)
+    if grouped:
+        frame["group"] = frame["path"]
+    done, left = assign_splits(frame, seed=seed)
+    assert left == []
+    assert set(done["split"]) == {"train", "valid", "calibration"}
+    assert done.groupby("path")["split"].nunique().eq(1).all()
+
+
+def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
+    """Neither where its rows do not overlap; what is wanted is said."""
+    wanted = r"r0\d\.wav, and a file is either valid or calibration: hold out at least two files"
+    with pytest.raises(SecondhandError, match=wanted):
+        assign_splits(windows(files=2, each=12))
+    frame = windows(files=3, each=12)
+    frame["fold"] = frame["path"]
+    with pytest.raises(SecondhandError, match=wanted):
+        assign_splits(frame, fold="r01.wav")
+    # Groups that the data name within a file are taken at their word.
+    frame = windows(files=3, each=12, step=2.0)
+    frame = frame.assign(fold=frame["path"], group=frame["path"] + ["a", "b"] * 18)
+    done, _ = assign_splits(frame, fold="r01.wav")
+    assert done.loc[done["split"].ne("train")].groupby("group")["split"].nunique().tolist() == [
+        1,
+        1,
+    ]
+
+
+def test_one_file_cannot_be_held_out() -> None:
+    with pytest.raises(SecondhandError, match=r"one group 'r00\.wav'.*add files"):
+        assign_splits(windows(files=1))
