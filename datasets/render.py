@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.core.config_file import config_action
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
+from datasets.core.options import config_action
 from datasets.core.processes import look_apart
 from datasets.core.program import as_called, hold_every_name
 from datasets.core.scanning import files_below, kind_of

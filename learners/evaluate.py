@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from datasets.core.config_file import config_action
+from datasets.core.options import config_action
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import EvaluateSettings
 from learners.cli.flags import add_flags, bare_parser, check_once
+from learners.cli.settings import EvaluateSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import AnswerSettings, AskSettings, TriggerSettings, check_replaced
 from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import AnswerSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
     from learners.inference import Predictor
@@ -64,50 +64,12 @@ def _parser(argv: Sequence[str]) -> Any:
         USUAL,
     )
     parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
-    said = {word.partition("=")[0] for word in argv}
+    flags = {word.partition("=")[0] for word in argv}
     # With "*" argparse takes no path that stands behind a flag.
-    some = "*" if "--triggers" in said else "+"
+    some = "*" if "--triggers" in flags else "+"
     parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
-    answers = parser.add_argument_group("answers")
-    add_flags(answers, AnswerSettings)
-    answers.add_argument("--top", type=int, default=3, help="best classes listed")
-    answers.add_argument(
-        "--at",
-        type=float | None,
-        default=None,
-        help="moment that every file is asked about: GPS time in seconds of strain (its loudest moment "
-        "if not given), seconds from the beginning of a sound (all of it if not given)",
-    )
-    answers.add_argument(
-        "--windows",
-        action="store_true",
-        help="a row for each window of a long recording, instead of one for the file",
-    )
-    answers.add_argument(
-        "--sets",
-        action="store_true",
-        help="also the set of classes that holds the right one with the coverage fine-tuned for",
-    )
-    answers.add_argument(
-        "--no-tta",
-        action="store_true",
-        help="look at each file once, where the model was calibrated to look at it several times",
-    )
-    add_flags(answers, TriggerSettings)
-    add_flags(parser, AskSettings)
-    parser.add_argument(
-        "--engine",
-        type=Literal["auto", "torch", "onnx"],
-        default="auto",
-        help="what does the network's arithmetic; onnx is ONNX Runtime on the CPU, and what auto takes "
-        "there for a model that holds model.onnx",
-    )
-    parser.add_argument(
-        "--cluster",
-        type=str | None,
-        default=None,
-        help="Dask scheduler whose workers answer, as tcp://10.0.0.1:8786; or local",
-    )
+    add_flags(parser.add_argument_group("answers"), AnswerSettings)
+    add_flags(parser, PredictSettings)
     return parser
 
 
@@ -115,8 +77,9 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     """Those of the `Predictor`."""
     from learners.predictions import check_names, read_names
 
-    options = {name: getattr(settings, name) for name in ("threshold", "score", "top", "engine")}
-    options["tta"] = not settings.no_tta
+    options = {
+        name: getattr(settings, name) for name in ("threshold", "score", "top", "engine", "tta")
+    }
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # an event's probability is made of all classes'
     apart = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]

@@ -13,8 +13,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import skipped_line, some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import SearchSettings, check_replaced
 from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import SearchSettings, check_replaced
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 

@@ -10,8 +10,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import skipped_line, some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.asking import SuggestSettings
 from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import SuggestSettings
 
 #: The times that a table of such files has.
 TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}

@@ -1,9 +1,25 @@
-"""A field of settings that is also a flag, and the range that it is held to."""
+"""Settings: a field of a dataclass that is also a flag, the range that it is held to, and ``--config FILE``.
+
+A file of settings may be anybody's. It holds numbers, words and short lists of them, one setting a line;
+everything else that YAML can say (objects, endless nesting, text that unfolds) is refused before anything
+is made of it.
+"""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Collection
 from dataclasses import field
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from datasets.core.errors import SecondhandError, one_line, shown
+
+_MAX_BYTES = 1 << 20
+_MAX_LIST = 1000
+_TEXT = (str, str | None, str | list[str], Path, Path | None)
+_DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 
 class Span(NamedTuple):
@@ -55,3 +71,130 @@ def option(
 def flag(name: str) -> str:
     """A setting as it is written on a command line."""
     return "--" + name.rstrip("_").replace("_", "-")
+
+
+def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
+    """The settings in a YAML file, by name; none in an empty one.
+
+    Parameters
+    ----------
+    flag : that named the file, for the messages.
+
+    Raises
+    ------
+    SecondhandError : it cannot be read, is no list of settings, or a value is not one of a setting.
+    """
+    wrong = partial(_wrong, f"{flag} {file}")
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise wrong(f"cannot be read ({error})") from None
+    if len(data) > _MAX_BYTES:
+        raise wrong(f"larger than {_MAX_BYTES >> 10} kB: no file of settings")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise wrong(f"cannot be read ({error})") from None
+    return checked_settings(f"{flag} {file}", text)
+
+
+def checked_settings(source: str, text: str) -> dict[str, Any]:
+    """The settings in a YAML text, by name; ``source`` says whose they are.
+
+    Raises
+    ------
+    SecondhandError : it is no list of settings, or a value is not one of a setting.
+    """
+    import yaml
+
+    wrong = partial(_wrong, source)
+    try:
+        _check_depth(source, text)
+        content = yaml.safe_load(text)
+    except SecondhandError:
+        raise
+    # PyYAML's own errors, and those of the types that it makes of words: dates, numbers, bytes.
+    except Exception as error:
+        raise wrong(f"cannot be read ({str(error)[:200] or type(error).__name__})") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise wrong("not a list of 'name: value' lines")
+    for name, value in content.items():
+        parts = value if isinstance(value, list) else [value]
+        if len(parts) > _MAX_LIST or not all(
+            part is None or type(part) in (str, int, float, bool) for part in parts
+        ):
+            raise wrong(f"{shown(name)} is neither a number, a word, nor a short list of them")
+        if any(type(part) is str and not part.isprintable() for part in parts):
+            raise wrong(f"{shown(name)} has characters that cannot be printed")
+    return content
+
+
+def check_names(
+    source: Path | str, content: dict[str, Any], known: Collection[str], *, flag: str = "--config"
+) -> None:
+    """Raise SecondhandError that names all keys that are no settings."""
+    wrong = [shown(key) for key in content if key not in known]
+    if wrong:
+        import difflib
+
+        named = []
+        for key in wrong[:20]:
+            near = difflib.get_close_matches(key.strip("'"), known, n=1)
+            named.append(key + (f" (meant {near[0]!r}?)" if near else ""))
+        more = f" and {len(wrong) - 20} more" if len(wrong) > 20 else ""
+        raise _wrong(f"{flag} {source}", f"unknown {', '.join(named)}{more}")
+
+
+def config_action() -> type:
+    """The action of ``--config`` for a jsonargparse parser: every wrong key is named at once."""
+    import jsonargparse
+
+    class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
+        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
+            file = Path(values)
+            wrong = partial(_wrong, f"--config {file}")
+            content = read_settings(file)
+            known = {
+                action.dest: action
+                for action in parser._actions
+                if action.option_strings
+                and action.default is not argparse.SUPPRESS
+                and action.dest not in ("help", "config", "print_config")
+            }
+            check_names(file, content, known)
+            for name, value in content.items():
+                if value is None and known[name].default is not None:
+                    raise wrong(f"{name!r} has no value")
+                text = getattr(known[name], "_typehint", None) in _TEXT
+                if text and type(value) in (int, float, bool):
+                    raise wrong(
+                        f"YAML reads {name}: {value} as no text; put it in quotes: '{value}'"
+                    )
+            if not content:
+                return  # nothing but comments
+            leaves, parser.exit_on_error = parser.exit_on_error, False
+            try:
+                super().__call__(parser, cfg, values, option_string)
+            except (argparse.ArgumentError, TypeError, ValueError) as error:
+                raise wrong(str(getattr(error, "message", error))) from None
+            finally:
+                parser.exit_on_error = leaves
+
+    return ConfigFile
+
+
+def _check_depth(source: str, text: str) -> None:
+    depth = deepest = 0
+    for character in text:
+        depth = max(depth + (character in "[{") - (character in "]}"), 0)
+        deepest = max(deepest, depth)
+    indent = max((len(line) - len(line.lstrip(" -?")) for line in text.split("\n")), default=0)
+    if max(deepest, indent) > _DEEPEST:
+        raise _wrong(source, f"nested more than {_DEEPEST} deep: settings are plain values")
+
+
+def _wrong(source: str, reason: str) -> SecondhandError:
+    return SecondhandError(f"{source}: {one_line(' '.join(reason.split()))}")

@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from datasets.core.config_file import check_names, checked_settings, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Span, option
+from datasets.core.options import Span, check_names, checked_settings, option, read_settings
 
 #: The named ones of ``--spectrogram``.
 SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"

@@ -17,9 +17,8 @@ from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
-from datasets.core.config_file import config_action
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag
+from datasets.core.options import config_action, flag
 from datasets.core.program import as_called
 from learners.cli.console import be_quiet
 from learners.cli.settings import Settings

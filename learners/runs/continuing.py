@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets.core.config_file import read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag
+from datasets.core.options import flag, read_settings
 from datasets.items import (
     SPECTROGRAM,
     DataSettings,

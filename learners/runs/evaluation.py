@@ -27,7 +27,7 @@ from datasets.items import (
     summary,
     without_copies,
 )
-from learners.cli.asking import EvaluateSettings
+from learners.cli.settings import EvaluateSettings
 from learners.evaluation import (
     Answered,
     Evaluation,

@@ -11,7 +11,7 @@ import yaml
 
 from datasets import catalog
 from datasets.audio.recipe import AudioRecipe
-from datasets.core.config_file import check_names, read_settings
+from datasets.core.options import check_names, read_settings
 from datasets.items import spectrogram_text
 from datasets.recipes import RECIPES
 from datasets.strain.recipe import StrainRecipe

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from datasets.core.config_file import check_names, read_settings
 from datasets.core.errors import SecondhandError
+from datasets.core.options import check_names, read_settings
 from datasets.items import read_spectrogram
 from learners.cli.flags import PRESETS, dump, make_parser, parse
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
