@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
@@ -24,17 +25,17 @@ DEMO = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, load, serve until Ctrl-C."""
+    gc.disable()  # while modules and models are loaded, and of them afterwards: a quicker start
     try:
-        with ExitStack() as loading:
-            loading.enter_context(_uncollected())
-            return _main(argv, loading)
+        return _main(argv)
     finally:
+        gc.enable()
         # What is frozen is not freed at the interpreter's end either, and nanobind, which binds
         # torch's Triton, calls every object of its own that is left then a leak.
         gc.unfreeze()
 
 
-def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
+def _main(argv: Sequence[str] | None) -> int:
     parser = bare_parser(
         "app",
         "A web page over one or several models. Bound to 127.0.0.1, with no share link.",
@@ -70,53 +71,50 @@ def _main(argv: Sequence[str] | None, loading: ExitStack) -> int:
     add("--queue", type=int, default=32, help=waiting)
     add("--bs", type=int, default=8, help="waiting requests that are answered together")
     add("--keep", type=float, default=30.0, help="minutes that an uploaded file is kept")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     console.log_to_terminal()
-    keep_memory_on_cpu(asked.device)
+    keep_memory_on_cpu(options.device)
     from app.server import serve
     from app.serving import Limits, load
     from learners.model import model_folder
 
-    limit = Limits(asked.max_mb, asked.max_files, asked.queue, asked.bs, keep=60 * asked.keep)
-    auth = [_name_and_password(pair) for pair in asked.auth]
-    folders = [model_folder(name) for name in asked.models] or [newest_model() or train_demo()]
-    if asked.host not in ("127.0.0.1", "localhost", "::1") and not auth:
+    limits = Limits(
+        options.max_mb, options.max_files, options.queue, options.bs, keep=60 * options.keep
+    )
+    auth = [_name_and_password(pair) for pair in options.auth]
+    folders = [model_folder(name) for name in options.models] or [newest_model() or train_demo()]
+    if options.host not in ("127.0.0.1", "localhost", "::1") and not auth:
         print(
-            f"warning: on {asked.host} everybody who reaches this machine can use the page; "
+            f"warning: on {options.host} everybody who reaches this machine can use the page; "
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
-    models = load(folders, limits=limit, device=asked.device)
-    ended = _ended_by_kill()  # before anybody can see that the page is there
+    models = load(folders, limits=limits, device=options.device)
+    # A plain kill lets the uploads be deleted, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serve(
         models,
-        host=asked.host,
-        port=asked.port,
-        share=asked.share,
+        host=options.host,
+        port=options.port,
+        share=options.share,
         auth=auth,
-        feedback=Path(asked.feedback) if asked.feedback else None,
-        limits=limit,
-        pools=(
-            Path(asked.label) if asked.label else None,
-            Path(asked.pool) if asked.pool else None,
-        ),
-        names=asked.allow_host,
+        feedback=Path(options.feedback) if options.feedback else None,
+        label=Path(options.label) if options.label else None,
+        pool=Path(options.pool) if options.pool else None,
+        names=options.allow_host,
     ) as url:
-        loading.close()
+        gc.freeze()
+        gc.enable()
         print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)
-        _wait(ended)
+        _wait()
     return 0
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection while modules and models are loaded, nor of them afterwards: a quicker start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+def _wait() -> None:
+    """Until Ctrl-C or a plain kill."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600)
 
 
 def newest_model(root: Path = Path("runs")) -> Path | None:
@@ -135,12 +133,12 @@ def train_demo() -> Path:
         "(two short epochs, under a minute); name a model folder to serve your own",
         file=sys.stderr,
     )
-    ran = subprocess.run(
+    training = subprocess.run(
         [sys.executable, *as_called("-m learners.finetune").split(), *DEMO.split()],
         stdout=sys.stderr,
     )
     model = newest_model()
-    if ran.returncode or model is None:
+    if training.returncode or model is None:
         raise SecondhandError("the demo could not be trained (see above): name a model folder")
     return model
 
@@ -150,22 +148,6 @@ def _name_and_password(pair: str) -> tuple[str, str]:
     if not (name and colon and password):
         raise SecondhandError("--auth: give NAME:PASSWORD, both not empty")
     return name, password
-
-
-def _ended_by_kill() -> threading.Event:
-    """Set by a plain kill, so that it lets the uploads be deleted, as Ctrl-C does."""
-    import signal
-
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    return ended
-
-
-def _wait(ended: threading.Event) -> None:
-    """Until Ctrl-C or a plain kill."""
-    with suppress(KeyboardInterrupt):
-        while not ended.wait(3600):
-            pass
 
 
 if __name__ == "__main__":

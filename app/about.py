@@ -29,7 +29,6 @@ from learners.report import reliability
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
-    from app.serving import Served
     from learners.inference import Predictor
     from learners.uncertainty import Tree
 
@@ -247,9 +246,9 @@ def _branch(cell: str) -> list[tuple[str, float]]:
         return []
 
 
-def about_html(served: Served, evidence: Evidence) -> Markup:
+def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
     """The tab on the model: its card, its classes with a picture each, and how it did in its run."""
-    predictor, bundle = served.predictor, served.predictor.bundle
+    bundle = predictor.bundle
     (height, width), trained = bundle.spec.shape, bundle.provenance
     examples = {item.label: item for item in evidence.examples()}
     return render(
@@ -263,7 +262,7 @@ def about_html(served: Served, evidence: Evidence) -> Markup:
         facts={
             "backbone": bundle.spec.backbone,
             "input": f"{height} x {width} pixels",
-            "kind": served.kind,
+            "kind": predictor.kind,
             **{
                 name: value
                 for key, name in _FACTS.items()
@@ -278,14 +277,9 @@ def about_html(served: Served, evidence: Evidence) -> Markup:
         examples=examples,
         judged=evidence.judged(),
         wrong=evidence.confusion.sum() - np.trace(evidence.confusion),
-        confusion=confusion_table(evidence.confusion, predictor.classes),
+        confusion=evidence.confusion.tolist(),
         reliability=evidence.reliability(),
     )
-
-
-def confusion_table(counts: npt.NDArray[np.int64], classes: list[str]) -> Markup:
-    """A confusion matrix [true, answered] as a table."""
-    return render("app", "confusion.html", counts=counts.tolist(), classes=classes)
 
 
 def _limits(interval: object) -> tuple[float, float] | None:

@@ -21,16 +21,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.serving import Busy
+from app.serving import Busy, Limits, Site, Visits
 from app.views import told, without_paths
 from datasets.core.errors import SecondhandError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from app.backend import Site
-    from app.door import Visits
-    from app.serving import Limits
 
 #: What a form takes besides its file.
 REST_OF_FORM = 16 << 10
@@ -175,9 +172,7 @@ def add_api(site: Site) -> None:
     )  # fmt: skip
 
 
-def routes(
-    site: Site, limits: Limits, auth: Sequence[tuple[str, str]] | None, visits: Visits
-) -> list[Route]:
+def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -> list[Route]:
     """``GET /health`` and ``POST /ask``, which wants no client of Gradio's and is one request, not two.
 
     A form with ``file`` and, where wanted, ``model`` (else the first for the file's kind), ``at`` (a
@@ -202,7 +197,7 @@ def routes(
     async def ask(request: Request) -> JSONResponse:
         try:
             _let_in(request, auth)
-            _measure(request, limits)
+            _measure(request, site.limits)
             async with request.form(max_files=1, max_fields=3) as form:
                 return JSONResponse(await _answer(site, form))
         except HTTPException as error:

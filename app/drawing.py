@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
+from app.views import UNKNOWN, Asked, note_html, span, without_paths
 from datasets import audio
 from datasets.audio import AudioRecipe
+from datasets.core.errors import SecondhandError
 from datasets.images import open_picture, pixels
 from datasets.spectrograms import Source, colour_table
 from datasets.strain import StrainRecipe
 from learners.inference import heatmap, overlay
+from learners.report import Pictures, shown, when
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from learners.inference import Predictor
+
+log = logging.getLogger(__name__)
 
 Tick = tuple[float, str]
 
@@ -69,6 +77,63 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
         ticks=seconds(0, duration, 8),
         colours={n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)},
     )
+
+
+def seen_html(
+    predictor: Predictor, asked: Asked, window: str | None, drawing: AbstractContextManager[object]
+) -> str:
+    """What the model saw of a file, where it looked, what it is like, and the windows of a long
+    recording.
+
+    Parameters
+    ----------
+    window : the name of the one that is shown; else the one that decides.
+    drawing : entered while it is drawn.
+    """
+    answer = asked.answer
+    if answer is None or not answer.best:
+        return ""
+    windows = answer.windows
+    chosen = next((w for w in windows if span(w) == window), None)
+    loudest = max(
+        (w for w in windows if w.best == answer.best), key=lambda w: w.probability, default=answer
+    )
+    part = chosen or loudest
+    start, end = (part.start, part.end) if windows else (None, None)
+    number = predictor.classes.index(part.best) if part.best else None
+    try:
+        with drawing:
+            source = trigger(predictor, Source(asked.file, start, end, asked.at))
+            try:
+                panels = look(predictor, source, number)
+            except SecondhandError as error:
+                panels = look(predictor, source, None)
+                log.info("no heat map: %s", error)
+            near = resembling(predictor, source)
+    except SecondhandError as error:
+        return note_html(without_paths(str(error), asked.file))
+    return render(
+        "app",
+        "seen.html",
+        strip=timeline(windows, predictor.classes, windows[-1].end) if windows else "",
+        panels=[panel_svg(panel) for panel in panels],
+        plain=predictor.recipe is None,
+        near=near,
+        known=part.label != UNKNOWN,
+    )
+
+
+def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
+    """The training files that a file is most like: name, class, and a picture of those that are there."""
+    pictures, cards = Pictures(predictor), []
+    for near in predictor.resembled(source, 4):
+        card = {"name": Path(near.source.path).name + when(near.source), "label": near.label}
+        try:
+            card["picture"] = shown(pictures.draw(near.source), 120)
+        except SecondhandError:  # gone since
+            card["picture"] = ""
+        cards.append(card)
+    return cards
 
 
 def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:

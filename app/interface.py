@@ -9,11 +9,12 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
-from app.backend import Asked, Site
+from app.drawing import seen_html
 from app.feedback import check_label
-from app.label_tab import QUIET, alike_part, label_tab
-from app.serving import Served
+from app.pool import QUIET, Alike, Labelling, alike_part, label_tab
+from app.serving import Served, Site
 from app.views import (
+    Asked,
     Rule,
     answer_html,
     bought_html,
@@ -33,45 +34,49 @@ TITLE = "Secondhand"
 LOUDEST = "the one that decides"
 
 
-def build_page(site: Site) -> Any:
-    """The page over the models of a site: a tab each where there are several.
+def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | None = None) -> Any:
+    """The page over the models of a site: a tab each where there are several; the first has the pools.
 
     Returns
     -------
     Gradio's Blocks; `app.server.serve` puts it on a port.
     """
-    limits = next(iter(site.models.values())).limits
-    with gr.Blocks(title=TITLE, delete_cache=(60, int(limits.keep))) as page:
+    with gr.Blocks(title=TITLE) as page:
         add_api(site)  # first: Gradio gives a name to whoever asks for it first
         gr.HTML(render("app", "head.html", title=TITLE))
-        if len(site.models) == 1:
-            _model(site, next(iter(site.models)))
+        first, *others = site.models
+        if not others:
+            _model(site, first, labelling, alike)
         else:
             with gr.Tabs():
-                for name in site.models:
+                with gr.Tab(first):
+                    _model(site, first, labelling, alike)
+                for name in others:
                     with gr.Tab(name):
                         _model(site, name)
-        gr.HTML(render("app", "limits.html", limits=limits))
+        gr.HTML(render("app", "limits.html", limits=site.limits))
     return page
 
 
-def _model(site: Site, name: str) -> None:
-    served = site.models[name]
+def _model(
+    site: Site, name: str, labelling: Labelling | None = None, alike: Alike | None = None
+) -> None:
+    predictor = site.models[name].predictor
     with gr.Tabs():
         with gr.Tab("Ask"):
-            rules = _ask(site, name)
+            rules = _ask(site, name, alike)
         with gr.Tab("Several files"):
             _several(site, name, rules)
-        if site.labelling is not None and site.labelling.model_name == name:
+        if labelling is not None:
             with gr.Tab("Label") as label:
-                label_tab(label, site.labelling, site)
+                label_tab(label, labelling, site.drawing)
         with gr.Tab("About this model") as tab:
             about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
             drawn: list[str] = []
 
             def once() -> str:
                 if not drawn:
-                    drawn.append(about_html(served, site.evidence[name]))
+                    drawn.append(about_html(predictor, site.evidence[name]))
                 return drawn[0]
 
             tab.select(once, None, about, **QUIET)
@@ -99,7 +104,7 @@ class Rules(NamedTuple):
     changes: tuple[Any, ...]
 
 
-def _ask(site: Site, name: str) -> Rules:
+def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
     served, waiting = site.models[name], no_answer_html("Choose a file.", "")
     asked = gr.State(Asked(), time_to_live=3600)
     with gr.Row(elem_classes="sh-ask"):
@@ -130,8 +135,8 @@ def _ask(site: Site, name: str) -> Rules:
             said = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
             seen = gr.HTML("", elem_classes="sh-page")
-            if site.alike is not None and site.alike.model_name == name:
-                near = alike_part(site.alike, site, asked)
+            if alike is not None:
+                near = alike_part(alike, asked, site.drawing)
                 file.change(lambda: "", None, near, queue=False, **QUIET)
             if site.feedback is not None:
                 _correction(site, name, asked)
@@ -163,7 +168,7 @@ def _ask(site: Site, name: str) -> Rules:
         return ruled(last, False, cut)
 
     def show(last: Asked, chosen: str | None) -> str:
-        return site.show(name, last, chosen)
+        return seen_html(served.predictor, last, chosen, site.drawing)
 
     shown: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     for event in (file.change, button.click, at.submit):

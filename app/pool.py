@@ -1,8 +1,10 @@
-"""A pool of files on this machine: what of it to label next, and what of it is like an answer. No
-visitor names a file of it: they see the ones that are chosen here, by their names within the pool."""
+"""A pool of files on this machine: the tab *Label*, where one file of it after the other is labelled by
+keys, and *More like this* under an answer. No visitor names a file of it: they see the ones that are
+chosen here, by their names within the pool."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -10,14 +12,20 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+
+import gradio as gr
 
 from app.drawing import look, panel_svg
 from app.feedback import Corrections, check_label, item_of
 from app.serving import Served
+from app.views import Asked, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
@@ -29,6 +37,8 @@ from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 
+#: What no program calls, and what the waiting for is not shown.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 #: Files that are put in order for labelling, beside those that have a label already.
 MOST = 1000
 SIDE = 640  # pixels of a picture that is to be labelled
@@ -144,10 +154,11 @@ class Labelling(Pool):
     def prepare(self, files: Iterator[str]) -> None:
         _, rows = self.table.rows()
         self._labels = {item_of(row): row["label"] for row in rows}
-        found = suggest(self.predictor, files, n=MOST + len(rows), labelled=labelled_in(self.model))
-        for bad in found.rejected:
+        labelled = labelled_in(self.model)
+        suggested = suggest(self.predictor, files, n=MOST + len(rows), labelled=labelled)
+        for bad in suggested.rejected:
             log.warning("%s: %s", bad.path, bad.reason)
-        self.order = found.rows
+        self.order = suggested.rows
         if not self.order:
             self.failed = "There is nothing in the pool that wants a label."
 
@@ -210,8 +221,8 @@ class Labelling(Pool):
         source = self.order[number].source
         times = {"start": source.start, "end": source.end, "gps": source.at}
         path = Path(source.path).relative_to(self.table.file.parent).as_posix()
-        said = {name: "" if t is None else repr(float(t)) for name, t in times.items()}
-        return {"path": path, **{n: t for n, t in said.items() if n in self.table.columns}}
+        cells = {name: "" if t is None else repr(float(t)) for name, t in times.items()}
+        return {"path": path, **{n: cell for n, cell in cells.items() if n in self.table.columns}}
 
     def _item(self, number: int) -> tuple[str, ...]:
         return item_of(self._row(number))
@@ -247,10 +258,10 @@ class Alike(Pool):
     def prepare(self, files: Iterator[str]) -> None:
         if not self.files:
             return
-        found = self.kept.extend(files)
-        for bad in found.rejected:
+        extended = self.kept.extend(files)
+        for bad in extended.rejected:
             log.warning("%s: %s", bad.path, bad.reason)
-        if not found.new:
+        if not extended.new:
             raise SecondhandError(f"{self.folder}: no file of it can be used")
 
     def close(self) -> None:
@@ -276,3 +287,126 @@ class Alike(Pool):
                 card["picture"] = ""
             cards.append(card)
         return render("app", "alike.html", cards=cards)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one visitor sees: the file's number, those labelled before it, and how often that changed."""
+
+    number: int | None = None
+    done: tuple[int, ...] = ()
+    count: int = 0
+
+    def to(self, number: int | None, done: tuple[int, ...]) -> Turn:
+        return Turn(number, done, self.count + 1)
+
+
+def keys_of(classes: Sequence[str]) -> dict[str, str]:
+    """The class of each key: the first nine have 1 to 9; classes that are called as keys, their own."""
+    own = {name: name for name in classes if name in tuple("0123456789")}
+    return own or {str(key): name for key, name in enumerate(classes[:9], start=1)}
+
+
+def label_tab(tab: Any, labelling: Labelling, drawing: AbstractContextManager[object]) -> None:
+    """Fill the tab, and have it begin where the table of labels ends; ``drawing`` is entered while a file
+    is drawn."""
+    turn = gr.State(Turn(), time_to_live=3600)
+    small: dict[str, Any] = {"min_width": 130, "size": "sm"}
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            seen = gr.HTML(note_html("Loading."), elem_id="label-seen", elem_classes="sh-page")
+        with gr.Column(scale=2, min_width=300):
+            with gr.Row():
+                named = [*keys_of(labelling.classes).items(), ("u", "unknown")]
+                keys = {
+                    name: gr.Button(
+                        name if name == key else f"{key}  {name}", elem_id=f"label-{key}", **small
+                    )
+                    for key, name in named
+                }
+            other = gr.Dropdown(
+                labelling.classes, value=None, allow_custom_value=True, label="Another class",
+                info="Type to find it, or write a new one.",
+            )  # fmt: skip
+            with gr.Row():
+                use = gr.Button("Label it so", **small)
+                back = gr.Button("z  undo", elem_id="label-z", **small)
+            message = gr.HTML("", elem_classes="sh-page")
+            gr.HTML(note_html(f"Kept in {labelling.table.file.name}, for the next training."))
+
+    def show(turn: Turn) -> str:
+        if turn.number is None:
+            count = f"{labelling.labelled} of {len(labelling.order)}"
+            return note_html(f"{count} are labelled, and nothing is left.", turn=turn.count)
+        with drawing:
+            return labelling.html(turn.number, turn.count)
+
+    async def begin(turn: Turn) -> AsyncIterator[tuple[Turn, str]]:
+        while not labelling.ready.is_set():
+            yield turn, note_html(labelling.waiting)
+            await asyncio.sleep(0.5)
+        if labelling.waiting:
+            yield turn, note_html(labelling.waiting)
+            return
+        if turn.number is None:
+            turn = turn.to(labelling.after(-1), turn.done)
+        yield turn, await asyncio.to_thread(show, turn)
+
+    def stay(turn: Turn, why: str) -> tuple[Any, ...]:
+        turn = turn.to(turn.number, turn.done)  # a key may be pressed again
+        return turn, show(turn), gr.skip(), note_html(labelling.named(why), status=True)
+
+    def give(turn: Turn, label: object) -> tuple[Any, ...]:
+        if turn.number is None:
+            return stay(turn, "There is no file to label.")
+        try:
+            labelling.save(turn.number, label)
+        except SecondhandError as error:
+            return stay(turn, str(error))
+        turn = turn.to(labelling.after(turn.number), (*turn.done, turn.number))
+        return turn, show(turn), None, ""
+
+    def undo(turn: Turn) -> tuple[Any, ...]:
+        if not turn.done:
+            return stay(turn, "There is nothing to undo.")
+        try:
+            labelling.undo(turn.done[-1])
+        except SecondhandError as error:
+            return stay(turn, str(error))
+        turn = turn.to(turn.done[-1], turn.done[:-1])
+        return turn, show(turn), None, ""
+
+    out = [turn, seen, other, message]
+    tab.select(begin, turn, [turn, seen], concurrency_limit=None, **QUIET)
+    for name, button in keys.items():
+        button.click(partial(give, label=name), turn, out, **QUIET)
+    use.click(give, [turn, other], out, **QUIET)
+    back.click(undo, turn, out, **QUIET)
+
+
+def alike_part(alike: Alike, asked: Any, drawing: AbstractContextManager[object]) -> Any:
+    """The button and what it brings; the part that is emptied when another file is asked about."""
+    button = gr.Button("More like this")
+    near = gr.HTML("", elem_classes="sh-page")
+
+    def found(last: Asked) -> str:
+        if alike.waiting:
+            return note_html(alike.waiting, status=True)
+        try:
+            with drawing:
+                return alike.html(last.file, last.at)
+        except SecondhandError as error:
+            words = alike.named(without_paths(str(error), last.file))
+            return note_html(words, status=True)
+
+    async def search(last: Asked) -> AsyncIterator[str]:
+        if last.answer is None or last.answer.reason.unanswered:
+            yield note_html("Ask about a file first.", status=True)
+            return
+        while not alike.ready.is_set():
+            yield note_html(alike.waiting, status=True)
+            await asyncio.sleep(0.5)
+        yield await asyncio.to_thread(found, last)
+
+    button.click(search, asked, near, concurrency_limit=None, **QUIET)
+    return near

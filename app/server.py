@@ -1,39 +1,45 @@
-"""A page on a port: limits, health, a folder of its own for uploads that is emptied."""
+"""A page on a port: who may ask, how long a request may take to arrive, and a folder for uploads that is
+emptied."""
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import ipaddress
 import os
-import shutil
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
-from app.serving import Limits, Served
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+
+from app.serving import Limits, Served, Site, Visits
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import patient_gradio
 from learners.machine import report_to_nobody
 from learners.templates import render
 
 if TYPE_CHECKING:
-    from app.pool import Alike, Labelling
-
-log = logging.getLogger(__name__)
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: All uploads together; the oldest go first.
 MAX_UPLOADS = 4 << 30
 #: Seconds that a thread of Python's may keep others waiting: less than Python's own 5 ms, for the
 #: network's threads need the interpreter between any two layers.
 SWITCH = 5e-4
+#: Bytes a second that keep a request going beyond the seconds that each has.
+SLOWEST = 16 << 10
 
 
 @contextmanager
@@ -45,19 +51,20 @@ def serve(
     share: bool = False,
     auth: list[tuple[str, str]] | None = None,
     feedback: Path | None = None,
-    limits: Limits | None = None,
-    pools: tuple[Path | None, Path | None] = (None, None),
+    label: Path | None = None,
+    pool: Path | None = None,
     names: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Serve the models until the context ends.
+    """Serve the models until the context ends, by the limits of the first.
 
     Parameters
     ----------
     port : 0 takes any that is free.
     auth : names and passwords; None lets everybody in who reaches the port.
-    pools : a folder to label for the first model, and a folder, or a file of embeddings, in which it
-        looks for more like an answer.
-    names : that visitors know the page by besides `app.door.names_of` its host.
+    feedback : the folder for corrections.
+    label : a folder to label for the first model.
+    pool : a folder, or a file of embeddings, in which the first model looks for more like an answer.
+    names : that visitors know the page by besides `names_of` its host.
 
     Yields
     ------
@@ -68,48 +75,39 @@ def serve(
     SecondhandError : the port is taken, the address is not one of this machine's, or a pool cannot be
         used.
     """
-    given = {"--feedback": feedback, "--label": pools[0]}
-    wanted = [flag for flag, value in given.items() if value is not None]
+    wanted = [flag for flag, path in (("--feedback", feedback), ("--label", label)) if path]
     for name, served in models.items():
         if wanted and not served.predictor.confidence.exclusive:
             raise SecondhandError(
                 f"{', '.join(wanted)}: takes one label an item, and those of {name} have several; leave it out"
             )
     port = free_port(host, port)
-    opened = _open_pools(next(iter(models.values())), *pools)
-    begun = [pool for pool in opened if pool is not None]
-    uploads = tempfile.mkdtemp(prefix="secondhand-")
-    report_to_nobody()
-    # Gradio reads these whenever it needs them.
-    ours = {"GRADIO_TEMP_DIR": uploads, "GRADIO_ALLOWED_PATHS": ""}
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH, interval))
-    from starlette.middleware import Middleware
+    first = next(iter(models.values()))
+    visits, stop = Visits(names_of(host, names)), threading.Event()
+    with ExitStack() as opened:
+        uploads = opened.enter_context(_uploads())
+        from app.api import routes
+        from app.feedback import Feedback
+        from app.interface import build_page, theme
+        from app.pool import Alike, Labelling
 
-    from app.api import routes
-    from app.backend import Site
-    from app.door import Door, Visits, names_of
-    from app.feedback import Feedback
-    from app.interface import build_page, theme
-
-    limits, visits = limits or Limits(), Visits(names_of(host, names))
-    kept = Feedback(feedback) if feedback is not None else None
-    site = Site(models, uploads, kept, *opened)
-    page = build_page(site)
-    stop = threading.Event()
-    sweeper = threading.Thread(target=_sweep, args=(uploads, limits.keep, stop), daemon=True)
-    try:
-        page.queue(max_size=8 * limits.queue, api_open=False)
+        for served in models.values():
+            opened.callback(served.close)
+        labelling = opened.enter_context(closing(Labelling(first, label))) if label else None
+        alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
+        site = Site(models, uploads, Feedback(feedback) if feedback else None)
+        page = build_page(site, labelling, alike)
+        opened.callback(page.close, verbose=False)
+        opened.callback(stop.set)
+        page.queue(max_size=8 * first.limits.queue, api_open=False)
         with patient_gradio():
             _, url, link = page.launch(
                 server_name=host,
                 server_port=port,
                 share=share,
                 auth=auth or None,
-                max_file_size=f"{limits.megabytes}mb",
-                max_threads=max(40, 2 * limits.queue),
+                max_file_size=f"{first.limits.megabytes}mb",
+                max_threads=max(40, 2 * first.limits.queue),
                 prevent_thread_lock=True,
                 quiet=True,
                 show_error=False,
@@ -120,47 +118,43 @@ def serve(
                 footer_links=["api"],
                 theme=theme(),
                 css=render("app", "page.css"),
-                head=None if opened[0] is None else render("app", "keys.html"),
+                head=None if labelling is None else render("app", "keys.html"),
                 app_kwargs={
-                    "routes": routes(site, limits, auth, visits),
-                    "middleware": [Middleware(Door, limits=limits, visits=visits)],
+                    "routes": routes(site, auth, visits),
+                    "middleware": [Middleware(Door, limits=first.limits, visits=visits)],
                     "docs_url": None,
                     "redoc_url": None,
                 },
                 _frontend=False,  # no look at the page that ends it where an answer takes three seconds
             )
-        _wait_for(f"{url}health")
+        # Until the page answers there, however long the machine takes; no proxy is asked.
+        build_opener(ProxyHandler({})).open(f"{url}health").close()
         if link:
             visits.names.add(urlsplit(link).hostname or "")
-        sweeper.start()
-        for pool in begun:
-            pool.begin()
+        sweeper = (uploads, first.limits.keep, stop)
+        threading.Thread(target=_sweep, args=sweeper, daemon=True).start()
+        for one in (labelling, alike):
+            if one is not None:
+                one.begin()
         yield url
-    finally:
-        stop.set()
-        page.close(verbose=False)
-        for one in (*begun, *models.values()):
-            one.close()
-        shutil.rmtree(uploads, ignore_errors=True)
-        sys.setswitchinterval(interval)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _wait_for(url: str) -> None:
-    """Until the page answers there, however long the machine takes; no proxy is asked."""
-    build_opener(ProxyHandler({})).open(url).close()
-
-
-def _open_pools(
-    served: Served, label: Path | None, alike: Path | None
-) -> tuple[Labelling | None, Alike | None]:
-    if label is None and alike is None:
-        return None, None
-    from app.pool import Alike, Labelling
-
-    labelling = None if label is None else Labelling(served, label)
-    return labelling, None if alike is None else Alike(served, alike)
+@contextmanager
+def _uploads() -> Iterator[str]:
+    """The folder for uploads, and the process as Gradio, which is imported only then, is to find it."""
+    report_to_nobody()
+    interval = sys.getswitchinterval()
+    with tempfile.TemporaryDirectory(prefix="secondhand-", ignore_cleanup_errors=True) as folder:
+        ours = {"GRADIO_TEMP_DIR": folder, "GRADIO_ALLOWED_PATHS": ""}
+        before = {name: os.environ.get(name) for name in ours}
+        os.environ.update(ours)
+        sys.setswitchinterval(min(SWITCH, interval))
+        try:
+            yield folder
+        finally:
+            sys.setswitchinterval(interval)
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def free_port(host: str, port: int) -> int:
@@ -182,14 +176,14 @@ def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
 
 def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
     """One round of it. Returns how many files went."""
-    found = []
+    files = []
     for file in Path(folder).rglob("*"):
         with suppress(OSError):
             state = file.lstat()
             if not S_ISDIR(state.st_mode):
-                found.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
-    total, gone, now = sum(size for _, size, _ in found), 0, time.time()
-    for changed, size, path in sorted(found):
+                files.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
+    total, gone, now = sum(size for _, size, _ in files), 0, time.time()
+    for changed, size, path in sorted(files):
         if now - changed <= keep and total <= most:
             break
         with suppress(OSError):  # the folder holds more, or another was first
@@ -197,3 +191,145 @@ def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
             path.parent.rmdir()
         total, gone = total - size, gone + 1
     return gone
+
+
+def names_of(host: str, more: Iterable[str] = ()) -> set[str]:
+    """The names of a page that listens on an address: "localhost", the address, what else is given, and
+    where other machines reach it the name of this one."""
+    names = {"localhost", host, *more}
+    if host not in ("localhost", "127.0.0.1", "::1"):
+        names |= {socket.gethostname(), f"{socket.gethostname()}.local"}
+    return {name.lower().rstrip(".") for name in names}
+
+
+class Door:
+    """ASGI middleware that refuses what a browser sends on behalf of another site, and what never ends.
+
+    A site that gives its own name this machine's address (DNS rebinding) is known by the ``Host`` that
+    the browser sends; one that posts to the page from elsewhere by ``Sec-Fetch-Site`` or ``Origin``.
+    Programs send neither of the two.
+
+    Parameters
+    ----------
+    limits : how many bodies are read at once, and how long each may take.
+    visits : whose names are let in, and where it is counted.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, visits: Visits) -> None:
+        self.app, self.limits, self.visits = app, limits, visits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        message = wrong_host(headers, self.visits.names) or from_elsewhere(
+            headers, scope.get("method", "")
+        )
+        if message:
+            await refuse(403, message)(scope, receive, send)
+        elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+            await self._with_body(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.visits.arriving >= self.limits.arriving:
+            message = f"Busy: {self.visits.arriving} requests are arriving already. Try again in a moment."
+            await refuse(503, message, {"Retry-After": "1"})(scope, receive, send)
+            return
+        body, answered = _Body(receive, self.limits.patience, self.visits), False
+
+        async def answer(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self.app(scope, body.receive, answer)
+        except ClientDisconnect:
+            if body.late and not answered:
+                message = f"Too slow: {body.bytes} bytes in {body.seconds:.0f} s."
+                await refuse(408, message)(scope, receive, send)
+        finally:
+            body.end()
+
+
+class _Body:
+    """The rest of a request, which has so many seconds and one more for each `SLOWEST` bytes."""
+
+    def __init__(self, receive: Receive, patience: float, visits: Visits) -> None:
+        self._receive, self._patience, self._visits = receive, patience, visits
+        self._began, self._open = asyncio.get_running_loop().time(), True
+        self.bytes, self.late = 0, False
+        visits.arriving += 1
+
+    @property
+    def seconds(self) -> float:
+        """Since its head was there."""
+        return asyncio.get_running_loop().time() - self._began
+
+    async def receive(self) -> Message:
+        """The next part; where it comes too late what is received of a client that has gone."""
+        if not self._open:
+            return {"type": "http.disconnect"} if self.late else await self._receive()
+        try:
+            async with asyncio.timeout_at(self._began + self._patience + self.bytes / SLOWEST):
+                message = await self._receive()
+        except TimeoutError:
+            self.late, message = True, {"type": "http.disconnect"}
+        self.bytes += len(message.get("body", b""))
+        if message["type"] == "http.disconnect":
+            self._visits.broken_off += 1
+        if not message.get("more_body"):
+            self.end()
+        return message
+
+    def end(self) -> None:
+        """It is read no further."""
+        self._visits.arriving -= self._open
+        self._open = False
+
+
+def refuse(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """An answer after which the connection is closed: what else was sent on it is not read."""
+    return JSONResponse({"error": message}, status, {"Connection": "close", **(headers or {})})
+
+
+def wrong_host(headers: Headers, names: set[str]) -> str:
+    """What is wrong with the name that the page is asked by; "" where nothing is."""
+    given = headers.get("host", "")
+    host = _host(given)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        if host not in names:
+            return (
+                f"Host {given[:100]!r}: this page is not known by that name; "
+                "--allow-host NAME adds one, where the page is started"
+            )
+    return ""
+
+
+def from_elsewhere(headers: Headers, method: str) -> str:
+    """Why a request is another site's, by what browsers say of it; "" where it is not.
+
+    A link to the page is followed.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site in ("same-origin", "none"):
+        return ""
+    if site is None:
+        if origin is None or urlsplit(origin).netloc.lower() == headers["host"].lower():
+            return ""
+    elif method == "GET" and headers.get("sec-fetch-mode") == "navigate":
+        return ""
+    return f"A page of another site ({(origin or site or '')[:100]}) may not ask this one; a proxy hands on the Host that it was asked by."
+
+
+def _host(given: str) -> str:
+    """The name of "name:port", in small letters; "" where it is none."""
+    try:
+        return (urlsplit(f"//{given}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

@@ -1,19 +1,32 @@
-"""One loaded model, shared by all who ask: requests wait in a line and are answered in batches."""
+"""What stands behind a page, without Gradio: models, each with the line of those who wait for it, what is
+known of them, corrections."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
+import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.errors import SecondhandError
+from app.about import Bought, Evidence
+from app.feedback import Feedback
+from app.views import Rule, own_rule, without_paths
+from datasets import audio
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.processes import apart
+from datasets.core.scanning import kind_of
 from datasets.spectrograms import Source
+from learners.inference import refused
+from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
     from learners.inference import Prediction, Predictor
@@ -21,9 +34,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 
-
 #: Seconds that a request waits for as many as were answered together before it.
 PATIENCE = 0.02
+#: The C library behind GWF ends the whole process where a frame is damaged.
+NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
+#: Seconds of a recording. Highly compressed, days of sound fit into one upload.
+LONGEST = 3600.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class Limits:
     arriving : requests that may be read at once: each holds one of the descriptors that a process has,
         commonly 1 024.
     patience : seconds that a request may take to arrive, besides what its length takes at
-        `app.door.SLOWEST`.
+        `app.server.SLOWEST`.
     """
 
     megabytes: int = 50
@@ -98,7 +114,7 @@ class Served:
     ) -> None:
         self.name, self.predictor, self.folder = name, predictor, folder
         self.limits = limits or Limits()
-        self.kind = "picture" if predictor.recipe is None else predictor.recipe.kind
+        self.kind = predictor.kind
         self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
         self._closed = False
@@ -205,3 +221,154 @@ def load(
             predictor.top = len(predictor.classes)  # another threshold may say any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served
+
+
+@dataclass
+class Visits:
+    """What the door of one page knows of those who come.
+
+    Attributes
+    ----------
+    names : hosts that the page is asked by, in small letters; an address in numbers is one always.
+    arriving : requests whose bodies are being read.
+    broken_off : requests so far whose bodies never came whole: the client left, or was too slow.
+    """
+
+    names: set[str] = field(default_factory=set)
+    arriving: int = 0
+    broken_off: int = 0
+
+
+@dataclass
+class Site:
+    """Everything behind a page.
+
+    Attributes
+    ----------
+    models : by the name that the page shows.
+    uploads : the folder that uploaded files lie in; nothing outside it is ever opened.
+    feedback : where corrections are kept; None switches them off.
+    evidence : what is known of each model beside its answers.
+    drawing : heat maps and spectrograms for the eye are drawn two at a time, the rest waits its turn.
+    """
+
+    models: dict[str, Served]
+    uploads: str
+    feedback: Feedback | None = None
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    drawing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
+
+    def __post_init__(self) -> None:
+        for name, served in self.models.items():
+            # What a run keeps beside its model tells of one label an item.
+            confidence = served.predictor.confidence
+            folder = served.folder if confidence.exclusive else None
+            self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
+
+    @property
+    def limits(self) -> Limits:
+        return next(iter(self.models.values())).limits
+
+    def rule(self, name: str, threshold: float | None) -> Rule:
+        """The model's own rule, or for a threshold the rule of that probability instead."""
+        predictor = self.models[name].predictor
+        confidence, classes = predictor.confidence, predictor.classes
+        if threshold is None:
+            return own_rule(confidence, classes)
+        cut = min(max(float(threshold), 0.0), 1.0)
+        cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
+        return Rule(cut, confidence.alpha, own=False, cuts=cuts)
+
+    def bought(self, name: str, rule: Rule) -> Bought | None:
+        """What a rule gives on the model's calibration items."""
+        return self.evidence[name].buys(None if rule.own else rule.cut, rule.alpha)
+
+    def start(self, name: str) -> float:
+        """Where the slider rests while the model's own rule holds: as strict as that."""
+        own = self.rule(name, None)
+        if own.on == "probability":
+            return own.cut
+        return math.floor(1000 * self.evidence[name].as_strict()) / 1000  # a step of the slider's
+
+    def choose(self, files: Sequence[str]) -> str:
+        """The first model for the kind of these files, told by the endings of their names.
+
+        Raises
+        ------
+        SecondhandError : there are several models, and none of them is for all of these files.
+        """
+        models = {name: served.kind for name, served in self.models.items()}
+        if len(models) == 1:
+            return next(iter(models))  # its own readers say what is wrong with a file
+        kinds = {kind_of(file) for file in files}
+        fit = [name for name, kind in models.items() if kinds == {kind}]
+        if fit:
+            return fit[0]
+        known = " and ".join(sorted(kind for kind in kinds if kind))
+        raise SecondhandError(
+            f"{known or 'a file of no known ending'}: name the model. This page has "
+            + ", ".join(f"{name} ({kind})" for name, kind in models.items())
+        )
+
+    async def answer(
+        self, name: str, file: str, at: float | None, *, admitted: bool = False
+    ) -> Prediction:
+        """The model's own answer for an uploaded file, waiting in line for it.
+
+        Raises
+        ------
+        SecondhandError : not an uploaded file, no place in the line, or it took too long.
+        """
+        served = self.models[name]
+        here = os.path.join(os.path.realpath(self.uploads), "")
+        if not os.path.realpath(file).startswith(here):  # links followed
+            raise SecondhandError("Only files that were uploaded here are opened.")
+        if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
+            return refused(Source(file), BadFile(file, why))
+        future = served.submit(
+            Source(file, at=at if served.kind == "strain" else None), admitted=admitted
+        )
+        try:
+            answer = await asyncio.wait_for(
+                asyncio.wrap_future(future), timeout=served.limits.seconds
+            )
+        except TimeoutError:
+            raise SecondhandError(
+                f"This took longer than {served.limits.seconds:g} s and was given up."
+            ) from None
+        why, detail = answer.reason.why, answer.reason.detail
+        return answer._replace(reason=Reason(why, without_paths(detail, file)))
+
+    async def answers(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
+        """Answers for several files: one place in the line for all, a batch of them at a time."""
+        limits = self.models[name].limits
+        if len(files) > limits.files:
+            raise SecondhandError(
+                f"{len(files)} files are more than the {limits.files} that this page takes at once."
+            )
+        if self.models[name].waiting >= limits.queue:
+            raise Busy(limits.queue)
+        at_once = asyncio.Semaphore(limits.batch)
+
+        async def one(file: str) -> Prediction:
+            async with at_once:
+                return await self.answer(name, file, at, admitted=True)
+
+        return list(await asyncio.gather(*(one(file) for file in files)))
+
+
+def refusal(file: str, kind: str) -> str | None:
+    """Why a file is not even given to the readers; None for most."""
+    try:
+        with open(file, "rb") as opened:
+            if opened.read(4) == b"IGWD":
+                return NO_FRAMES
+        if kind == "sound" and (duration := apart(_duration, file, 0.0)) > LONGEST:
+            return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
+    except (OSError, SecondhandError):
+        pass  # the reader says what is wrong
+    return None
+
+
+def _duration(file: str) -> float:
+    return audio.probe(file).duration

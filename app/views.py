@@ -29,6 +29,15 @@ UNKNOWN = "unknown"
 EACH = "thresholds of the classes"
 
 
+@dataclass
+class Asked:
+    """What one visitor asked last."""
+
+    file: str = ""
+    at: float | None = None
+    answer: Prediction | None = None
+
+
 @dataclass(frozen=True)
 class Rule:
     """What makes an answer: ``on``, the probability or another score, is at least ``cut``, or of `EACH`

@@ -219,7 +219,7 @@ def app(words: list[str]) -> None:
     port = [word for word in words if word != "--port" and not word.isdigit()]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "_wait", lambda ended: None)
+        patch.setattr(command, "_wait", lambda: None)
         assert " on http://127.0.0.1:" in called("app.__main__", [*port, "--port", "0"])
     signal.signal(signal.SIGTERM, before)
 

@@ -31,7 +31,6 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
-from learners.active.vectors import cosines_of, numbers, unit
 from learners.files import locked
 from learners.inference import Answer, Asked, Floats, Predictor, stacked
 from learners.model import hash_of_features
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Rows that are read, and searched, at once: 21 MB of them at 1280 features.
 ROWS = 8192
+#: Of which so many are multiplied at once: as 32-bit floats they stay in a core's own cache.
+BLOCK = 256
 #: What a kill may cost: this much work, or so many rows.
 PART_SECONDS, PART_ROWS = 30.0, 8192
 _SAME_MOMENT = 0.5  # s
@@ -410,6 +411,29 @@ def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) 
             yield name
         else:
             rejected.append(Rejected(readable, "its name is no UTF-8: rename it"))
+
+
+def unit(features: Floats) -> Floats:
+    """Rows scaled to length 1, float32 [n, width]."""
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return (features / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+
+def numbers(column: Any) -> NDArray[np.uint16]:
+    """Rows of a column of vectors, uint16 [n, width], without a copy."""
+    width = column.type.byte_width
+    found = np.frombuffer(column.buffers()[1], np.uint16)
+    first = column.offset * width // 2
+    return found[first : first + len(column) * width // 2].reshape(len(column), width // 2)
+
+
+def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
+    """The largest product of each row with a column of ``asked``, [n]."""
+    out = np.empty(len(vectors), np.float32)
+    for first in range(0, len(vectors), BLOCK):
+        block = vectors[first : first + BLOCK].view(np.float16).astype(np.float32)
+        out[first : first + BLOCK] = (block @ asked).max(axis=1)
+    return out
 
 
 def _mask(found: Any) -> NDArray[np.bool_]:

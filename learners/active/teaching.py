@@ -31,8 +31,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
-from learners.active.embeddings import nameable
-from learners.active.vectors import unit
+from learners.active.embeddings import nameable, unit
 from learners.inference import Answer, Floats, Predictor
 from learners.uncertainty import Reason, Why
 

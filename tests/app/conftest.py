@@ -1,4 +1,4 @@
-"""One page a test file: it is up before the first test and gone after the last."""
+"""One page for all tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Up:
     folder: Path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     from app.server import serve
 
@@ -39,5 +39,5 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         "strict": Served("strict", Predictor(strict), strict, limits=LIMITS),
     }
     pool = write_pictures(folder / "new", per_class=2, unknown=1)
-    with serve(models, limits=LIMITS, feedback=folder / "kept", pools=(pool, pool)) as url:
+    with serve(models, feedback=folder / "kept", label=pool, pool=pool) as url:
         yield Up(url.rstrip("/"), models, folder)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from app.about import Evidence, about_html
-from app.serving import Served
 from learners.inference.predictor import Predictor
 from learners.report import reliability
 from tests.app.sites import colours, write_run
@@ -112,16 +111,15 @@ def test_examples_are_held_out_files_that_are_there(tmp_path):
 
 def test_the_tab_on_the_model(tmp_path):
     model = write_run(tmp_path)
-    served = Served("colours", Predictor(model), model)
-    html = about_html(served, Evidence(model, served.predictor.classes))
-    served.close()
+    predictor = Predictor(model)
+    html = about_html(predictor, Evidence(model, predictor.classes))
     seen = Seen(html)
     assert seen.tags.count("img") == 3
     assert "Confusion matrix: 36 held-out items (calibration)" in seen.said
     assert "made by a test" in seen.said
     assert "90.0\u00a0%" in seen.said
     assert "calibration: ECE" in seen.said
-    alone = about_html(served, Evidence(None, served.predictor.classes))
+    alone = about_html(predictor, Evidence(None, predictor.classes))
     assert "No run with held-out answers" in alone
     assert "<dt>figures rest on</dt><dd>a random split of tests</dd>" in html
 

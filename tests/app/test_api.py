@@ -1,23 +1,33 @@
-"""The endpoints, asked by Gradio's own client and by clients that mean harm."""
+"""How programs ask: by Gradio's own client, by the one request that wants none, and by clients that mean
+harm."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import re
+import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from pathlib import Path
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 import soundfile
 from gradio_client import Client, handle_file
 from PIL import Image
+from starlette.applications import Starlette
 
+from app.api import routes
 from app.server import sweep
+from app.serving import Limits, Served, Site, Visits
+from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Prediction, Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures
@@ -40,11 +50,32 @@ def pictures(tmp_path_factory):
     return [str(path) for path in sorted(folder.glob("*/*.jpg"))]
 
 
+def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
+    form = {key: str(value) for key, value in fields.items()}
+    return web.post(f"{up.url}/ask", files={"file": (name, content)}, data=form)
+
+
+@pytest.fixture(params=["gradio", "form"])
+def ask(request, up, client) -> Callable[..., dict]:
+    """Asks about a file, in either way."""
+
+    def by_gradio(file: str | Path, **fields: object) -> dict:
+        (answer,) = client.predict(handle_file(str(file)), api_name="/ask", **fields)
+        return answer
+
+    def by_form(file: str | Path, **fields: object) -> dict:
+        answer = post(up, Path(file).name, Path(file).read_bytes(), **fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return by_gradio if request.param == "gradio" else by_form
+
+
 def upload(up, content: bytes, name: str) -> httpx.Response:
     return web.post(f"{up.url}{API}/upload", files={"files": (name, content)})
 
 
-def ask(up, data: list, endpoint: str = "ask") -> tuple[str, str]:
+def call(up, data: list, endpoint: str = "ask") -> tuple[str, str]:
     """The last event of a call, and what it carries."""
     began = web.post(f"{up.url}{API}/call/{endpoint}", json={"data": data})
     if began.status_code != 200:
@@ -69,57 +100,108 @@ def close_to(answer: dict, expected: Prediction) -> None:
         assert row["probability"] == pytest.approx(p, abs=1e-5)
 
 
-def test_answers_are_those_of_the_predictor(up, client, pictures):
+def left() -> list[Path]:
+    """What requests left behind; Gradio's own folders, of the page's examples, have longer names."""
+    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
+
+
+def test_answers_are_those_of_the_predictor_also_at_once(up, ask, pictures):
     expected = list(Predictor(up.folder / "run" / "model").predict(pictures))
-    for file, right in zip(pictures, expected, strict=True):
-        (answer,) = client.predict(handle_file(file), api_name="/ask")
-        close_to(answer, right)
-    assert {answer.label for answer in expected} == {"blue", "green", "red", "unknown"}
-
-
-def test_eight_at_once_are_each_answered_for_their_own_file(up, pictures):
-    expected = {p.path: p for p in Predictor(up.folder / "run" / "model").predict(pictures)}
-
-    def many(number: int) -> None:
-        one = Client(up.url, verbose=False, ssl_verify=False)
-        for file in pictures[number % 3 :: 2]:
-            (answer,) = one.predict(handle_file(file), model="colours", api_name="/ask")
-            close_to(answer, expected[file])
-
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(many, range(8)))
+        answers = list(pool.map(ask, pictures))
+    for answer, right in zip(answers, expected, strict=True):
+        close_to(answer, right)
+        assert answer["file"] == Path(right.path).name
+    assert {answer.label for answer in expected} == {"blue", "green", "red", "unknown"}
+    assert left() == []
 
 
-def test_sound_is_answered_with_its_windows(client, tmp_path):
+def test_sound_is_answered_with_its_windows(ask, tmp_path):
     file = tone(tmp_path / "long.wav", "low", "low", "high", "high", "silence")
     (right,) = Predictor(tones()).predict([file])
-    (answer,) = client.predict(handle_file(str(file)), model="tones", api_name="/ask")
+    answer = ask(file, model="tones")
     close_to(answer, right)
-    assert client.predict(handle_file(str(file)), api_name="/ask") == [answer]  # by its kind
+    assert ask(file) == answer, "by its kind"
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
         close_to(window, expected)
         assert window["start"] == pytest.approx(expected.start)
 
 
-def test_strain_is_asked_about_a_moment(client, tmp_path):
+def test_strain_is_asked_about_a_moment(ask, tmp_path):
     file = strain(tmp_path / "a.hdf5")
-    for at in (None, MOMENT):
-        (right,) = Predictor(bursts()).predict([file], at=at)
-        (answer,) = client.predict(handle_file(str(file)), model="bursts", at=at, api_name="/ask")
-        close_to(answer, right)
-    (answer,) = client.predict(handle_file(str(file)), model="bursts", at=5.0, api_name="/ask")
-    assert "GPS 5.000 is outside" in answer["reason"]
+    for at in ({}, {"at": MOMENT}):
+        (right,) = Predictor(bursts()).predict([file], **at)
+        close_to(ask(file, **at), right)
+    assert "GPS 5.000 is outside" in ask(file, model="bursts", at=5.0)["reason"]
 
 
-def test_the_threshold_of_a_call(client, pictures):
+def test_the_threshold_of_a_call(ask, client, pictures):
     grey = pictures[-2]
-    (own,) = client.predict(handle_file(grey), api_name="/ask")
-    (loose,) = client.predict(handle_file(grey), threshold=0.0, api_name="/ask")
+    own, loose = ask(grey), ask(grey, threshold=0.0)
     assert (own["label"], own["reason"]) == ("unknown", "ambiguous")
     assert loose["label"] == own["best"]
     with pytest.raises(Exception, match="0 to 1"):
         client.predict(handle_file(grey), threshold=7.0, api_name="/ask")
+
+
+def test_without_a_model_the_files_kind_chooses_it(up):
+    for unknown in ("a.pdf", "a"):
+        refused = post(up, unknown, b"x")
+        assert refused.status_code == 422
+        assert "no known ending" in refused.json()["error"]
+        assert "colours (picture), tones (sound), bursts (strain)" in refused.json()["error"]
+
+
+def test_where_no_model_is_for_the_files_kind(up, tmp_path):
+    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path))
+    with pytest.raises(SecondhandError, match=r"picture.*tones.*bursts"):
+        two.choose(["a.jpg"])
+    with pytest.raises(SecondhandError, match="sound and strain"):
+        two.choose(["a.wav", "b.hdf5"])
+    assert two.choose(["a.hdf5", "b.h5"]) == "bursts"
+    one = Site({"tones": up.models["tones"]}, str(tmp_path))
+    assert one.choose(["a.jpg"]) == "tones"
+
+
+def test_the_rule_in_force_is_reported(up, ask, pictures):
+    """A model that cuts another score than the probability: its own rule, and a threshold instead."""
+    strict = Predictor(up.folder / "strict" / "model")
+    expected = list(strict.predict(pictures))
+    labels = {answer.label for answer in expected}
+    assert "unknown" in labels
+    assert len(labels) > 1
+    confidence = strict.confidence
+    # Asked alone, a calibration item's last digits are others, and with them a rank among its like.
+    clear = [abs(right.known - confidence.threshold.value) > 0.3 for right in expected]
+    assert sum(clear) > len(clear) / 2
+    for file, right in compress(zip(pictures, expected, strict=True), clear):
+        own = ask(file, model="strict")
+        close_to(own, right)
+        assert own["rule"] == {
+            "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
+            "cut": confidence.threshold.value, "alpha": confidence.alpha, "score": "", "floor": None,
+        }  # fmt: skip
+        other = ask(file, model="strict", threshold=0.5)
+        accepted = right.probability >= 0.5 and not right.distance_p < confidence.alpha
+        assert (other["label"] != "unknown") == accepted
+        assert (other["rule"]["own"], other["rule"]["on"]) == (False, "probability")
+        assert other["rule"]["cut"] == 0.5
+
+
+def test_no_place_of_the_slider_stands_for_two_rules(up, tmp_path):
+    """What the page says a rule gives is what that rule accepts, also beside where it rests."""
+    site = Site({"strict": up.models["strict"]}, str(tmp_path))
+    held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
+    own = site.bought("strict", site.rule("strict", None))
+    assert own.answered == held["label"].ne("unknown").sum() < len(held)
+    alpha = up.models["strict"].predictor.confidence.alpha
+    start = site.start("strict")
+    for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
+        rule = site.rule("strict", threshold)
+        taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
+        assert not rule.own
+        assert site.bought("strict", rule).answered == taken.sum()
 
 
 def test_several_files_keep_their_order(client, pictures):
@@ -167,11 +249,11 @@ def test_only_uploaded_files_are_opened(up, pictures, tmp_path):
         f"file://{secret}", "http://127.0.0.1:9/a.jpg", f"{up.url}/health", "ftp://x/y", "~", "",
     ):  # fmt: skip
         for data in (file_data(path), {"path": path}, {"path": path, "url": path}, path):
-            kind, said = ask(up, [data, "colours", None, None])
+            kind, said = call(up, [data, "colours", None, None])
             assert kind in ("error", "refused"), (path, data, said)
             assert os.getcwd() not in said
             assert "root:" not in said
-    kind, said = ask(up, [file_data(uploaded), "colours", None, None])
+    kind, said = call(up, [file_data(uploaded), "colours", None, None])
     assert kind == "complete"
     assert json.loads(said)[0][0]["label"] == "blue"
 
@@ -189,6 +271,65 @@ def test_nothing_else_of_this_machine_is_served(up):
     for path in ("/etc/passwd", f"{os.getcwd()}/pyproject.toml", f"{up.folder}/run/items.csv"):
         for route in (f"{API}/file={path}", f"/file={path}"):
             assert web.get(up.url + route).status_code in (403, 404), route
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": "../run"}, "model: this page has colours, tones, bursts, strict"),
+        ({"threshold": 7}, "threshold 7.0: 0 to 1"),
+        ({"threshold": "nan"}, "threshold: a number is wanted"),
+        ({"at": "noon"}, "at: a number is wanted"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "Too many fields"),
+    ],
+)
+def test_a_wrong_field_is_named(up, fields, said):
+    answer = post(up, "a.jpg", b"x", **fields)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+
+
+def test_a_request_without_a_file(up):
+    for request in ({}, {"json": {"file": "a"}}, {"data": {"file": "/etc/passwd"}},
+                    {"content": b"x", "headers": {"Content-Type": "multipart/form-data; boundary=y"}}):  # fmt: skip
+        answer = web.post(f"{up.url}/ask", **request)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]
+    assert "curl -F file=@photo.jpg" in web.post(f"{up.url}/ask").json()["error"]
+    assert web.get(f"{up.url}/ask").status_code == 405
+
+
+def test_what_is_too_long_is_not_read(up):
+    assert post(up, "a.jpg", b"x" * (3 << 20)).status_code == 413
+    host, port = re.search(r"//([^:]+):(\d+)", up.url).groups()
+    for length, status in (("99999999999", b"413"), (None, b"411")):
+        head = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(f"POST /ask HTTP/1.1\r\nHost: {host}\r\n{head}\r\n\r\n".encode())
+            assert raw.recv(100).split()[1] == status
+
+
+def test_a_full_line_says_busy(up, pictures, tmp_path):
+    served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
+    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), None, Visits()))
+    with served._ready:  # nobody is answered now
+        served._waiting.append((None, None))
+
+    async def asked() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.post(
+                "/ask", files={"file": ("a.jpg", Path(pictures[0]).read_bytes())}
+            )
+
+    try:
+        answer = asyncio.run(asked())
+    finally:
+        served._waiting.clear()
+        served.close()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "1 requests are waiting" in answer.json()["error"]
+    assert not list(tmp_path.iterdir())
 
 
 def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
@@ -219,33 +360,33 @@ def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
     ]
 
 
-def test_hostile_uploads(up, client, pictures):
+def test_hostile_uploads(up, ask, pictures):
     """No crash, hang or leak of a path; each with a message that a person understands."""
-    models, words = list(up.models), set()
+    models, reasons = list(up.models), set()
     folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
+    by_form = ask.__name__ == "by_form"
     for i, (name, content) in enumerate(hostile(pictures)):
-        began = time.monotonic()
-        response = upload(up, content, name)
-        if response.status_code != 200:
-            said = response.text
-            assert response.status_code < 500, (name, said)
-        else:
-            path = response.json()[0]
-            assert Path(path).resolve().is_relative_to(os.environ["GRADIO_TEMP_DIR"])
-            model = models[i % len(models)]
-            kind, said = ask(up, [file_data(path), model, None, None])
-            assert kind == "complete", (name, said)
-            (answer,) = json.loads(said)[0]
-            said = answer["reason"]
-            words.add(said)
-            if answer["label"] == "unknown":
-                assert said
-                assert len(said) < 400
+        began, model = time.monotonic(), models[(i + by_form) % len(models)]
+        response = post(up, name, content, model=model) if by_form else upload(up, content, name)
+        message = response.text
+        assert response.status_code < 500, (name, message)
+        if response.status_code == 200:
+            if by_form:
+                answer = response.json()
+            else:
+                path = response.json()[0]
+                assert Path(path).resolve().is_relative_to(os.environ["GRADIO_TEMP_DIR"])
+                kind, message = call(up, [file_data(path), model, None, None])
+                assert kind == "complete", (name, message)
+                (answer,) = json.loads(message)[0]
+            message = answer["reason"]
+            reasons.add(message)
+            assert answer["label"] != "unknown" or 0 < len(message) < 400
         assert time.monotonic() - began < 20
-        assert not any(folder in said for folder in folders), said
-    assert len(words) > 8
-    (answer,) = client.predict(handle_file(pictures[0]), api_name="/ask")
-    assert answer["label"] == "blue"
+        assert not any(folder in message for folder in folders), message
+    assert len(reasons) > 8
+    assert ask(pictures[0])["label"] == "blue"
+    assert left() == []
 
 
 def test_old_uploads_are_swept(tmp_path):

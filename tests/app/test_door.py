@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.door import SLOWEST, names_of
-from app.server import serve
+from app.server import SLOWEST, names_of, serve
 from app.serving import Limits, Served
 from learners.inference.predictor import Predictor
 from tests.app.sites import colours
@@ -32,7 +31,7 @@ LIMITS = Limits(megabytes=2, arriving=2, patience=1.5)
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     kept = tmp_path_factory.mktemp("kept")
     served = {"colours": Served("colours", Predictor(colours()), limits=LIMITS)}
-    with serve(served, limits=LIMITS, feedback=kept, names=["Page.Example"]) as url:
+    with serve(served, feedback=kept, names=["Page.Example"]) as url:
         yield url.rstrip("/")
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.about import confusion_table
 from app.drawing import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
 from datasets.audio.recipe import AudioRecipe
 from datasets.spectrograms.pictures import Source
@@ -62,7 +61,6 @@ def test_svg_is_well_formed_and_escaped():
         timeline(
             [SURE._replace(start=0.0, end=1.0), DOUBT._replace(start=0.5, end=1.5)], ["cat"], 2
         ),
-        confusion_table(np.array([[3, 1], [0, 2]]), ["a<b", "c"]),
     ):
         ElementTree.fromstring(f"<div>{svg}</div>")
         assert "<1>" not in svg

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import httpx
@@ -30,13 +29,12 @@ def test_the_newest_model_is_the_one_written_last(tmp_path):
     assert newest_model(tmp_path) == Path(tmp_path / "new" / "model")
 
 
-def test_wrong_calls_are_named(tmp_path):
-    with pytest.raises(SecondhandError, match="NAME:PASSWORD"):
-        main([str(tmp_path), "--auth", "alice"])
-    with pytest.raises(SecondhandError, match="--queue 0"):
-        main([str(tmp_path), "--queue", "0"])
-    with pytest.raises(SecondhandError, match=re.escape(str(tmp_path))):
-        main([str(tmp_path)])
+@pytest.mark.parametrize(
+    ("words", "named"), [(["--auth", "alice"], "--auth"), (["--queue", "0"], "--queue 0"), ([], "")]
+)
+def test_wrong_calls_are_named(tmp_path, words, named):
+    with pytest.raises(SecondhandError, match=named or re.escape(str(tmp_path))):
+        main([str(tmp_path), *words])
 
 
 def test_on_all_addresses_without_a_password_it_warns(tmp_path, capsys):
@@ -44,15 +42,8 @@ def test_on_all_addresses_without_a_password_it_warns(tmp_path, capsys):
         with pytest.raises(SecondhandError, match=re.escape(str(tmp_path))):
             main([str(tmp_path), "--host", "0.0.0.0", *words])
     (line,) = capsys.readouterr().err.splitlines()
-    assert "everybody who reaches this machine can use the page" in line
-
-
-def test_help_says_that_models_may_be_left_out(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "model folders; the newest of runs/ if none is given" in said
-    assert "(required" not in said
+    assert "0.0.0.0" in line
+    assert "--auth NAME:PASSWORD" in line
 
 
 def test_help_loads_nothing_heavy():
@@ -62,7 +53,7 @@ def test_help_loads_nothing_heavy():
         "except SystemExit as end:\n    assert not end.code\n"
         f"print('LOADED', *[name for name in {HEAVY} if name in sys.modules])\n"
     )
-    assert "--feedback" in out
+    assert "model folders; the newest of runs/ if none is given" in " ".join(out.split())
     assert out.splitlines()[-1] == "LOADED"
 
 
@@ -135,9 +126,7 @@ def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, caps
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command.subprocess, "run", run)
-    began = time.monotonic()
     assert command.train_demo() == Path("runs/demo/model")
-    assert time.monotonic() - began < 5
     assert ran[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
     assert "fine-tuning a demo on handwritten digits" in capsys.readouterr().err
     from learners.cli.flags import make_parser, parse

@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from app.label_tab import keys_of
-from app.pool import Alike, Labelling, Pool
+from app.pool import Alike, Labelling, Pool, keys_of
 from app.serving import Served
 from datasets.core.errors import SecondhandError
 from datasets.items.table import read_rows

@@ -26,7 +26,7 @@ from app.views import (
 )
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
-from learners.templates import percent, short
+from learners.templates import percent
 from learners.uncertainty import Items
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.many import Label, ManyConfidence
@@ -63,36 +63,35 @@ class Seen(HTMLParser):
         self.said += data
 
 
-def test_the_threshold_moves_the_answer():
-    assert judge(SURE, Rule(0.98, 0.05, own=False)).reason == "ambiguous"
-    assert judge(SURE, Rule(0.98, 0.05, own=False)).label == "unknown"
-    assert judge(DOUBT, Rule(0.5, 0.05, own=False))[1:5] == ("cat", "cat", 0.6, "")
-    assert judge(STRANGER, Rule(0.0, 0.05, own=False)).reason == "unlike training data"
-    assert judge(BAD, Rule(0.0, 0.05, own=False)) == BAD
-    assert judge(NONE, Rule(0.0, 0.05, own=False)) == NONE
-    assert judge(DOUBT, Rule(0.5, 0.05, own=True)) is DOUBT
-    no_distance = DOUBT._replace(distance_p=NAN)
-    assert judge(no_distance, Rule(0.6, 0.05, own=False)).label == "cat"
+def at(cut: float) -> Rule:
+    """A threshold in the place of the model's own rule."""
+    return Rule(cut, 0.05, own=False)
+
+
+def test_the_threshold_moves_the_answer_and_its_windows():
+    assert judge(SURE, at(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
+    assert judge(DOUBT, at(0.5))[1:5] == ("cat", "cat", 0.6, "")
+    assert judge(STRANGER, at(0.0)).reason == "unlike training data"
+    assert judge(BAD, at(0.0)) == BAD
+    assert judge(NONE, at(0.0)) == NONE
+    assert judge(DOUBT, RULE) is DOUBT
+    assert judge(DOUBT._replace(distance_p=NAN), at(0.6)).label == "cat"
+    long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
+    assert [window.label for window in judge(long, at(0.5)).windows] == ["cat", "cat"]
 
 
 def test_a_tree_is_gone_down_as_far_as_the_threshold_lets():
     way = (("pet", 0.99), ("cat", 0.6))
     pet = DOUBT._replace(label="pet", branch=way)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
-        assert judge(pet, Rule(cut, 0.05, own=False)).label == label
-    assert judge(pet._replace(distance_p=0.01), Rule(0.5, 0.05, own=False)).label == "unknown"
+        assert judge(pet, at(cut)).label == label
+    assert judge(pet._replace(distance_p=0.01), at(0.5)).label == "unknown"
     said = Seen(answer_html(pet, RULE, FITTED)).said
     assert "pet 99.0\u00a0% > cat 60.0\u00a0%. Which class of it, is not sure enough." in said
     assert as_json(pet)["branch"][0] == {"label": "pet", "probability": 0.99}
     rows = list(csv.DictReader(io.StringIO(answers_csv([pet, BAD]))))
     assert json.loads(rows[0]["branch"]) == [list(node) for node in way]
     assert "branch" not in answers_csv([SURE]).splitlines()[0]
-
-
-def test_the_threshold_moves_the_windows_too():
-    long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
-    loose = judge(long, Rule(0.5, 0.05, own=False))
-    assert [window.label for window in loose.windows] == ["cat", "cat"]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +127,6 @@ def test_outside_texts_are_never_markup():
         assert not {name for name in seen.attributes if name and name.startswith("on")}
         assert "<script>" in seen.said
         assert "\x00" not in html
-
-
-def test_long_texts_are_cut():
-    assert len(answer_html(SURE._replace(label="x" * 10_000), RULE, FITTED)) < 3000
-    assert short("x" * 10_000, 50).endswith("…")
 
 
 def test_probabilities_are_not_rounded_to_certainty():
@@ -223,14 +217,14 @@ def test_the_csv_has_the_columns_of_the_command():
     assert (rows[1]["probability"], rows[1]["reason"]) == ("", "bad file: empty file")
 
 
-def test_corrected_labels_stand_in_table_and_csv():
-    html = table_html([SURE, DOUBT], RULE, {1: EVIL})
-    seen = Seen(html)
+def test_corrected_labels_stand_in_table_and_csv_which_no_spreadsheet_computes():
+    odd = DOUBT._replace(path="/x/=1+1.jpg", best="@home")
+    seen = Seen(table_html([SURE, odd], RULE, {1: EVIL}))
     assert "corrected" in seen.said
     assert "script" not in seen.tags
-    rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, DOUBT], {1: "dog"}))))
-    assert [row["label"] for row in rows] == ["cat", "dog"]
-    assert [row["best"] for row in rows] == ["cat", "cat"]
+    rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, odd], {1: "-cmd|calc"}))))
+    cells = [(row["path"], row["label"], row["best"]) for row in rows]
+    assert cells == [("a.jpg", "cat", "cat"), ("'=1+1.jpg", "'-cmd|calc", "'@home")]
 
 
 def test_json_has_null_for_what_is_no_number():
@@ -268,9 +262,3 @@ def test_several_labels_are_judged_and_drawn_each_by_itself():
     assert (far.label, far.reason) == ("unknown", UNLIKE)
     assert "precision and the recall of each label" in bought_html(None, rule)
     assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()
-
-
-def test_no_spreadsheet_computes_what_is_downloaded():
-    answer = SURE._replace(path="/x/=1+1.jpg", best="@home")
-    (row,) = csv.DictReader(io.StringIO(answers_csv([answer], {0: "-cmd|calc"})))
-    assert (row["path"], row["label"], row["best"]) == ("'=1+1.jpg", "'-cmd|calc", "'@home")

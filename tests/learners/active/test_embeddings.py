@@ -18,7 +18,7 @@ import pytest
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.spectrograms import Source
-from learners.active import Embeddings, embeddings, vectors
+from learners.active import Embeddings, embeddings
 from learners.inference import Predictor
 from learners.model import hash_of_features, save_bundle
 from tests.app import sites
@@ -103,7 +103,7 @@ def test_blocks_make_no_difference(kept, pool, monkeypatch):
     kept.extend(pool)
     whole = kept.like(pool[5], top=5)
     monkeypatch.setattr(embeddings, "ROWS", 3)
-    monkeypatch.setattr(vectors, "BLOCK", 2)
+    monkeypatch.setattr(embeddings, "BLOCK", 2)
     found = kept.like(pool[5], top=5)
     assert [one.source for one in found] == [one.source for one in whole]
     np.testing.assert_allclose([one[1] for one in found], [one[1] for one in whole], rtol=1e-5)

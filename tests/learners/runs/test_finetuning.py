@@ -24,7 +24,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
-from app.backend import resembling
+from app.drawing import resembling
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms import Source
 from learners.cli.console import command_line
