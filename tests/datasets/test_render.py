@@ -1,8 +1,5 @@
 """The command datasets.render."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import soundfile
@@ -147,17 +144,3 @@ def test_nothing_to_draw(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SecondhandError, match="no sound or strain files in this folder"):
         render([tmp_path / "empty"], tmp_path / "out", cache=PictureCache(tmp_path / "c"))
-
-
-def test_help_loads_nothing_heavy():
-    code = (
-        "import sys\n"
-        "from datasets.render import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'fastai', 'librosa', 'scipy', 'numpy', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "--overlap" in run.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -59,6 +60,10 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
         assert not left
         assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
     assert table.near_duplicates.startswith("48 files in 16 clusters, the largest of 3")
+    folds = replace(together, cv=4, fold="2")
+    tested, left = split(table.frame, folds, 0)
+    assert not left
+    assert tested.groupby(scene_of(tested))["split"].nunique().max() == 1
     alone = frame["group"].eq("")
     assert (frame.loc[alone].groupby(scene_of(frame)).size() == 1).all()
     assert alone.sum() == 2 * SCENES
@@ -93,13 +98,6 @@ def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
     kept = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
     assert kept["group"].tolist() == first.table.frame["group"].tolist()
-
-
-def test_numbered_folds_keep_a_burst_together(bursts):
-    data = DataSettings(data=str(bursts), cv=4, fold="2")
-    frame, left = split(load_grouped(data, SignalSettings()).frame, data, 0)
-    assert not left
-    assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
 
 
 def test_what_the_data_say_is_not_overruled(bursts, tmp_path):

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -261,14 +260,6 @@ def test_a_class_of_one_corrected_file_waits_for_more(
     assert "'Onion' (1 usable file; a class needs 2" in caplog.text
     two = pd.concat([one, rows(pictures, "red", 12, 13).assign(label="Onion")])
     assert "Onion" in load(run, pd.concat([blue, two])).table.classes
-
-
-def test_ordinary_tables_are_split_as_ever(pictures: Path) -> None:
-    table = pd.concat([rows(pictures, label, 0, 20) for label in ("blue", "red")])
-    table = table.assign(group="", split="", fold="", start=np.nan, end=np.nan, gps=np.nan)
-    found, left = split(table.reset_index(drop=True), DataSettings(), 0)
-    assert found["split"].value_counts().to_dict() == {"train": 28, "valid": 6, "calibration": 6}
-    assert not left
 
 
 def test_a_background_keeps_its_parts(run: Path, pictures: Path) -> None:
