@@ -46,42 +46,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     settings = parse(parser, argv)
     console.log_to_terminal()
-    command = console.as_typed("learners.finetune", argv)
     if (folder := settings.run.resume) is not None:
-        from learners.runs import command_of, is_finished, settings_of
+        from learners.runs import is_finished, settings_of
 
         settings = settings_of(folder, parser, argv)
-        command = command_of(folder) or command
         if is_finished(folder):
             if distributed.is_first():
                 print(f"{folder}: its run is finished\n{_where(folder)}")
             return 0
-    else:
-        settings = _as_of_its_model(settings, parser, argv)
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    data = settings.data
+    data, typed = settings.data, given(parser, argv)
+    command = console.as_typed("learners.finetune", argv)
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
                 f"--cv {data.cv} with {distributed.count()} processes: train one fold a launch, with "
                 "--fold as well"
             )
-        return _cross_validate(settings, command)
-    from learners.runs import Result, go_on, launch
+        return _cross_validate(settings, typed, command)
+    from learners.runs import Run, go_on, launch
 
-    def announce(result: Result) -> None:
+    def announce(run: Run) -> None:
         print()
-        console.print_figures(result.metrics)
-        print(f"the figures rest on {result.basis}")
-        if result.headline:
-            print(result.headline)
-        print(f"\n{_where(result.folder)}")
-        if result.interrupted:
-            print(f"go on   {go_on(result.folder)}")
+        console.print_figures(run.bundle.metrics)
+        print(f"the figures rest on {run.items.table.basis}")
+        if headline := run.bundle.provenance["headline"]:
+            print(headline)
+        print(f"\n{_where(run.folder)}")
+        if run.interrupted:
+            print(f"go on   {go_on(run.folder)}")
         sys.stdout.flush()
 
-    result = launch(settings, command=command, log_to=console.log_to_terminal, announce=announce)
-    return 130 if result.interrupted and distributed.is_first() else 0
+    run = launch(
+        settings, typed, command=command, log_to=console.log_to_terminal, announce=announce
+    )
+    return 130 if run.interrupted and distributed.is_first() else 0
 
 
 def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
@@ -118,18 +117,8 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
         raise SecondhandError("resume, and cv without a fold, are for the command")
     from learners.runs import launch
 
-    settings = _as_of_its_model(settings, parser, words)
     command = console.as_typed("learners.finetune", words)
-    return launch(settings, command=command).folder / "model"
-
-
-def _as_of_its_model(settings: Settings, parser: Any, words: Sequence[str] | None) -> Settings:
-    """The settings, of ``--from`` with what its model brings."""
-    if settings.data.from_ is None:
-        return settings
-    from learners.runs import continued
-
-    return continued(settings, given(parser, words))
+    return launch(settings, given(parser, words), command=command).folder / "model"
 
 
 def _where(folder: Path) -> str:
@@ -138,10 +127,10 @@ def _where(folder: Path) -> str:
     return f"model   {model}\nreport  {folder}/report/index.html\nanswers {answers} FILE..."
 
 
-def _cross_validate(settings: Settings, command: str) -> int:
+def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:
     from learners.runs import cross_validate
 
-    result = cross_validate(settings, command=command, log_to=console.log_to_terminal)
+    result = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
     shown = [name for name in result.table if name == "fold" or name in SHOWN]
     if len(shown) > 1:
         table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))

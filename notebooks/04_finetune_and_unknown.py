@@ -80,7 +80,7 @@ network, spec, preprocessing = build(NetworkSpec("embedded", len(classes), size=
 block = PictureBlock(preprocessing, Augmentation(min_scale=0.7, flip=False, lighting=0.2))
 scratch = tempfile.TemporaryDirectory()  # removed with the kernel
 dls = dataloaders(table.frame, block, classes, bs=16, workers=0, path=scratch.name)
-train = TrainSettings(epochs=3, bs=16, lr_mult=1)  # else the first third stays as it is
+train = TrainSettings(epochs=3, bs=16, lr=3e-4, lr_mult=1)  # else the first third stays as it is
 x, y = dls.train.one_batch()
 assert x.shape == (16, 3, 48, 48)
 

@@ -34,7 +34,7 @@ from learners.active import labelled_in
 from learners.cli.settings import Settings
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.runs.reading import read
+from learners.runs import prepare
 from learners.runs.stages import calibrate, train
 from secondhand import Embeddings, suggest
 
@@ -70,9 +70,10 @@ def fit(name: str, **settings: object) -> Path:
     folder = root / name
     folder.mkdir()
     asked = Settings().but(valid=0.2, calibration=0.2, workers=0, **settings)
-    learnt = train(folder, read(folder, asked))
-    calibrate(learnt)
-    return save_bundle(learnt.bundle, folder / "model")
+    run = prepare(folder, asked)
+    train(run)
+    calibrate(run)
+    return save_bundle(run.bundle, folder / "model")
 
 
 def answers(model: Path, files: pd.Series) -> pd.DataFrame:

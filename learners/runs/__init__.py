@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.runs.continuing import continued
     from learners.runs.evaluation import estimate, evaluate
-    from learners.runs.finetuning import Result, launch
-    from learners.runs.folder import go_on
+    from learners.runs.finetuning import launch
+    from learners.runs.folder import go_on, is_finished, settings_of
     from learners.runs.folds import cross_validate
-    from learners.runs.resume import command_of, is_finished, settings_of
+    from learners.runs.run import Run, prepare
 
 __getattr__ = on_demand(__name__)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
@@ -20,9 +20,6 @@ from datasets.items import (
 from learners.cli.settings import Settings
 from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 
-if TYPE_CHECKING:
-    from learners.training import Start
-
 log = logging.getLogger(__name__)
 
 #: Epochs with all weights where none are asked for: of a head that can be fitted, and of another one.
@@ -34,45 +31,36 @@ EPOCHS = (0, 2)
 SPLITTING = ("group_by", "near_duplicates", "label_column")
 
 
-def start(origin: Bundle) -> Start:
-    """What the training begins with."""
-    from learners.training import Start
-
-    return Start(origin.network, origin.spec, origin.preprocessing, origin.classes)
-
-
-def continued(settings: Settings, said: Mapping[str, Any]) -> Settings:
-    """The settings of a command with ``--from``, of which ``said`` are those that were typed."""
-    assert settings.data.from_ is not None
-    settings = settings.but(**{"from": model_folder(settings.data.from_)})
-    assert settings.data.from_ is not None
-    settings = as_before(settings, load_bundle(settings.data.from_, network=False), said)
-    if "epochs" in said:
-        return settings
-    if settings.network.fits and settings.train.freeze_epochs == "fit":
-        log.info("the head alone is fitted; with --epochs 2 the body learns as well")
-        return settings.but(epochs=EPOCHS[0])
-    return settings.but(epochs=EPOCHS[1])
+def gone_on_from(
+    asked: Settings, typed: Mapping[str, Any] | None = None, *, network: bool = True
+) -> tuple[Settings, Bundle | None]:
+    """The settings as a model of ``--from`` has them, and that model, with its ``network`` or without; of
+    another training as they are, and None. A run that goes on has what it brings already."""
+    if asked.data.from_ is None:
+        return asked, None
+    folder = model_folder(asked.data.from_)
+    settings, origin = asked.but(**{"from": folder}), load_bundle(folder, network=network)
+    return (settings if asked.run.resume else as_before(settings, origin, typed)), origin
 
 
 def as_before(
-    settings: Settings, origin: Bundle, said: Mapping[str, Any] | None = None
+    settings: Settings, origin: Bundle, typed: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings with the network and the recipe of the model that they go on from, and with what its
-    run was told of how to split.
+    """The settings with the network and the recipe of the model that they go on from, with what its run was
+    told of how to split, and with `EPOCHS`.
 
     Parameters
     ----------
-    said : the settings that somebody chose; those other than their defaults if not given.
+    typed : the settings that somebody chose; those other than their defaults if not given.
 
     Raises
     ------
     SecondhandError : some of them contradict the model; all are named.
     """
     assert settings.data.from_ is not None
-    if said is None:
+    if typed is None:
         plain = Settings().flat()
-        said = {name: v for name, v in settings.flat().items() if v != plain[name]}
+        typed = {name: v for name, v in settings.flat().items() if v != plain[name]}
     spec, recipe = origin.spec, origin.recipe or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published"}
@@ -81,13 +69,13 @@ def as_before(
         data["detectors"] = "together" if recipe.get("together") else "separate"
     data |= _told(settings.data.from_)
     drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
-    if said.get("spectrogram"):
-        said = {**said, **read_spectrogram(said["spectrogram"])}
+    if typed.get("spectrogram"):
+        typed = {**typed, **read_spectrogram(typed["spectrogram"])}
     usual = {"kind": "auto", "head": "auto"}
     wrong = [
-        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM else flag(name)} {said[name]} (it has {was})"
+        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM else flag(name)} {typed[name]} (it has {was})"
         for name, was in (network | data | drawn).items()
-        if name in said and _plain(said[name]) not in (_plain(was), usual.get(name, _plain(was)))
+        if name in typed and _plain(typed[name]) not in (_plain(was), usual.get(name, _plain(was)))
     ]
     if wrong:
         raise SecondhandError(
@@ -102,7 +90,13 @@ def as_before(
                 "--from %s has learnt a background, and has no %s beside it: give --background, or the "
                 "background is forgotten", settings.data.from_, file.name,
             )  # fmt: skip
-    return settings.but(**network, **data)
+    settings = settings.but(**network, **data)
+    if "epochs" in typed:
+        return settings
+    if settings.network.fits and settings.train.freeze_epochs == "fit":
+        log.info("the head alone is fitted; with --epochs 2 the body learns as well")
+        return settings.but(epochs=EPOCHS[0])
+    return settings.but(epochs=EPOCHS[1])
 
 
 def _told(model: Path) -> dict[str, Any]:

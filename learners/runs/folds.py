@@ -28,9 +28,9 @@ from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
+from learners.runs.continuing import gone_on_from
 from learners.runs.finetuning import launch
-from learners.runs.folder import is_empty, run_name
-from learners.runs.resume import has_progress, write_config
+from learners.runs.folder import has_progress, is_empty, run_name, write_config
 from learners.tasks.choose import task_asked
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ class Folds:
 
 
 def cross_validate(
-    settings: Settings,
+    asked: Settings,
+    typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
@@ -67,6 +68,7 @@ def cross_validate(
 
     Parameters
     ----------
+    typed : as in `launch`.
     log_to : called with the log file of what is about to begin.
 
     Raises
@@ -74,7 +76,8 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or finished folds are there that were made with
         other settings or of other data.
     """
-    task_asked(settings.data).check(settings)
+    settings, origin = gone_on_from(asked, typed, network=False)
+    task_asked(settings.data, origin).check(settings)
     items, basis = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
@@ -87,7 +90,7 @@ def cross_validate(
         done = _prepare(folder, each, settings, items)
         write_config(folder, settings, command)
         write_beside(folder / "items.csv", csv_text(items).encode())
-        return _train(folder, every, done, basis, command, log_to)
+        return _train(folder, every, done, basis, typed, command, log_to)
 
 
 def _train(
@@ -95,6 +98,7 @@ def _train(
     every: Mapping[str, Settings],
     done: dict[str, dict[str, float]],
     basis: str,
+    typed: Mapping[str, Any] | None,
     command: str,
     log_to: Callable[[Path], object],
 ) -> Folds:
@@ -113,10 +117,10 @@ def _train(
                 settings = settings.but(resume=each[name])
             else:
                 shutil.rmtree(each[name], ignore_errors=True)
-            reached = launch(settings, command=command, log_to=log_to)
-            if reached.interrupted:
+            run = launch(settings, typed, command=command, log_to=log_to)
+            if run.interrupted:
                 raise KeyboardInterrupt
-            done[name] = _figures(each[name], reached.metrics)
+            done[name] = _figures(each[name], run.bundle.metrics)
             record = {"fold": name, "metrics": done[name]}
             write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
             result = _write(folder, names, each, done, basis)

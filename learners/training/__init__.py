@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.training.binary import label_objective
     from learners.training.growth import ANSWERS
-    from learners.training.learner import Objective, class_objective
-    from learners.training.members import Start, Trained, in_plain_words, train_members
+    from learners.training.members import in_plain_words, new_network, train_members
+    from learners.training.objectives import Objective, class_objective, label_objective
     from learners.training.probe import fit_probe
-    from learners.training.speed import check_precision
+    from learners.training.speed import check_precision, settle
 
 __getattr__ = on_demand(__name__)

@@ -116,13 +116,12 @@ class FixedNorms(Callback):
     Attributes
     ----------
     body : the body's are fixed, for the head is fitted to what it gives.
-    head_kept : that fit begins with the head as it is.
     """
 
     order = -9  # after the learner has set the mode
 
-    def __init__(self, *, body: bool, head_kept: bool = False) -> None:
-        self.body, self.head_kept = body, head_kept
+    def __init__(self, *, body: bool) -> None:
+        self.body = body
 
     def before_train(self) -> None:
         alone = self.dls.train.bs == 1

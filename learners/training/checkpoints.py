@@ -65,8 +65,8 @@ class Checkpoints(EpochEnd):
         """Whether the training was over already."""
         return (self.folder / TRAINED).is_file()
 
-    def take_up(self, learn: Learner, best: KeepBest) -> Position | None:
-        """Go on where the newest whole checkpoint was made; None where there is none.
+    def take_up(self, learn: Learner, best: KeepBest) -> bool:
+        """Go on where the newest whole checkpoint was made, at `position`; False where there is none.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Checkpoints(EpochEnd):
         if self.waiting is None:
             if distributed.is_first():
                 self.history.unlink(missing_ok=True)
-            return None
+            return False
         tensors, record = self.waiting
         best.go_on()
         # Now, before the fit begins: averages start as a copy of them.
@@ -85,7 +85,7 @@ class Checkpoints(EpochEnd):
         self.position, self.rate = Position(*record["position"]), record["rate"]
         if distributed.is_first():
             write_beside(self.history, record["history"].encode())
-        return self.position
+        return True
 
     def finish(self) -> None:
         """The training is over: only its best weights are still needed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +19,8 @@ from datasets.core.cells import csv_text
 from datasets.core.files import write_beside
 from datasets.items import units_of
 from learners import distributed
-from learners.cli.settings import TrainSettings
 from learners.training.frozen import FeatureLoader
-from learners.training.probe import background_counts, fit_probe
+from learners.training.probe import Fitted
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +52,18 @@ class Growth(Callback):
     file : CSV; one that is there is left.
     rows : of the loaders, with path, label, group and split; ``item`` where windows of one have several.
     classes : without a background, whose targets come after theirs.
+    probe, seed : as in `answers_by_part`.
     """
 
     def __init__(
-        self, file: Path, rows: pd.DataFrame, classes: Sequence[str], settings: TrainSettings
+        self,
+        file: Path,
+        rows: pd.DataFrame,
+        classes: Sequence[str],
+        probe: Callable[..., Fitted],
+        seed: int,
     ) -> None:
-        self.file, self.rows, self.classes, self.settings = file, rows, classes, settings
+        self.file, self.rows, self.classes, self.probe, self.seed = file, rows, classes, probe, seed
 
     def before_fit(self) -> None:
         loaders = distributed.plain_loaders(self.learn)[:2]
@@ -78,12 +83,8 @@ class Growth(Callback):
             held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
             groups = units_of(held).to_numpy()
             parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
-        balanced = self.settings.class_weights
-        seen, unseen = parts
-        found = answers_by_part(
-            seen, unseen, self.classes, balanced=balanced, last=background_counts(self.learn, balanced),
-            seed=self.settings.seed,
-        )  # fmt: skip
+        seen, held_out = parts
+        found = answers_by_part(seen, held_out, self.classes, self.probe, seed=self.seed)
         of_item = held.assign(unit=groups).drop_duplicates("item").set_index("item")
         item = found.pop("item")
         for name in ("unit", "path"):
@@ -129,9 +130,8 @@ def answers_by_part(
     train: Seen,
     held: Seen,
     classes: Sequence[str],
+    probe: Callable[..., Fitted],
     *,
-    balanced: bool = False,
-    last: float = 1.0,
     seed: int = 0,
 ) -> pd.DataFrame:
     """What linear probes on nested, stratified parts of the training items answer for held-out ones.
@@ -139,7 +139,7 @@ def answers_by_part(
     Parameters
     ----------
     classes : targets beyond them are of a background: learnt, and not asked about.
-    balanced, last : as in `learners.training.fit_probe`.
+    probe : the training's, an `Objective`'s.
 
     Returns
     -------
@@ -158,12 +158,11 @@ def answers_by_part(
     draws = {part: DRAWS if part < 1 else 1 for part in PARTS}
     for name, chosen in parts_of_labels(labels, len(classes), draws, seed):
         rows = torch.from_numpy(np.flatnonzero(chosen[number]))
-        probe = fit_probe(
-            train.features[rows], train.targets[rows], width,
-            balanced=balanced, last=last, seed=seed, groups=train.groups[rows.numpy()],
-        )  # fmt: skip
-        logits = held.features[torch.from_numpy(known)].float().cpu() @ probe.weight.T
-        each = (logits + probe.bias)[:, : len(classes)].softmax(1).numpy()
+        layer = probe(
+            train.features[rows], train.targets[rows], width, groups=train.groups[rows.numpy()]
+        )
+        logits = held.features[torch.from_numpy(known)].float().cpu() @ layer.weight.T
+        each = (logits + layer.bias)[:, : len(classes)].softmax(1).numpy()
         sums = np.zeros((len(items), len(classes)))
         np.add.at(sums, where, each)  # a recording by all of its windows
         found[name] = np.array(classes, object)[sums.argmax(1)]

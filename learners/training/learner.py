@@ -8,10 +8,10 @@ learning rates act on every family.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,12 +25,10 @@ from fastai.callback.schedule import (
 from fastai.callback.training import GradientClip
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
-from fastai.losses import CrossEntropyLossFlat
-from fastai.metrics import accuracy
 from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
@@ -38,10 +36,11 @@ from learners import distributed
 from learners.backbones import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import report_to_nobody
-from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss
-from learners.training.checkpoints import Position
+from learners.training.callbacks import FixedNorms, KeepBest, LossNumbers, PlainLoss
+from learners.training.checkpoints import Checkpoints, Position
 from learners.training.frozen import frozen_features
-from learners.training.probe import Fitted, background_counts, fit_head, fit_probe, last_layer
+from learners.training.objectives import Objective, class_objective
+from learners.training.probe import fit_head
 from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
@@ -50,29 +49,6 @@ log = logging.getLogger(__name__)
 CYCLE = {"pct_start": 0.3, "div": 5.0}
 #: Augmented views of each file on which a head is trained while the body is frozen.
 FROZEN_VIEWS = 2
-
-
-class Objective(NamedTuple):
-    """What a learner makes least.
-
-    Attributes
-    ----------
-    loss : of logits and targets; ``plain_loss`` without weights and smoothing, for validation.
-    metrics : fastai's, of validation.
-    mixup : what ``--mixup`` does to a batch.
-    probe : the fit of the last layer, called with the learner and what `probe.fit_head` gives.
-    """
-
-    loss: nn.Module
-    plain_loss: nn.Module
-    metrics: list[Callable[..., Any]]
-    mixup: type[MixUp]
-    probe: Callable[..., Fitted]
-
-
-def fits_head(network: nn.Sequential, settings: TrainSettings, pretrained: bool) -> bool:
-    """Whether a head is fitted to its optimum first: one layer, on a pretrained body."""
-    return pretrained and settings.freeze_epochs == "fit" and last_layer(network) is not None
 
 
 def make_learner(
@@ -84,7 +60,6 @@ def make_learner(
     objective: Objective | None = None,
     cbs: Sequence[Callback] = (),
     pretrained: bool = True,
-    goes_on: bool = False,
 ) -> Learner:
     """A learner, its body frozen where it is pretrained.
 
@@ -94,19 +69,17 @@ def make_learner(
     network : ``Sequential(body, head)`` from :func:`learners.backbones.building.build`.
     objective : what is made least; that of one class an item if not given, all of them alike.
     cbs : further callbacks: precision, EMA, history, …
-    goes_on : the network's head has learnt already: a fit of it begins there.
     """
-    fits = fits_head(network, settings, pretrained)
+    fits = settings.freeze_epochs == "fit"
     objective = objective or class_objective(settings)
     options: dict[str, Any] = {
         "loss_func": objective.loss,
         "opt_func": partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True),
         "metrics": objective.metrics,
         "wd": settings.wd,
-        "lr": settings.lr if isinstance(settings.lr, float) else 1e-3,
         "train_bn": not fits,  # norms of frozen groups too, which takes a backward pass through them
         "cbs": [
-            FixedNorms(body=fits, head_kept=goes_on),
+            FixedNorms(body=fits),
             PlainLoss(objective.plain_loss),
             LossNumbers(),
             *_training_callbacks(settings, objective.mixup),
@@ -126,10 +99,12 @@ def make_learner(
 def fine_tune(
     learn: Learner,
     settings: TrainSettings,
-    lr: float | Literal["auto"] | None = None,
+    objective: Objective | None = None,
+    *,
     groups: NDArray[np.int64] | None = None,
-    probe: Callable[..., Fitted] | None = None,
-    at: Position | None = None,
+    from_here: bool = False,
+    checkpoints: Checkpoints | None = None,
+    best: KeepBest | None = None,
 ) -> None:
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
@@ -140,34 +115,37 @@ def fine_tune(
 
     Parameters
     ----------
-    lr : the largest learning rate of the head; "auto" finds it, None takes the usual one.
+    settings : resolved, as `TrainSettings.of` gives them.
+    objective : the learner's, as in `make_learner`.
     groups : a number for each training item; the fit of the head judges its penalty by whole groups.
-    probe : the objective's; that of one class an item if not given.
-    at : where a training stands that `Checkpoints` has taken up.
+    from_here : the head has learnt already: a fit of it begins there.
+    checkpoints, best : the learner's callbacks: where a training stands that is taken up, and what of it is
+        kept.
     """
-    at = at or Position()
-    if learn.fixed_norms.body:
+    at = Position() if checkpoints is None else checkpoints.position
+    alone = settings.freeze_epochs
+    if alone == "fit":
         learn.freeze()
         if at.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                fit_head(learn, partial(probe or _probe, learn, settings), groups)
+                probe = (objective or class_objective(settings)).probe
+                fit_head(learn, probe, groups, from_here=from_here)
                 learn.fit(1, lr=0.0)  # which only measures it
         thaw(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
             log.info("the stem and a third of the body's blocks stay as they are")
-        top, mult = (_rate(learn, lr, 3e-4) if settings.epochs else 0.0), 1.0
+        top = _rate(learn, settings, checkpoints) if settings.epochs else 0.0
     else:
-        top, mult = _rate(learn, lr, 6e-3), 100.0
-        head_alone = 1 if settings.freeze_epochs == "fit" else settings.freeze_epochs
-        if head_alone:
+        top = _rate(learn, settings, checkpoints)
+        if alone:
             learn.freeze()
             if at.phase == 0:
                 # Of several processes each draws its own part of a batch.
                 views = FROZEN_VIEWS if distributed.count() == 1 else 0
-                with frozen_features(learn, views, head_alone, adapt=settings.epochs > 0):
+                with frozen_features(learn, views, alone, adapt=settings.epochs > 0):
                     learn.fit_one_cycle(
-                        head_alone,
+                        alone,
                         slice(top),
                         # Where nothing follows its cycle ends, too.
                         **({"pct_start": 0.99} if settings.epochs else CYCLE),
@@ -177,10 +155,10 @@ def fine_tune(
     if settings.epochs and at.phase <= 1:
         thaw(learn, settings)
         first = at.epoch if at.phase == 1 else 0
-        lrs = slice(top / (settings.lr_mult or mult), top)
+        lrs = slice(top / (settings.lr_mult or 1.0), top)
         learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
-    if learn.fixed_norms.body and settings.epochs and hasattr(learn, "keep_best"):
-        learn.keep_best.try_part_way(settings.epochs)
+    if alone == "fit" and settings.epochs and best is not None:
+        best.try_part_way(settings.epochs)
 
 
 def thaw(learn: Learner, settings: TrainSettings) -> None:
@@ -189,66 +167,17 @@ def thaw(learn: Learner, settings: TrainSettings) -> None:
     Behind a fitted head its first group of parameters, of several, stays as it is where no ``lr_mult``
     is given (2210.11466: what new classes want is in later layers).
     """
-    kept = learn.fixed_norms.body and settings.lr_mult is None
+    kept = settings.freeze_epochs == "fit" and settings.lr_mult is None
     learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if kept else 0)
 
 
-def class_objective(
-    settings: TrainSettings, counts: Sequence[int] = (), background: bool = False
-) -> Objective:
-    """Of one class an item: cross-entropy.
-
-    Parameters
-    ----------
-    counts : items of each class in training, for ``settings.class_weights`` and the background.
-    background : the last class is that. It counts as much as one of the others on average at most,
-        or many files of it would outvote them.
-    """
-    weight = None
-    if settings.class_weights:
-        weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
-    elif background:
-        *known, last = counts
-        weight = torch.ones(len(counts))
-        weight[-1] = min(1.0, sum(known) / len(known) / last)
-    return Objective(
-        loss=CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing),
-        plain_loss=CrossEntropyLossFlat(),
-        metrics=[accuracy],
-        mixup=MixUp,
-        probe=_probe,
-    )
-
-
-def _probe(
-    learn: Learner,
-    settings: TrainSettings,
-    features: Tensor,
-    targets: Tensor,
-    groups: NDArray[np.int64] | None,
-    layer: nn.Linear,
-) -> Fitted:
-    """The linear probe, weighted as the learner's loss."""
-    balanced, from_here = settings.class_weights, learn.fixed_norms.head_kept
-    return fit_probe(
-        features,
-        targets,
-        layer.out_features,
-        balanced=balanced,
-        last=background_counts(learn, balanced),
-        seed=settings.seed,
-        start=(layer.weight.detach(), layer.bias.detach()) if from_here else None,
-        groups=groups,
-    )
-
-
-def _rate(learn: Learner, lr: float | Literal["auto"] | None, usual: float) -> float:
+def _rate(learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | None) -> float:
     """The learning rate that was asked for, or was found by the training that goes on."""
-    if lr != "auto":
-        return usual if lr is None else lr
-    checkpoints = getattr(learn, "checkpoints", None)
+    if settings.lr != "auto":
+        assert settings.lr is not None
+        return settings.lr
     if checkpoints is not None and checkpoints.rate:
-        return float(checkpoints.rate)
+        return checkpoints.rate
     found, suggestions = distributed.from_first(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.info("learning rate %.2g (%s)", found, named)

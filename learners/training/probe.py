@@ -120,6 +120,46 @@ def fit_probe(
     return Fitted(weight, bias, strength, loss)
 
 
+def fit_labels(
+    features: Tensor,
+    targets: Tensor,
+    n_classes: int,
+    criterion: Callable[[Tensor, Tensor], Tensor],
+    *,
+    seed: int = 0,
+    groups: NDArray[np.int64] | None = None,
+    start: None = None,
+) -> Fitted:
+    """`fit_probe` for several labels an item: a logistic regression for each, one penalty.
+
+    Parameters
+    ----------
+    features : float [n, width]. targets : float [n, classes], NaN for what is not known.
+    criterion : what is made least, the mean over what is known.
+    groups : as in `fit_probe`.
+    start : a model of several labels an item is not gone on from.
+    """
+    x, mean, spread = standardised(features)
+    y = targets.double().cpu()
+    with threadpool_limits(1):
+        rows, axes = rotated(x)
+
+        def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:
+            known = (~y[part].isnan()).sum()
+            return regress(
+                rows[part], lambda logits: known * criterion(logits, y[part]), n_classes, strength,
+                on_bias=ON_BIAS, begin=begin, tolerance=tolerance,
+            )  # fmt: skip
+
+        def loss_of(part: Tensor, found: Tensor) -> float:
+            return len(part) * float(criterion(rows[part] @ found[:-1] + found[-1], y[part]))
+
+        folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
+        strength, loss = choose_strength(fit, loss_of, folds)
+        found = fit(torch.arange(len(y)), strength, None, EXACT)
+    return Fitted(*layer_of(found, axes, mean, spread), strength, loss)
+
+
 def folds_for(
     labels: NDArray[np.int64], groups: NDArray[np.int64] | None, seed: int
 ) -> NDArray[np.int64]:
@@ -271,13 +311,18 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
 
 def fit_head(
     learn: Learner,
-    fit: Callable[[Tensor, Tensor, NDArray[np.int64] | None, nn.Linear], Fitted],
+    probe: Callable[..., Fitted],
     groups: NDArray[np.int64] | None = None,
+    *,
+    from_here: bool = False,
 ) -> None:
-    """Fit the head's layer to the features that the learner's training loader holds: ``fit`` takes
-    these, their targets and groups, and the layer as it is.
+    """Fit the head's layer to the features that the learner's training loader holds.
 
-    ``groups`` has a number for each training item, in the order of the learner's items.
+    Parameters
+    ----------
+    probe : an objective's.
+    groups : a number for each training item, in the order of the learner's items.
+    from_here : the layer has learnt already, and the fit begins there.
     """
     layer = last_layer(learn.model)
     assert layer is not None
@@ -286,7 +331,8 @@ def fit_head(
     ((features, targets),) = loader.views
     if groups is not None:  # None of them, too, where a file has gone meanwhile
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
-    found = fit(features, targets, groups, layer)
+    start = (layer.weight.detach(), layer.bias.detach()) if from_here else None
+    found = probe(features, targets, layer.out_features, groups=groups, start=start)
     with torch.no_grad():
         layer.weight.copy_(found.weight)
         layer.bias.copy_(found.bias)
@@ -294,9 +340,3 @@ def fit_head(
         "head fitted to %d files: C %g, loss %.3f over folds of them, %.1f s",
         len(targets), found.strength, found.loss, time.monotonic() - began,
     )  # fmt: skip
-
-
-def background_counts(learn: Learner, balanced: bool) -> float:
-    """What a row of the last class counts: as the loss has it, whose weights are 1 but for a background's."""
-    weight = None if balanced else learn.loss_func.func.weight
-    return 1.0 if weight is None else float(weight[-1])

@@ -16,27 +16,33 @@ from datasets.core.errors import SecondhandError
 from learners.machine import SpeedSettings
 
 
-def settle(
-    speed: SpeedSettings, network: nn.Module, device: str, *, kept: bool = False
-) -> SpeedSettings:
-    """The settings with nothing left open. What the user gave stays.
+def settle(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
+    """The settings with nothing left open but ``workers``, of which the results are independent: they follow
+    from what the disk has free. What the user gave stays.
 
     Parameters
     ----------
     network : of which kind the convolutions are decides the precision (`resolve_precision`).
-    kept : pictures lie decoded. Beside a network on the CPU processes that open them would cost more
-        than they do (`datasets.spectrograms.decoded.keep`).
     """
-    # Where processes are not forked each worker of each epoch would import all libraries anew.
-    alone = not processes.FORKS or (kept and not device.startswith("cuda"))
-    workers = 0 if alone else max(1, processes.cores() - 1)
     return replace(
         speed,
         precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
         compile=bool(speed.compile),
-        workers=workers if speed.workers is None else speed.workers,
         threads=torch.get_num_threads() if speed.threads is None else speed.threads,
     )
+
+
+def workers_for(speed: SpeedSettings, device: str, *, decoded: bool) -> int:
+    """Processes that open files: as many as were asked for, else one less than the cores.
+
+    None where pictures lie ``decoded`` beside a network on the CPU: they would cost more than they do
+    (`datasets.spectrograms.decoded.keep`). And none where processes are not forked: each worker of each
+    epoch would import all libraries anew.
+    """
+    if speed.workers is not None:
+        return speed.workers
+    alone = not processes.FORKS or (decoded and not device.startswith("cuda"))
+    return 0 if alone else max(1, processes.cores() - 1)
 
 
 def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
@@ -80,13 +86,13 @@ def check_precision(wanted: str, device: str) -> None:
         raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
 
 
-def in_words(speed: SpeedSettings) -> str:
+def in_words(speed: SpeedSettings, workers: int) -> str:
     """Settled settings, for the log."""
     parts = [
         str(speed.precision),
         *(["compiled"] if speed.compile else []),
         f"{speed.threads} thread{'s'[: speed.threads != 1]}",
-        f"{speed.workers} worker{'s'[: speed.workers != 1]}",
+        f"{workers} worker{'s'[: workers != 1]}",
     ]
     return ", ".join(parts)
 

@@ -18,7 +18,7 @@ from datasets.items import DataSettings, SignalSettings
 from datasets.sources import glitches
 from learners.finetune import main
 from learners.inference.predictor import Predictor
-from learners.runs.reading import load_items
+from learners.runs.run import load_items
 from tests.learners.backbones.saved import audiomae, change, save
 from tests.pictures import write_pictures
 

@@ -19,7 +19,7 @@ from datasets.images.opening import open_picture
 from datasets.items import DataSettings, SignalSettings, load_grouped, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.spectrograms.pictures import Source
-from learners.runs.reading import load_items
+from learners.runs.run import load_items
 from tests.datasets.images.test_taken import photo
 from tests.pictures import write_pictures
 

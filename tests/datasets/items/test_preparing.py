@@ -12,7 +12,7 @@ import soundfile
 
 from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings, Loaded, SignalSettings
-from learners.runs.reading import load_items
+from learners.runs.run import load_items
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings
 from datasets.items.replay import CHANGED, check_splits, folds_of, split
 from learners.active import labelled_in
 from learners.cli.flags import make_parser, parse
-from learners.runs.reading import load_items
-from learners.runs.resume import settings_of, write_config
+from learners.runs.folder import settings_of, write_config
+from learners.runs.run import load_items
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow

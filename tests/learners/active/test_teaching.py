@@ -14,7 +14,7 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from learners.active import Labelled, choose, labelled_in, suggest, teaching, unsureness
 from learners.inference import Predictor
-from learners.runs.resume import begin
+from learners.runs.folder import begin
 from learners.uncertainty import Items, softmax
 from learners.uncertainty.decision import Confidence
 from tests.app import sites

@@ -19,8 +19,8 @@ from learners.finetune import main
 from learners.inference.exporting import Portable, check
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.runs.reading import load_items
-from learners.runs.resume import begin
+from learners.runs.folder import begin
+from learners.runs.run import load_items
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow

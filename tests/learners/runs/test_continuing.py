@@ -19,8 +19,8 @@ from learners.finetune import main
 from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
-from learners.runs.continuing import as_before, continued
-from learners.runs.reading import load_items
+from learners.runs.continuing import as_before
+from learners.runs.run import load_items
 from learners.tasks.class_tree import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
     ]:  # unknown to it, and of the class to come
         Image.open(file).rotate(180).save(root / "two" / "unknown" / file.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "report", lambda folder, learnt, answered: None)
+        patch.setattr(stages, "report", lambda run, answered: None)
         assert main(["--data", str(root / "two"), *QUICK, "--out", str(root / "old")]) == 0
     wrong = pd.read_csv(root / "old" / "items.csv").query("split == 'train'")["path"].iloc[0]
     rows = [(str(file), "blue") for file in sorted((pictures / "blue").iterdir())]
@@ -133,7 +133,7 @@ def test_stopped_it_goes_on_bit_for_bit(
     root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
-    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, answered: None)
     out = root / "stopped"
     stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0
@@ -212,12 +212,12 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
         load_items(as_before(plain, origin).data, SignalSettings(), 0, tmp_path)
 
 
-def test_without_epochs_the_head_alone_is_fitted(root: Path) -> None:
+def test_without_epochs_the_head_alone_is_fitted(root: Path, origin: Bundle) -> None:
     """The body has learnt already; a head of several layers cannot be fitted."""
     settings = Settings().but(**{"from": root / "old/model"})
-    assert continued(settings, {}).train.epochs == 0
-    assert continued(settings.but(epochs=3), {"epochs": 3}).train.epochs == 3
-    assert continued(settings.but(freeze_epochs=1), {}).train.epochs == 2
+    assert as_before(settings, origin, {}).train.epochs == 0
+    assert as_before(settings.but(epochs=3), origin, {"epochs": 3}).train.epochs == 3
+    assert as_before(settings.but(freeze_epochs=1), origin, {}).train.epochs == 2
 
 
 def test_from_what_is_no_model(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong with it is said before anything is trained."""
-    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, answered: None)
     table = tmp_path / "classes.csv"
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     words += ["--epochs", "0", "--threshold", "0.4", "--out", str(tmp_path / "run")]

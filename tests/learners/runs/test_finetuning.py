@@ -37,9 +37,8 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.predict import main as predict
-from learners.runs import finetuning, stages
+from learners.runs import finetuning, prepare, stages
 from learners.runs.folder import go_on, run_folder
-from learners.runs.reading import read
 from learners.uncertainty import UNLIKE
 from tests.forks import Program
 from tests.learners.calls import count_answering
@@ -84,22 +83,19 @@ def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
 @pytest.fixture
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     """For runs beside the one whose report is looked at."""
-    monkeypatch.setattr(stages, "report", lambda folder, learnt, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, answered: None)
 
 
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
     done = []
-    learnt = SimpleNamespace(
-        bundle=SimpleNamespace(metrics={"valid_accuracy": 0.5}, provenance={}), interrupted=False,
-        loaded=SimpleNamespace(table=SimpleNamespace(basis="little")),
-    )  # fmt: skip
-    monkeypatch.setattr(finetuning, "read", lambda folder, settings: None)
-    monkeypatch.setattr(stages, "train", lambda *given, **more: learnt)
-    for name in ("calibrate", "answer", "report", "write_onnx"):
+    prepared = SimpleNamespace(settings=Settings(), interrupted=True)
+    monkeypatch.setattr(finetuning, "prepare", lambda *given: prepared)
+    for name in ("train", "calibrate", "answer", "report", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *given, name=name: done.append(name))
-    (tmp_path / "checkpoint").mkdir()
-    finetuning.run(tmp_path, Settings(), announce=lambda result: done.append(result.metrics))
-    assert done == ["calibrate", "answer", "report", {"valid_accuracy": 0.5}, "write_onnx"]
+    finetuning.launch(
+        Settings().but(out=tmp_path / "run"), announce=lambda run: done.append("told")
+    )
+    assert done == ["train", "calibrate", "answer", "report", "told", "write_onnx"]
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
@@ -364,20 +360,21 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     settings = parse(
         make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
     )
-    learnt = stages.train(here, read(here, settings), command="the stages")
-    assert learnt.settings.train.lr_mult == 100  # for pictures, where none was asked
-    assert learnt.bundle.provenance["command"] == "the stages"
-    assert learnt.bundle.confidence is None
-    reference = stages.calibrate(learnt)
-    assert len(reference.logits) == learnt.loaded.rows["split"].eq("train").sum()
+    one = prepare(here, settings, command="the stages")
+    assert one.settings.train.lr_mult == 100  # for pictures, where none was asked
+    stages.train(one)
+    assert one.bundle.provenance["command"] == "the stages"
+    assert one.bundle.confidence is None
+    reference = stages.calibrate(one)
+    assert len(reference.logits) == one.items.rows["split"].eq("train").sum()
     assert not (here / "model").exists()
-    answered = stages.answer(here, learnt, reference)
-    assert learnt.bundle.metrics["valid_accuracy"] > 0.8
+    answered = stages.answer(one, reference)
+    assert one.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (here, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)
     assert load_file(here / "model/model.safetensors").keys()
     assert not (here / "report").exists()
-    stages.report(here, learnt, answered)
+    stages.report(one, answered)
     assert (here / "report/index.html").stat().st_size
 
 

@@ -18,7 +18,7 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
-from learners.runs import finetuning, folds
+from learners.runs import Run, finetuning, folds
 from learners.runs.folds import summarise
 from tests.forks import Program
 from tests.pictures import write_pictures
@@ -55,16 +55,16 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
     """The folds that are really trained; Ctrl-C in one of them."""
     trained: list[str] = []
-    real = finetuning.run
+    real = finetuning.prepare
 
-    def run(folder: Path, settings: Settings, **options: Any) -> Any:
+    def prepare(folder: Path, settings: Settings, *more: Any) -> Run:
         if settings.data.fold == stop_at:
             (folder / "checkpoint").mkdir()
             raise KeyboardInterrupt
         trained.append(settings.data.fold or "")
-        return real(folder, settings, **options)
+        return real(folder, settings, *more)
 
-    monkeypatch.setattr(finetuning, "run", run)
+    monkeypatch.setattr(finetuning, "prepare", prepare)
     return trained
 
 

@@ -19,7 +19,8 @@ from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import TrainSettings
 from learners.training import callbacks
 from learners.training import learner as learner_module
-from learners.training.learner import class_objective, fine_tune, make_learner
+from learners.training.learner import fine_tune, make_learner
+from learners.training.objectives import class_objective
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -60,10 +61,9 @@ def learner(
 
 
 def quietly(learn: Learner, epochs: int = 1, freeze_epochs: int = 1, **settings) -> None:
+    train = TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **{"lr": 1e-3} | settings)
     with learn.no_bar(), learn.no_logging():
-        fine_tune(
-            learn, TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **settings), 1e-3
-        )
+        fine_tune(learn, train.of("picture", fits=False))
 
 
 @pytest.mark.parametrize("name", [CNN, VIT])

@@ -15,13 +15,11 @@ from fastxtend.callback.channelslast import ChannelsLast
 from torch.nn import functional
 
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import TrainSettings
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.training import callbacks, frozen
 from learners.training import learner as learner_module
-from learners.training.learner import fine_tune
 from learners.training.seeding import Seeds
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
@@ -267,9 +265,7 @@ def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F
            compiled := callbacks.Compile(backend="eager"),
            *callbacks.mixed_precision("bf16", "cpu")]  # fmt: skip
     learn = learner(folder, tmp_path, clip=1.0, cbs=cbs)
-    settings = TrainSettings(bs=8, epochs=1, freeze_epochs=3, lr_mult=10)
-    with learn.no_bar(), learn.no_logging():
-        fine_tune(learn, settings, 1e-3)
+    quietly(learn, epochs=1, freeze_epochs=3, lr_mult=10)
     history = pd.read_csv(tmp_path / "history.csv")
     assert history["phase"].tolist() == ["frozen"] * 3 + ["unfrozen"]
     assert history["valid_loss"].notna().all()

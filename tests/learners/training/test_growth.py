@@ -13,7 +13,6 @@ import torch
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.evaluation import curve_of
-from learners.training import growth
 from learners.training.growth import Seen, answers_by_part
 from learners.training.probe import Fitted, fit_probe
 
@@ -33,7 +32,7 @@ def seen(rng: np.random.Generator, n: int) -> Seen:
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     train, held, many = seen(rng, 128), seen(rng, 300), seen(rng, 5000)
-    answers = answers_by_part(train, held, CLASSES).rename(columns={"item": "path"})
+    answers = answers_by_part(train, held, CLASSES, fit_probe).rename(columns={"item": "path"})
     answers["unit"] = answers["path"]
     answers.to_csv(tmp_path / "a.csv", index=False)
     curve = curve_of(tmp_path / "a.csv")
@@ -60,9 +59,7 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
     assert set(curve.classes) == set(CLASSES)
 
 
-def test_parts_hold_each_other_and_keep_windows_and_classes_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
     """Of 40 recordings of three windows each; the last target is a background."""
     items = np.repeat(np.arange(40), 3)
     targets = torch.from_numpy(np.repeat(np.arange(40) % 3, 3))
@@ -74,10 +71,8 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together(
         weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0]])
         return Fitted(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
 
-    monkeypatch.setattr(growth, "fit_probe", noted)
-    found = answers_by_part(
-        Seen(features, targets, items, items), Seen(features, targets, items, items), ["a", "b"]
-    )
+    each = Seen(features, targets, items, items)
+    found = answers_by_part(each, each, ["a", "b"], noted)
     for small, large in pairwise(learnt[:4]):
         assert small < large
     for rows in learnt:

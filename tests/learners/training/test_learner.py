@@ -7,7 +7,8 @@ from fastai.torch_core import set_seed
 
 from learners.backbones.building import parameter_groups
 from learners.cli.settings import TrainSettings
-from learners.training.learner import class_objective, find_lr, fine_tune
+from learners.training.learner import find_lr
+from learners.training.objectives import class_objective
 from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
@@ -44,8 +45,7 @@ def test_freezing_and_graded_rates_act_on_every_family(folder, tmp_path, name): 
 
 def test_fine_tune_goes_from_frozen_to_all_with_half_the_rate(folder, tmp_path):  # noqa: F811
     learn = learner(folder, tmp_path)
-    with learn.no_bar(), learn.no_logging():
-        fine_tune(learn, TrainSettings(epochs=1, freeze_epochs=1, lr_mult=100), 1e-2)
+    quietly(learn, lr=1e-2)
     assert learn.opt.frozen_idx == 0
     # The recorder holds the last phase: the head's rate peaks at half of the frozen phase's.
     assert max(learn.recorder.lrs) == pytest.approx(5e-3, rel=0.05)

@@ -70,11 +70,11 @@ def test_the_saved_answers_are_the_loaded_ensembles(finished):
 def test_ctrl_c_in_the_second_network_keeps_the_first(pictures, tmp_path, monkeypatch):
     calls: list[int] = []
 
-    def fine_tune(*given):
+    def fine_tune(*given, **more):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        learner.fine_tune(*given)
+        learner.fine_tune(*given, **more)
 
     monkeypatch.setattr(members, "fine_tune", fine_tune)
     out = tmp_path / "run"

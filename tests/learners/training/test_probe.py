@@ -24,9 +24,9 @@ from torch import nn
 from datasets.items import units_of
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
-from learners.training import callbacks, growth, learner, probe
-from learners.training.binary import fit_labels
-from learners.training.probe import fit_probe, last_layer
+from learners.training import callbacks, growth, objectives, probe
+from learners.training.objectives import KnownLoss
+from learners.training.probe import fit_labels, fit_probe, last_layer
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -127,7 +127,8 @@ def test_the_penalty_is_judged_by_whole_groups():
     assert whole.strength == min(losses, key=lambda c: losses[c]) < cut.strength
     assert whole.loss == pytest.approx(losses[whole.strength], rel=0.2)
     labels = torch.nn.functional.one_hot(targets, 3).float()
-    assert fit_labels(x, labels, groups=groups).strength < fit_labels(x, labels).strength
+    cut, whole = (fit_labels(x, labels, 3, KnownLoss(), groups=g) for g in (None, groups))
+    assert whole.strength < cut.strength
 
 
 def test_two_classes_and_classes_without_a_row(digits):
@@ -203,14 +204,14 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
         shutil.copytree(best.folder, folder / "ends")
         real(best, epochs)
 
-    fit = learner.fit_probe
+    fit = objectives.fit_probe
 
     def noted(*given, groups: np.ndarray, **more):
         (folder / "groups.json").write_text(json.dumps(np.bincount(groups).tolist()))
         return fit(*given, groups=groups, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner, "fit_probe", noted)
+        patch.setattr(objectives, "fit_probe", noted)
         patch.setattr(callbacks.KeepBest, "try_part_way", kept)
         patch.setattr(growth, "DRAWS", 1)
         assert main(words) == 0

@@ -10,8 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
-from learners.training import binary, probe
-from learners.training.binary import KnownLoss, TwoAtOnce, fit_labels
+from learners.training import probe
+from learners.training.objectives import KnownLoss, TwoAtOnce
+from learners.training.probe import fit_labels
 
 NAN = float("nan")
 
@@ -49,19 +50,21 @@ def test_the_probe_is_a_logistic_regression_of_each_label(monkeypatch):
     targets = torch.from_numpy(y)
     with monkeypatch.context() as patch:
         patch.setattr(probe, "STRENGTHS", (0.1,))
-        patch.setattr(binary, "ON_BIAS", 0.0)
-        ours = fit_labels(torch.from_numpy(x), targets)
+        patch.setattr(probe, "ON_BIAS", 0.0)
+        ours = fit_labels(torch.from_numpy(x), targets, 2, KnownLoss())
     middle, spread = x.mean(0), np.sqrt(x.var(0) + x.var(0).mean() / 4)
     for k, rows in ((0, slice(None)), (1, slice(40, None))):
         scaled = (x[rows] - middle) / spread
         theirs = LogisticRegression(C=0.1, tol=1e-9).fit(scaled, y[rows, k])
         logits = x[rows] @ ours.weight[k].numpy() + ours.bias[k].numpy()
         np.testing.assert_allclose(logits, theirs.decision_function(scaled), atol=1e-3)
-    for criterion in (None, KnownLoss(asymmetric=True)):
-        found = fit_labels(torch.from_numpy(3 * x + 1), targets, criterion)
+    for asymmetric in (False, True):
+        found = fit_labels(
+            torch.from_numpy(3 * x + 1), targets, 2, KnownLoss(asymmetric=asymmetric)
+        )
         logits = torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias
         assert roc_auc_score(y[:, 0], logits[:, 0]) > 0.9
-        assert ((logits[:, 0] > 0).numpy() == y[:, 0]).mean() > (0.6 if criterion else 0.85)
+        assert ((logits[:, 0] > 0).numpy() == y[:, 0]).mean() > (0.6 if asymmetric else 0.85)
         assert 0.01 < found.loss < 0.6
 
 
