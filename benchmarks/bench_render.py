@@ -39,8 +39,7 @@ from benchmarks._shared import parse, spread, surroundings
 from datasets.audio import AudioRecipe
 from datasets.core.store import SETTLED
 from datasets.spectrograms import PictureCache
-from datasets.strain.qscan import qtransform
-from datasets.strain.whitening import whiten
+from datasets.strain.qscan import qtransform, whiten
 
 RATE, SECONDS = 44_100, 5
 SMALL = (0.72, 0.72)  # inches

@@ -22,8 +22,7 @@ from datasets.audio import AudioRecipe
 from datasets.core.scanning import kind_of
 from datasets.sources import glitches, sounds
 from datasets.strain.files import Strain, read_strain
-from datasets.strain.qscan import qtransform
-from datasets.strain.whitening import whiten
+from datasets.strain.qscan import qtransform, whiten
 
 RATE, BAND, VIEWS = 22050, (10.0, 1200.0), (0.5, 1.0, 2.0, 4.0)
 Pair = tuple[np.ndarray, np.ndarray]

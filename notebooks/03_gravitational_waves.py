@@ -32,9 +32,8 @@ from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.strain.files import Strain
-from datasets.strain.qscan import QGram, qtransform
+from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
 from datasets.strain.recipe import StrainRecipe
-from datasets.strain.whitening import spectral_density, whiten
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from datasets.audio import decode, kaldi, mel
+from datasets.audio import decode, mel
 from datasets.audio.decode import RATES
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.spectrograms import (
@@ -22,11 +21,9 @@ from datasets.spectrograms import (
     Seconds,
     check_types,
     check_values,
-    colour_table,
+    commonest,
+    spread,
 )
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +56,7 @@ class AudioRecipe(Recipe):
     colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis),
         or "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
     size : height and width of the picture in pixels.
-    scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.audio.kaldi`, where n_fft is
+    scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.audio.mel.kaldi_spectrogram`, where n_fft is
         the length of a frame; not of level "pcen" nor in the colour "windows".
     """
 
@@ -80,32 +77,42 @@ class AudioRecipe(Recipe):
 
     def __post_init__(self) -> None:
         check_types(self)
-        settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
         if RATES[0] <= self.rate <= RATES[1]:
+            settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
             settle(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
             settle(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
             settle(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
+        kaldi_draws_it = (
+            self.level != "pcen"
+            and self.colour != "windows"
+            and self.rate * self.window >= self.n_fft
+        )
         check_values(
             self,
-            {
-                "rate": RATES[0] <= self.rate <= RATES[1],
-                "window": 0.01 <= self.window <= 600,
-                "n_fft": 16 <= self.n_fft <= 65_536 and self.n_fft % 2 == 0,
-                "hop": 1 <= self.hop <= self.n_fft,
-                "n_mels": 8 <= self.n_mels <= 1024,
-                "fmin": 0 <= self.fmin < self.rate / 2,
-                "fmax": self.fmin < self.fmax <= self.rate / 2,
-                "level": self.level in LEVELS,
-                "range_db": 10 <= self.range_db <= 200,
-                "colour": self.colour in ("grey", "windows", *COLOUR_MAPS),
-                "scale": self.scale == "slaney"
-                or (
-                    self.scale == "kaldi"
-                    and self.level != "pcen"
-                    and self.colour != "windows"
-                    and self.rate * self.window >= self.n_fft
+            ranges={
+                "rate": RATES,
+                "window": (0.01, 600),
+                "n_fft": (16, 65_536),
+                "hop": (1, self.n_fft),
+                "n_mels": (8, 1024),
+                "fmin": (0, self.rate / 2),
+                "fmax": (self.fmin, self.rate / 2),
+                "range_db": (10, 200),
+                "size": (16, 2048),
+            },
+            choices={
+                "level": LEVELS,
+                "colour": ("grey", "windows", *COLOUR_MAPS),
+                "scale": ("slaney", "kaldi"),
+            },
+            rules={
+                "n_fft": (self.n_fft % 2 == 0, "even"),
+                "fmax": (self.fmin < self.fmax, "above fmin"),
+                "size": (len(self.size) == 2, "height and width"),
+                "scale": (
+                    self.scale == "slaney" or kaldi_draws_it,
+                    "slaney for level pcen, the colour windows, or less than a frame of n_fft",
                 ),
-                "size": len(self.size) == 2 and all(16 <= side <= 2048 for side in self.size),
             },
         )
         # A recipe comes from a file that others wrote: no more work than a minute's worth.
@@ -132,19 +139,17 @@ class AudioRecipe(Recipe):
         given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
         if given.get("rate") and given.get("window"):
             return cls(**given)
-        listed = list(paths)
-        found, reason = [], "none were given"
-        for path in listed[:: math.ceil(len(listed) / 2000) or 1]:
+        probed, reason = list[decode.AudioInfo](), ""
+        for path in spread(paths, 2000):
             try:
-                found.append(decode.probe(path))
+                probed.append(decode.probe(path))
             except BadFile as error:
-                reason = str(error) if not found else reason
-        if not found:
+                reason = reason or str(error)
+        if not probed:
+            reason = reason or "none were given"
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
-        rates = Counter(info.rate for info in found)
-        rate = min(rates, key=lambda r: (-rates[r], r))  # of equally common ones the lower
-        window = window_of([info.duration for info in found])
-        return cls(**{"rate": rate, "window": window, **given})
+        window = window_of([info.duration for info in probed])
+        return cls(**{"rate": commonest(info.rate for info in probed), "window": window, **given})
 
     def spans(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
@@ -205,7 +210,7 @@ class AudioRecipe(Recipe):
         """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
 
         Of [samples] at the recipe's rate, of any length: float64 [n_mels, 1 + samples // hop], at
-        least -100 dB. Of scale "kaldi" as `datasets.audio.kaldi.power` has it.
+        least -100 dB. Of scale "kaldi" as `mel.kaldi_spectrogram` has it.
         """
         return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
 
@@ -217,7 +222,7 @@ class AudioRecipe(Recipe):
     @property
     def floor(self) -> float:
         """The least mel power in dB."""
-        return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else kaldi.FLOOR)
+        return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else mel.KALDI_FLOOR)
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
@@ -236,17 +241,9 @@ class AudioRecipe(Recipe):
             value = (db - top) / self.range_db + 1
         return np.clip(value, 0.0, 1.0, out=value)
 
-    def image(self, signal: NDArray[np.floating]) -> Image.Image:
-        """The picture as Pillow stores it best: with a palette, or RGB for "windows"."""
-        from PIL import Image
-
+    def planes(self, signal: NDArray[np.floating]) -> list[NDArray[np.uint8]]:
         signal = self.fit(signal)
-        planes = [self._plane(signal, n_fft) for n_fft in self._frame_lengths()]
-        if len(planes) > 1:
-            return Image.fromarray(np.stack(planes, axis=-1))
-        picture = Image.fromarray(planes[0])
-        picture.putpalette(colour_table(self.colour).tobytes())
-        return picture
+        return [self._plane(signal, n_fft) for n_fft in self._frame_lengths()]
 
     def _frame_lengths(self) -> tuple[int, ...]:
         if self.colour == "windows":
@@ -257,7 +254,7 @@ class AudioRecipe(Recipe):
         self, signal: NDArray[np.floating], bands: mel.MelBands, dtype: DTypeLike
     ) -> NDArray[np.float64]:
         if self.scale == "kaldi":
-            return kaldi.power(signal, bands, self.hop)
+            return mel.kaldi_spectrogram(signal, bands, self.hop)
         return mel.mel_spectrogram(signal, bands, self.hop, dtype=dtype)
 
     def _full_scale(self, bands: mel.MelBands) -> float:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         check_types,
         check_values,
         colour_table,
+        commonest,
+        spread,
     )
     from datasets.spectrograms.windows import Item, cut, draw_rows, items
 

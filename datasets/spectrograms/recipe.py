@@ -2,19 +2,30 @@
 
 Training, prediction and the page draw with one and the same: `recipe.picture(path)` is the
 picture, `recipe.fingerprint()` names every number that changes a pixel, `recipe.to_dict()` goes
-into the model folder and `datasets.audio.recipe.recipe_from_dict()` brings it back.
+into the model folder and `datasets.recipes.recipe_from_dict` brings it back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +39,17 @@ if TYPE_CHECKING:
 #: A file as it is named, and a time in it or since it began; None where none is given.
 AnyPath = str | os.PathLike[str]
 Seconds = float | None
+Rate = TypeVar("Rate", int, float)
 
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
 class Recipe:
-    """What the sound and the strain recipe share; each adds `read`, `image` and its numbers."""
+    """What the sound and the strain recipe share; each adds `infer`, `read`, `planes` and its numbers."""
 
     kind: ClassVar[str]
+    size: tuple[int, int]
+    colour: str
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
@@ -57,9 +71,20 @@ class Recipe:
         """
         return [(start, end)]
 
+    def planes(self, signal: Any) -> list[NDArray[np.uint8]]:
+        """Grey levels, [height, width]: one plane, to be coloured, or the red, green and blue ones."""
+        raise NotImplementedError
+
     def image(self, signal: Any) -> Image.Image:
         """The picture as Pillow stores it best, with a palette where one will do."""
-        raise NotImplementedError
+        from PIL import Image
+
+        planes = self.planes(signal)
+        if len(planes) > 1:
+            return Image.fromarray(np.stack(planes, axis=-1))
+        picture = Image.fromarray(planes[0])
+        picture.putpalette(colour_table(self.colour).tobytes())
+        return picture
 
     def render(self, signal: Any) -> NDArray[np.uint8]:
         """Draw a signal: uint8 [height, width, 3]. Equal signals always give equal bytes.
@@ -112,42 +137,77 @@ def colour_table(name: str) -> NDArray[np.uint8]:
     return np.rint(matplotlib.colormaps[name](np.arange(256))[:, :3] * 255).astype(np.uint8)
 
 
-def check_types(recipe: Any) -> None:
-    """Refuse values that are not of the type of their field's default; all are named at once.
+def spread(paths: Iterable[AnyPath], most: int) -> list[str]:
+    """Of more than ``most`` files no more than these, spread evenly over the list."""
+    listed = [os.fspath(path) for path in paths]
+    return listed[:: math.ceil(len(listed) / most) or 1]
 
-    Whole numbers pass for fractions and lists for tuples, and are turned into them, so that equal
-    recipes have equal fingerprints. Infinity and NaN pass for nothing.
+
+def commonest(rates: Iterable[Rate]) -> Rate:
+    """The most common rate, of equally common ones the lowest."""
+    counts = Counter(rates)
+    return min(counts, key=lambda rate: (-counts[rate], rate))
+
+
+def check_types(recipe: Any) -> None:
+    """Refuse values that are not of their field's type; all are named at once.
+
+    Whole numbers pass for fractions, lists for tuples and one number for a square's sides, and are
+    turned into them, so that equal recipes have equal fingerprints. Infinity and NaN pass for nothing.
     """
-    wrong = []
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
-        if not _like(value, field.default):
-            wrong.append(f"{field.name}={shown(value)} (must be like {field.default!r})")
-        elif isinstance(field.default, float | tuple):
-            object.__setattr__(recipe, field.name, type(field.default)(value))
+    wrong, hints = [], get_type_hints(type(recipe))
+    for name in (field.name for field in fields(recipe)):
+        value, hint = getattr(recipe, name), hints[name]
+        if name == "size" and type(value) is int:
+            value = (value, value)
+        if not _is_a(hint, value):
+            wrong.append(f"{name}={shown(value)} (must be like {getattr(type(recipe), name)!r})")
+            continue
+        if get_origin(hint) is tuple:
+            value = tuple(get_args(hint)[0](part) for part in value)
+        object.__setattr__(recipe, name, float(value) if hint is float else value)
     if wrong:
         raise SecondhandError(f"{recipe.kind} recipe: " + "; ".join(wrong))
 
 
-def check_values(recipe: Any, valid: Mapping[str, bool]) -> None:
-    """Raise a SecondhandError that names all fields that are not `valid`."""
-    wrong = [f"{name}={shown(getattr(recipe, name))}" for name, right in valid.items() if not right]
+def check_values(
+    recipe: Any,
+    ranges: Mapping[str, tuple[float, float]],
+    choices: Mapping[str, Collection[str]],
+    rules: Mapping[str, tuple[bool, str]],
+) -> None:
+    """Raise a SecondhandError that names all fields with a wrong value, and what each must be.
+
+    Parameters
+    ----------
+    ranges : lowest and highest value, of a tuple that of each part.
+    rules : whether a value keeps a rule, and the rule in words.
+    """
+    wrong: dict[str, str] = {}
+    for name, (low, high) in ranges.items():
+        value = getattr(recipe, name)
+        if not all(
+            low <= part <= high for part in (value if isinstance(value, tuple) else [value])
+        ):
+            wrong[name] = f"{low:g} to {high:g}"
+    for name, names in choices.items():
+        if getattr(recipe, name) not in names:
+            wrong[name] = f"one of {', '.join(names)}"
+    for name, (kept, rule) in rules.items():
+        if not kept:
+            wrong.setdefault(name, rule)
     if wrong:
-        raise SecondhandError(
-            f"{recipe.kind} recipe: out of range: {', '.join(wrong)}; "
-            f"see help({type(recipe).__module__}.{type(recipe).__name__})"
-        )
+        named = (f"{n}={shown(getattr(recipe, n))} (must be {rule})" for n, rule in wrong.items())
+        raise SecondhandError(f"{recipe.kind} recipe: {'; '.join(named)}")
 
 
-def _like(value: object, default: object) -> bool:
-    if isinstance(default, tuple):
-        return (
-            isinstance(value, tuple | list)
-            and len(value) <= 16
-            and all(_like(part, default[0]) for part in value)
-        )
-    if isinstance(default, float):
+def _is_a(hint: Any, value: object) -> bool:
+    if get_origin(hint) is tuple:
+        part = get_args(hint)[0]
+        listed = isinstance(value, tuple | list) and len(value) <= 16
+        return listed and all(_is_a(part, one) for one in value)  # type: ignore[attr-defined]
+    if hint is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         # A whole number may be larger than any float.
         return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-    return type(value) is type(default)
+    return type(value) is hint

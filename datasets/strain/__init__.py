@@ -4,5 +4,5 @@ from datasets.strain.files import Strain, read_strain
 from datasets.strain.formats import open_strain
 from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
 from datasets.strain.hdf5 import broken, check_chunks, linked, numbers
+from datasets.strain.qscan import spectral_density
 from datasets.strain.recipe import StrainRecipe
-from datasets.strain.whitening import spectral_density

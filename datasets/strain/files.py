@@ -10,8 +10,7 @@ import numpy as np
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.strain.formats import Floats, StrainFile, open_strain
-from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.whitening import settling, whiten
+from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
 #: Whitening needs this many seconds to know the noise: tile energies depend on it.
 SHORTEST_CONTEXT = 16.0

@@ -1,10 +1,11 @@
-"""The Q-transform, in numpy.
+"""Strain -> whitened -> Q-transform -> energies on a regular grid, in numpy.
 
 The transform is the one of Chatterji, Blackburn, Martin and Katsavounidis (2004), "Multiresolution
 techniques for the detection of gravitational-wave bursts", CQG 21 S1809, in the conventions of the
 Omega pipeline: planes of constant Q, rows of constant frequency, tiles whose energy is divided by
 the median of their row. Times are seconds from the first sample, never GPS: at 1.1e9 s a float64
-is only good to 0.1 µs.
+is only good to 0.1 µs. Splines are scipy's, but an answer would wait longer for its import than for all
+else.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.strain.splines import even, uneven
-
 Floats = NDArray[np.float64]
 Span = tuple[float, float]
 
@@ -31,6 +30,116 @@ _STEP = 2 * sqrt(MISMATCH / 3)
 _BLOCK = 1 << 18
 #: Tiles kept beside a window for its spline; a node's weight falls by 0.268 a node: 32 leave 5e-19.
 _MARGIN = 32
+
+
+# Whitening by inverse spectrum truncation
+
+
+def settling(rate: float) -> float:
+    """Seconds at either end of whitened strain that are spoilt; 1 at the usual rates."""
+    return max(2, ceil(2048 / rate)) / 2
+
+
+def whiten(values: ArrayLike, rate: float) -> Floats:
+    """Divide strain by its own amplitude spectral density.
+
+    The density is the median of half-overlapping Hann periodograms (Welch, with the median's bias
+    taken out), read at each FFT bin by linear interpolation; its inverse is cut to a filter as long
+    as one periodogram (inverse spectrum truncation, arXiv:gr-qc/0509116). A periodogram takes 2 s,
+    or 2048 samples where that is more; half of that at either end of the result is spoilt by the
+    filter settling in.
+
+    Parameters
+    ----------
+    values : strain, [samples], finite, at least two periodograms long.
+    rate : samples a second.
+
+    Returns
+    -------
+    float64 [samples], mean 0 and variance 1 where the noise is Gaussian and stationary.
+
+    Raises
+    ------
+    ValueError : too short, not finite, or without any noise (a constant has no spectrum).
+    """
+    x = np.array(values, dtype=np.float64)
+    taps = int(2 * settling(rate) * rate)
+    if x.ndim != 1 or len(x) < 2 * taps:
+        raise ValueError(f"whitening needs [samples], {2 * taps} or more, not {list(x.shape)}")
+    if not np.isfinite(x).all():
+        raise ValueError("whitening needs finite samples: cut the gaps out first")
+    density = _at_bins(np.sqrt(_psd(x, rate, taps)), len(x), rate, taps)
+    if not density.min() > 0:
+        raise ValueError("no noise at some frequency: constant or empty strain cannot be whitened")
+
+    transfer = 1 / density
+    taper = 0.5 - 0.5 * np.cos(
+        2 * pi * np.arange(5) / 9
+    )  # the rising half of a cosine of 10 points
+    transfer[:5] *= taper
+    transfer[-5:] *= taper[::-1]
+    impulse = np.fft.irfft(transfer, len(x))
+    window = _hann(taps)
+    filt = np.concatenate([impulse[-(taps // 2 - 1) :], impulse[: taps - taps // 2 + 1]])
+    filt *= np.roll(window, -1)
+    filt[-1] = 0.0
+
+    x -= x.mean()
+    half = ceil(taps / 2)
+    x[:half] *= window[:half]
+    x[-half:] *= window[-half:]
+    size = _fast(len(x) + taps - 1)
+    full = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(filt, size), size)
+    start = (taps - 1) // 2
+    out: Floats = full[start : start + len(x)] * sqrt(2 / rate)
+    return out
+
+
+def spectral_density(values: ArrayLike, rate: float) -> Floats:
+    """One-sided noise power spectral density at the FFT bins of strain, [samples // 2 + 1]."""
+    x = np.asarray(values, dtype=np.float64)
+    taps = int(2 * settling(rate) * rate)
+    return _at_bins(_psd(x, rate, taps), len(x), rate, taps)
+
+
+def _at_bins(density: Floats, samples: int, rate: float, size: int) -> Floats:
+    """A density at the bins of a `size` FFT, read at those of a `samples` FFT."""
+    bins = np.arange(samples // 2 + 1) / samples * rate
+    out: Floats = np.interp(bins, np.fft.rfftfreq(size, 1 / rate), density)
+    return out
+
+
+def _psd(x: Floats, rate: float, size: int) -> Floats:
+    """One-sided power spectral density, [size // 2 + 1], in strain²/Hz."""
+    frames = np.lib.stride_tricks.sliding_window_view(x, size)[:: size - size // 2]
+    window = _hann(size)
+    spectra = np.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * window, axis=1)
+    power = spectra.real**2 + spectra.imag**2
+    middle = [(len(frames) - 1) // 2, len(frames) // 2]  # numpy's median would import numpy.ma
+    power = np.partition(power, middle, axis=0)[middle].sum(axis=0) / 2
+    power *= 1 / (rate * (window**2).sum())
+    power[1 : (size + 1) // 2] *= 2
+    # The median of n draws from an exponential distribution is below its mean by this factor.
+    n = np.arange(2, len(frames), 2)
+    out: Floats = power / (1 + (1 / (n + 1) - 1 / n).sum())
+    return out
+
+
+def _fast(length: int) -> int:
+    """The next number, from `length` up, without prime factors above 5."""
+    odd = (3**a * 5**b for a in range(20) for b in range(14))
+    return min(n << (-(-length // n) - 1).bit_length() for n in odd)
+
+
+@lru_cache(maxsize=8)
+def _hann(size: int) -> Floats:
+    """Periodic Hann window."""
+    window = 0.5 - 0.5 * np.cos(2 * pi * np.arange(size) / size)
+    window.flags.writeable = False
+    return window
+
+
+# The Q-transform
 
 
 class Peak(NamedTuple):
@@ -275,3 +384,84 @@ def _loudest(
                 value, (low + tile) * dt, float(plane.frequencies[group.index[row]]), plane.q
             )
     return best
+
+
+# Cubic splines
+
+#: What a node's part in its neighbours' coefficients falls by, a node.
+_POLE = sqrt(3) - 2
+#: Powers of two up to here are as many neighbours as a float64 can tell of: _POLE^32 is 5e-19.
+_REACHES = (1, 2, 4, 8, 16)
+
+
+def even(values: NDArray[np.floating], at: Floats) -> Floats:
+    """Splines through [rows, n] values at 0, 1, 2, … n - 1, read at [places]: [rows, places].
+
+    n is 4 or more. The ends are "not-a-knot": the first two pieces are one cubic, so are the last two.
+    The B-spline's coefficients are the values through a recursive filter, once each way (Unser,
+    Aldroubi and Eden 1993), where each step here doubles how far it reaches.
+    """
+    rows, n = values.shape
+    ahead = np.zeros((rows, n + 2))
+    ahead[:, 1:-1] = values
+    behind, c = ahead.copy(), ahead * -1
+    for step in _REACHES:
+        ahead[:, step:] += _POLE**step * ahead[:, :-step]
+        behind[:, :-step] += _POLE**step * behind[:, step:]
+    c += ahead
+    c += behind
+    c *= sqrt(3)
+    # What a spline through zeros may add at either end, so that its fourth difference there is none.
+    differences = np.array([1, -4, 6, -4, 1]) / -((1 - _POLE) ** 4)
+    first, last, across = c[:, :5] @ differences, c[:, -5:] @ differences, _POLE ** (n - 3)
+    powers = _POLE ** np.arange(min(n + 2, 2 * _REACHES[-1]))
+    left, right = (first - across * last), (last - across * first)
+    c[:, : len(powers)] += np.multiply.outer(left / (1 - across**2), powers)
+    c[:, -len(powers) :] += np.multiply.outer(right / (1 - across**2), powers[::-1])
+
+    node = np.clip(at.astype(np.intp), 0, n - 2)
+    t = at - node
+    u = 1 - t
+    out = c.take(node, axis=1) * (u**3 / 6)
+    out += c.take(node + 1, axis=1) * ((4 - 6 * t**2 + 3 * t**3) / 6)
+    out += c.take(node + 2, axis=1) * ((4 - 6 * u**2 + 3 * u**3) / 6)
+    out += c.take(node + 3, axis=1) * (t**3 / 6)
+    return out
+
+
+def uneven(nodes: Floats, values: Floats, at: Floats) -> Floats:
+    """Splines through [n, columns] values at [n] increasing nodes, read at [places]: [places, columns].
+
+    n is 4 or more, the ends are as those of `even`. The second derivatives solve a system with three
+    diagonals, by elimination (de Boor, A Practical Guide to Splines, chapter IV).
+    """
+    h = np.diff(nodes)
+    slopes = np.diff(values, axis=0) / h[:, None]
+    bends = np.empty_like(values)
+    bends[1:-1] = 6 * np.diff(slopes, axis=0)
+    before, middle, after = h[:-1].copy(), 2 * (h[:-1] + h[1:]), h[1:].copy()
+    start, end = h[0] / h[1], h[-1] / h[-2]
+    middle[0] += h[0] * (1 + start)
+    after[0] -= h[0] * start
+    middle[-1] += h[-1] * (1 + end)
+    before[-1] -= h[-1] * end
+    for i in range(1, len(middle)):
+        factor = before[i] / middle[i - 1]
+        middle[i] -= factor * after[i - 1]
+        bends[i + 1] -= factor * bends[i]
+    bends[-2] /= middle[-1]
+    for i in range(len(middle) - 2, -1, -1):
+        bends[i + 1] -= after[i] * bends[i + 2]
+        bends[i + 1] /= middle[i]
+    bends[0] = (1 + start) * bends[1] - start * bends[2]
+    bends[-1] = (1 + end) * bends[-2] - end * bends[-3]
+
+    piece = np.clip(np.searchsorted(nodes, at, side="right") - 1, 0, len(h) - 1)
+    width = h[piece]
+    t = (at - nodes[piece]) / width
+    u = 1 - t
+    out = values[piece] * u[:, None]
+    out += values[piece + 1] * t[:, None]
+    out += bends[piece] * ((u**3 - u) * width**2 / 6)[:, None]
+    out += bends[piece + 1] * ((t**3 - t) * width**2 / 6)[:, None]
+    return out

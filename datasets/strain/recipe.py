@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, floor, inf
+from math import floor, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.processes import look_apart
-from datasets.spectrograms import COLOUR_MAPS, AnyPath, Recipe, Seconds, colour_table
+from datasets.spectrograms import (
+    COLOUR_MAPS,
+    AnyPath,
+    Recipe,
+    Seconds,
+    check_types,
+    check_values,
+    commonest,
+    spread,
+)
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
 from datasets.strain.frames import CACHE, read_cache
-from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.whitening import settling, whiten
-
-if TYPE_CHECKING:
-    from PIL import Image
+from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +44,6 @@ TRAVEL = 0.0425
 
 #: The plane is the one with the loudest tile within this many seconds of the trigger.
 _SEARCH = 0.25
-
-_BOUNDS = {
-    "context": (SHORTEST_CONTEXT, 256.0),
-    "qlow": (3.5, 256.0),
-    "qhigh": (3.5, 256.0),
-    "fmin": (1.0, 8192.0),
-    "fmax": (0.0, 32768.0),
-    "clip": (0.1, 1e6),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,31 +84,45 @@ class StrainRecipe(Recipe):
     together: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
-        for name, (low, high) in _BOUNDS.items():
-            settle(self, name, _number(name, getattr(self, name), low, high))
-        for name, choices in (("layout", tuple(LAYOUTS)), ("colour", COLOURS)):
-            if getattr(self, name) not in choices:
-                raise _wrong(name, getattr(self, name), f"one of {', '.join(choices)}")
-        settle(self, "together", _detectors(self.together, self.layout))
-        usual = TOGETHER[len(self.together)] if self.together else LAYOUTS[self.layout]
-        given = usual if self.views in ((), []) else self.views
-        settle(self, "views", _views(given, self.context))
-        settle(self, "size", _size(self.size))
-        if self.qhigh < self.qlow:
-            raise _wrong("qhigh", self.qhigh, f"at least qlow, {self.qlow:g}")
-        if self.fmax and self.fmax < 2 * self.fmin:
-            raise _wrong("fmax", self.fmax, f"at least twice fmin, {self.fmin:g}")
-        if self.context * self.fmin < self.qhigh:
-            least = self.qhigh / self.context
-            raise _wrong("fmin", self.fmin, f"at least qhigh / context, {least:g}")
-        count = len(self.views)
-        if self.layout != "row" and count != len(LAYOUTS[self.layout]):
-            wanted = {"channels": "three views, as 0.5, 2, 4,", "one": "a single view"}[self.layout]
-            raise _wrong("views", self.views, f"{wanted} for the layout {self.layout}")
-        if self.layout == "row" and self.size[1] % count:
-            wide = -(-self.size[1] // count) * count
-            raise _wrong("size", self.size, f"as wide as {count} views can share: {wide}")
+        check_types(self)
+        if not self.views:
+            usual = TOGETHER.get(len(self.together)) or LAYOUTS.get(self.layout, ())
+            object.__setattr__(self, "views", usual)  # it is frozen else
+        count, width = len(self.views), self.size[-1] if self.size else 0
+        wide = -(-width // max(count, 1)) * max(count, 1)
+        detectors = {name for name in self.together if re.fullmatch(r"[A-Z]\d", name)}
+        check_values(
+            self,
+            ranges={
+                "context": (SHORTEST_CONTEXT, 256),
+                "qlow": (3.5, 256),
+                "qhigh": (max(3.5, self.qlow), 256),
+                "fmin": (max(1, self.qhigh / max(self.context, 1)), 8192),  # qhigh / context
+                "fmax": (2 * self.fmin if self.fmax else 0, 32_768),
+                "views": (0.05, self.context - 2 * settling(4096)),
+                "clip": (0.1, 1e6),
+                "size": (16, 4096),
+            },
+            choices={"layout": LAYOUTS, "colour": COLOURS},
+            rules={
+                "views": (
+                    count == {"channels": 3, "one": 1}.get(self.layout, count) and 1 <= count <= 8,
+                    "three for the layout channels, a single one for one, 1 to 8 for row",
+                ),
+                "size": (
+                    len(self.size) == 2 and (self.layout != "row" or width == wide),
+                    f"height and width; as wide as {count} views can share: {wide}",
+                ),
+                "together": (
+                    not self.together
+                    or (
+                        (len(self.together) in TOGETHER and self.layout == "channels")
+                        and len(detectors) == len(self.together)
+                    ),
+                    "two or three detectors, as H1, L1, in the layout channels",
+                ),
+            },
+        )
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
@@ -130,18 +138,14 @@ class StrainRecipe(Recipe):
         recipe = cls(**given)
         if recipe.fmax and "context" in given:
             return recipe
-        listed = list(paths)
-        found = look_apart(
-            _probe, [os.fspath(path) for path in listed[:: ceil(len(listed) / 50) or 1]], 1
-        )
-        opened = [file for file in found if not isinstance(file, Rejected)]
+        probed = look_apart(_probe, spread(paths, 50), 1)
+        opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
-            bad = [": ".join(file) for file in found if isinstance(file, Rejected)]
+            bad = [": ".join(file) for file in probed if isinstance(file, Rejected)]
             reason = bad[0] if bad else "none were given"
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
-        rates = Counter(rate for rate, _ in opened)
+        rate = commonest(rate for rate, _ in opened)
         lengths = sorted(seconds for _, seconds in opened)
-        rate = max(rates, key=lambda r: (rates[r], -r))  # of equally common ones the lower
         held = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
         context = recipe.context if "context" in given else min(recipe.context, held)
         return replace(recipe, fmax=recipe._band(rate)[1], context=context)
@@ -187,16 +191,9 @@ class StrainRecipe(Recipe):
     def moment(self, signal: Strain) -> float:
         return signal.trigger
 
-    def image(self, signal: Strain) -> Image.Image:
-        """The picture as Pillow stores it best: with a palette, or RGB for `channels`."""
-        from PIL import Image
-
+    def planes(self, signal: Strain) -> list[NDArray[np.uint8]]:
         levels = self.levels(signal)
-        if self.layout == "channels":
-            return Image.fromarray(np.stack(levels, axis=-1))
-        picture = Image.fromarray(np.concatenate(levels, axis=1))
-        picture.putpalette(colour_table(self.colour).tobytes())
-        return picture
+        return levels if self.layout == "channels" else [np.concatenate(levels, axis=1)]
 
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
@@ -263,47 +260,3 @@ def _probe(path: str) -> tuple[float, float]:
         path = next(iter(read_cache(Path(path)).values()))
     with open_strain(path) as source:
         return source.rate, source.duration
-
-
-def _wrong(name: str, value: object, wanted: str) -> SecondhandError:
-    return SecondhandError(f"strain recipe: {name} is {shown(value)}; it must be {wanted}")
-
-
-def _number(name: str, value: object, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise _wrong(name, value, f"a number, {low:g} to {high:g}")
-    if not low <= value <= high:  # nor is NaN; a whole number may be too large for a float
-        raise _wrong(name, value, f"{low:g} to {high:g}")
-    return float(value)
-
-
-def _detectors(names: object, layout: str) -> tuple[str, ...]:
-    if names in ((), []):
-        return ()
-    given = [*names] if isinstance(names, list | tuple) else []
-    known = all(isinstance(name, str) and re.fullmatch(r"[A-Z]\d", name) for name in given)
-    if (
-        layout != "channels"
-        or len(given) not in TOGETHER
-        or len({*given}) < len(given)
-        or not known
-    ):
-        raise _wrong("together", names, "two or three detectors, as H1, L1, in the layout channels")
-    return tuple(given)
-
-
-def _views(views: object, context: float) -> tuple[float, ...]:
-    if not isinstance(views, list | tuple) or not 1 <= len(views) <= 8:
-        raise _wrong("views", views, "1 to 8 lengths in seconds")
-    longest = context - 2 * settling(4096)
-    return tuple(_number("views", view, 0.05, longest) for view in views)
-
-
-def _size(size: object) -> tuple[int, int]:
-    pair = (size, size) if isinstance(size, int) else size
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise _wrong("size", size, "height and width in pixels")
-    for side in pair:
-        if isinstance(side, bool) or not isinstance(side, int) or not 16 <= side <= 4096:
-            raise _wrong("size", size, "height and width in pixels, 16 to 4096 each")
-    return (int(pair[0]), int(pair[1]))

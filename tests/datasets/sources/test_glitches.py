@@ -19,8 +19,7 @@ from datasets.sources.glitches import (
     write_hdf5,
 )
 from datasets.strain.files import read_strain
-from datasets.strain.qscan import qtransform
-from datasets.strain.whitening import whiten
+from datasets.strain.qscan import qtransform, whiten
 
 RATE = 4096
 T = np.arange(-8 * RATE, 8 * RATE) / RATE

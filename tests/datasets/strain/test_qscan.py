@@ -6,9 +6,16 @@ import sys
 import numpy as np
 import pytest
 
-from datasets.strain.qscan import highest_frequency, qtransform
-from datasets.strain.splines import even, uneven
-from datasets.strain.whitening import _fast, settling, spectral_density, whiten
+from datasets.strain.qscan import (
+    _fast,
+    even,
+    highest_frequency,
+    qtransform,
+    settling,
+    spectral_density,
+    uneven,
+    whiten,
+)
 
 # duration in seconds and rate in Hz of the segments that are compared; 8 s is quick
 SEGMENTS = [(8.0, 4096)] * 3 + [(16.0, 4096), (32.0, 4096), (8.0, 2048), (8.0, 16384)]
@@ -185,7 +192,7 @@ def test_nothing_heavy_is_imported():
     """Nor is any of scipy by a drawing: an answer would wait half a second for it."""
     code = (
         "import sys, numpy as np, datasets.strain.files, datasets.strain.recipe; "
-        "from datasets.strain.qscan import qtransform; from datasets.strain.whitening import whiten; "
+        "from datasets.strain.qscan import qtransform, whiten; "
         "white = whiten(np.random.default_rng(0).standard_normal(8 * 4096), 4096); "
         "qtransform(white, 4096).images([(3.5, 4.5)], width=20, height=20); "
         "print(*({'scipy', 'numpy.ma'} & set(sys.modules))); "

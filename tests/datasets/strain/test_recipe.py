@@ -12,6 +12,7 @@ from datasets.recipes import recipe_from_dict
 from datasets.sources.glitches import simulate, write_hdf5
 from datasets.spectrograms.recipe import colour_table
 from datasets.strain.files import Strain
+from datasets.strain.qscan import qtransform, whiten
 from datasets.strain.recipe import COLOURS, StrainRecipe
 
 RATE, START = 4096, 1_000_000_000.0
@@ -68,9 +69,6 @@ def test_three_views_become_three_channels():
 
 
 def test_energy_is_drawn_in_tenths_and_clipped():
-    from datasets.strain.qscan import qtransform
-    from datasets.strain.whitening import whiten
-
     strain = tone(100, 8.0)
     recipe = replace(GREY, layout="one", views=(1.0,))
     gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
@@ -216,35 +214,32 @@ def test_json_brings_the_recipe_back():
         ({"kind": "sound"}, "sound recipe: unknown settings"),
         ({"kind": "film"}, "'film'"),
         ({"renderer": 0}, "train again"),
-        ({"context": 4}, "context is 4; it must be 16"),
-        ({"context": "32"}, "context is '32'"),
-        ({"context": True}, "context is True"),
-        ({"context": 1e9}, "context"),
-        ({"context": float("nan")}, "context is nan"),
-        ({"qlow": 1}, "qlow"),
-        ({"qlow": 64, "qhigh": 8}, "qhigh is 8.0; it must be at least qlow"),
-        ({"fmin": 1, "qhigh": 64}, "fmin"),
-        ({"fmin": None}, "fmin is None"),
-        ({"fmax": 12}, "fmax"),
-        ({"views": {}}, "views"),
-        ({"views": [1] * 9}, "views"),
-        ({"views": "1234"}, "views"),
-        ({"views": [0]}, "views is 0"),
-        ({"views": [31]}, "views is 31"),
-        ({"views": [1, 2], "layout": "channels"}, "three views"),
-        ({"views": [1, 2], "layout": "one"}, "single view"),
-        ({"layout": "pile"}, "channels, row, one"),
-        ({"layout": ["row"]}, "layout"),
-        ({"clip": 0}, "clip"),
-        ({"size": 1e3}, "size"),
-        ({"size": [224]}, "size"),
-        ({"size": [10**6, 10**6]}, "size"),
-        (
-            {"size": [224, 226], "layout": "row", "views": [1] * 4},
-            "as wide as 4 views can share: 228",
-        ),
-        ({"colour": "jet"}, "colour is 'jet'"),
-        ({"colour": {}}, "colour"),
+        ({"context": 4}, "context=4.*16 to 256"),
+        ({"context": "32"}, "context='32'"),
+        ({"context": True}, "context=True"),
+        ({"context": 0}, "context=0"),
+        ({"context": float("nan")}, "context=nan"),
+        ({"qlow": 1}, "qlow=1"),
+        ({"qlow": 64, "qhigh": 8}, "qhigh=8"),
+        ({"fmin": 1, "qhigh": 64}, "fmin=1"),
+        ({"fmin": None}, "fmin=None"),
+        ({"fmax": 12}, "fmax=12"),
+        ({"views": {}}, "views={}"),
+        ({"views": [1] * 9, "layout": "row"}, "views=.*1 to 8"),
+        ({"views": "1234"}, "views='1234'"),
+        ({"views": [0, 1, 1]}, "views=.*0.05 to"),
+        ({"views": [1, 1, 31]}, "views=.*0.05 to 30"),
+        ({"views": [1, 2], "layout": "channels"}, "views=.*three"),
+        ({"views": [1, 2], "layout": "one"}, "views=.*single"),
+        ({"layout": "pile"}, "layout='pile'.*channels, row, one"),
+        ({"layout": ["row"]}, "layout="),
+        ({"clip": 0}, "clip=0"),
+        ({"size": 1e3}, "size=1000"),
+        ({"size": [224]}, "size=.224"),
+        ({"size": [10**6, 10**6]}, "size=.1000000"),
+        ({"size": [224, 226], "layout": "row", "views": [1] * 4}, "size=.*4 views can share: 228"),
+        ({"colour": "jet"}, "colour='jet'"),
+        ({"colour": {}}, "colour={}"),
     ],
 )
 def test_wrong_settings_are_named(values, match):
