@@ -44,7 +44,13 @@ if TYPE_CHECKING:
     )
     from datasets.items.splits import SPLITS, assign_splits, fold_names, stratified_folds
     from datasets.items.splits import units as units_of
-    from datasets.items.strangers import load_strangers, load_unlabelled
-    from datasets.items.table import ItemTable, items_of_run, load_table, summary
+    from datasets.items.table import (
+        ItemTable,
+        items_of_run,
+        load_strangers,
+        load_table,
+        load_unlabelled,
+        summary,
+    )
 
 __getattr__ = on_demand(__name__)

@@ -17,6 +17,7 @@ import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.processes import cores, look_apart, look_at
+from datasets.core.scanning import SUFFIXES
 from datasets.items.labels import UNKNOWN, clean_label
 
 if TYPE_CHECKING:
@@ -49,28 +50,29 @@ class Look(NamedTuple):
 def usable(
     frame: pd.DataFrame,
     kind: str,
-    endings: tuple[str, ...],
-    check: Callable[[str], None] | None,
-    looks: dict[str, Look] | None = None,
+    looks: dict[str, Look],
+    *,
+    check: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without the files that are missing, empty, of another kind or unreadable.
+    """Without the files of another kind and, where files are to be checked, those that are missing, empty
+    or unreadable: pictures are decoded, of sounds the headers are read, strain is left to its renderer.
 
-    ``looks`` : takes up, by their paths, the looks at pictures that are checked without ``check``.
+    ``looks`` : takes up, by their paths, the looks at pictures.
     """
     paths = [str(path) for path in frame["path"].unique()]
-    named = [path for path in paths if path.lower().endswith(endings)]
-    if check is None and kind in _DECODED:
-        # A decoder is fed with whatever lies there: its death costs that file, not the run.
-        found = look_apart(_DECODED[kind], named)
-    else:
-        found = look_at(check or _check_exists, named)
+    named = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
     results: dict[str, Rejected | Look | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
-    results |= zip(named, found, strict=True)
+    if not check:
+        results |= dict.fromkeys(named)
+    elif kind in _DECODED:
+        # A decoder is fed with whatever lies there: its death costs that file, not the run.
+        results |= zip(named, look_apart(_DECODED[kind], named), strict=True)
+    else:
+        results |= zip(named, look_at(_check_exists, named), strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
-    if looks is not None:
-        looks |= {path: result for path, result in results.items() if isinstance(result, Look)}
+    looks |= {path: result for path, result in results.items() if isinstance(result, Look)}
     left_out = frame["path"].isin([file.path for file in bad])
     return frame.loc[~left_out].reset_index(drop=True), bad
 

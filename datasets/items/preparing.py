@@ -31,8 +31,7 @@ from datasets.items.replay import (
 )
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS, groups_from_names, lacking, remarks
-from datasets.items.strangers import load_strangers
-from datasets.items.table import ItemTable, load_table, summary
+from datasets.items.table import ItemTable, load_strangers, load_table, summary
 from datasets.recipes import RECIPES
 from datasets.spectrograms import PictureCache, Recipe, cut, draw_rows, source_of
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def load_table(
     data: str | os.PathLike[str] | Sequence[str],
     *,
     kind: str = "auto",
-    check: Callable[[str], None] | None = None,
+    check: bool = True,
     learned: bool = True,
     label_column: str | None = None,
     strain: str | None = None,
@@ -139,8 +139,7 @@ def load_table(
         file is called so. Or several of these: of two labels of
         one content the later source's counts (`datasets.items.checks.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
-    check : called with each path, raises BadFile for one that cannot be used. The default decodes
-        pictures, reads the headers of sounds, and leaves the rest of a signal to the renderer.
+    check : look into each file, as in `usable`; else a bad one stays, to be answered as such.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
@@ -185,9 +184,9 @@ def load_table(
                 _check_source(one)
             frame, bad, note = _read_source(
                 one,
-                strain if one == "demo:glitches" else None,
-                label_column,
-                columns if many else None,
+                noise=strain if one == "demo:glitches" else None,
+                label_column=label_column,
+                columns=columns if many else None,
             )
         if many:
             frame = frame.assign(label=frame["label"].map(canonical))
@@ -208,7 +207,7 @@ def load_table(
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     looks: dict[str, Look] = {}
-    frame, bad = usable(frame, kind, SUFFIXES[kind], check, looks)
+    frame, bad = usable(frame, kind, looks, check=check)
     rejected += bad
     empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
     if learned and len(named) > 1 and empty:
@@ -242,6 +241,73 @@ def load_table(
     )
 
 
+def load_strangers(
+    source: str | os.PathLike[str],
+    kind: str,
+    known: pd.DataFrame,
+    *,
+    flag: str = "--unknown",
+    check: bool = True,
+    looks: dict[str, Look] | None = None,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The strangers that ``flag`` names, as an item table with the label ``unknown``: files of what a model
+    is not to know. Those of ``--unknown`` are for measuring alone; those of ``--background`` are learnt as
+    none of the classes.
+
+    Parameters
+    ----------
+    source : a folder of any nesting (what its folders are called is no matter), a table of which the
+        column ``path`` alone is needed, or ``demo:NAME``.
+    kind : "picture", "sound" or "strain": what the known items are.
+    known : the items of the run with their splits; a copy of one of them is no stranger.
+    flag : names them, in errors.
+    check, looks : as in `usable`.
+
+    Returns
+    -------
+    The table, and the files left out.
+
+    Raises
+    ------
+    SecondhandError : there is no such folder or file, or no usable file in it.
+    """
+    frame, rejected = load_unlabelled(source, kind, flag, check=check, looks=looks)
+    frame, copies = without_copies(frame, strangers_to=known)
+    rejected += copies
+    if frame.empty:
+        left = (
+            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
+        )
+        raise SecondhandError(
+            f"{flag} {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
+            f"the model is not to know there, or leave {flag} out"
+        )
+    return frame, rejected
+
+
+def load_unlabelled(
+    source: str | os.PathLike[str],
+    kind: str,
+    flag: str,
+    *,
+    check: bool = True,
+    looks: dict[str, Look] | None = None,
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
+    out.
+
+    Parameters and errors are those of `load_strangers`, but copies stay, and there may be no file.
+    """
+    name = os.fspath(source)
+    if not name.startswith("demo:") and not os.path.exists(name):
+        raise SecondhandError(f"{flag} {name}: there is no such folder or file")
+    frame, rejected, _ = _read_source(name, label=UNKNOWN, kind=kind)
+    frame, short = with_times(frame, kind, name)
+    frame = with_columns(frame.assign(label=UNKNOWN, split=""))
+    frame, bad = usable(frame, kind, {} if looks is None else looks, check=check)
+    return frame, [*rejected, *short, *bad]
+
+
 def items_of_run(file: Path) -> pd.DataFrame:
     """The rows of a run's ``items.csv``, as `load_table` reads them, also of files that are gone."""
     return with_columns(read_rows(file)[0])
@@ -257,9 +323,18 @@ def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
 
 
 def _read_source(
-    source: str, noise: str | None, label_column: str | None, columns: Sequence[str] | None = None
+    source: str,
+    *,
+    noise: str | None = None,
+    label_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    label: str = "",
+    kind: str = "",
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """The rows of a demo, folder, file or public set; a folder wins over a set of its name."""
+    """The rows of a demo, folder, file or public set; a folder wins over a set of its name.
+
+    ``label`` : of each row, whatever is said of it; of a folder all files of the ``kind`` are then taken.
+    """
     from datasets import catalog
     from datasets.annotations import is_annotated, read_annotations
 
@@ -275,9 +350,14 @@ def _read_source(
         )
         if is_annotated(path):
             return read_annotations(path, label_column)
+        if path.is_dir() and label:
+            files, rejected = files_below(path)  # other kinds of file are somebody's notes
+            own = [file for file in files if kind_of(file) == kind]
+            return pd.DataFrame({"path": pd.Series(own, dtype=str)}), rejected, note
         if path.is_dir():
             return *_scan_folder(path), note
-        return *read_rows(path, label_column=label_column, columns=columns), note
+        rows = read_rows(path, label=label, label_column=label_column, columns=columns)
+        return *rows, note
     if public:
         frame, note = catalog.load(source)
         return frame, [], note

@@ -117,7 +117,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     own = _kind(bundle, asked.kind)
-    frame, rejected = load_unlabelled(asked.data, own, "--data", check=_no_check)
+    frame, rejected = load_unlabelled(asked.data, own, "--data", check=False)
     frame, copies = without_copies(frame)
     table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected + copies)
     if frame.empty:
@@ -177,7 +177,7 @@ def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTab
     table = load_table(
         asked.data,
         kind=own,
-        check=_no_check,
+        check=False,
         learned=False,
         label_column=asked.label_column,
         strain=asked.strain,
@@ -190,7 +190,7 @@ def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTab
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
         there = pd.concat([table.frame, table.unknowns])
-        strangers, rejected = load_strangers(unknown, own, there, check=_no_check)
+        strangers, rejected = load_strangers(unknown, own, there, check=False)
         table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)
@@ -217,10 +217,6 @@ def _nothing(table: ItemTable) -> SecondhandError:
         + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
         + (f". The first left out: {': '.join(rejected[0])}" if rejected else "")
     )
-
-
-def _no_check(path: str) -> None:
-    """The predictor finds what is wrong with a file, and answers with it."""
 
 
 def _choose_part(table: ItemTable) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import SecondhandError
 from datasets.items.checks import by_hand, corrected
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons, root, sound, write
@@ -162,14 +162,6 @@ def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None
     assert table.kind == "sound"
     assert len(table.frame) == 4
     assert [item.reason for item in table.rejected] == ["named already"]
-
-
-def test_a_check_of_the_callers_own(root: Path) -> None:
-    def check(path: str) -> None:
-        if path.endswith("cat/1.jpg"):
-            raise BadFile(path, "I do not like it")
-
-    assert reasons(load_table(root, check=check)) == {"1.jpg": "I do not like it"}
 
 
 # Labels said anew: the last counts, and no model's own answer is one

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.strangers import load_strangers
-from datasets.items.table import load_table
+from datasets.items.table import load_strangers, load_table
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow

@@ -205,7 +205,7 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
         write_csv(out, pd.DataFrame([given._asdict()]).drop(columns="windows"))
     (row,) = csv.DictReader(out.open())
     assert [float(row["at" if k == "gps" else k]) for k in times] == [*times.values()]
-    table = load_table([str(tmp_path / "items.csv"), str(out)], check=lambda _: None)
+    table = load_table([str(tmp_path / "items.csv"), str(out)], check=False)
     assert table.frame["label"].tolist() == [*"bbaba"]
     assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
     assert table.corrections["label"].tolist() == ["b"]
