@@ -156,7 +156,9 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
         return Asked(path, moment, answer), say(answer, rule), shown, ""
 
     def say(answer: Any, rule: Rule) -> str:
-        return answer_html(judge(answer, rule), rule, served.predictor.confidence.temperature)
+        return answer_html(
+            judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
+        )
 
     def ruled(last: Asked, own: bool, cut: float) -> tuple[Any, ...]:
         rule = site.rule(name, None if own else cut)

@@ -277,7 +277,7 @@ class Site:
             return own_rule(confidence, classes)
         cut = min(max(float(threshold), 0.0), 1.0)
         cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
-        return Rule(cut, confidence.alpha, own=False, cuts=cuts)
+        return Rule(cut, confidence.distance.alpha, own=False, cuts=cuts)
 
     def bought(self, name: str, rule: Rule) -> Bought | None:
         """What a rule gives on the model's calibration items."""

@@ -77,20 +77,22 @@ class Rule:
 def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     """The rule that a model of these ``classes`` carries."""
     if not confidence.exclusive:
-        aims = confidence.precisions
-        kind, target = ("target precision", aims[0]) if aims else ("threshold", math.nan)
-        cuts = dict(zip(classes, confidence.cuts.tolist(), strict=True))
-        alpha = confidence.alpha
-        return Rule(min(cuts.values()), alpha, kind=kind, target=target, cuts=cuts)
-    cut, on = confidence.threshold, confidence.threshold_on
+        cuts = {name: own.value for name, own in zip(classes, confidence.cut.promises, strict=True)}
+        target = next(
+            (own.target for own in confidence.cut.promises if own.target == own.target), math.nan
+        )
+        kind = "threshold" if math.isnan(target) else "target precision"
+        alpha = confidence.distance.alpha
+        return Rule(confidence.cut.threshold.value, alpha, kind=kind, target=target, cuts=cuts)
+    cut, on = confidence.cut.threshold, confidence.cut.on
     kind, target = "threshold", math.nan
-    if confidence.promises:
-        on, kind, target = EACH, "target accuracy of each", confidence.promises[0].target
+    if confidence.cut.promises:
+        on, kind, target = EACH, "target accuracy of each", confidence.cut.promises[0].target
     elif not math.isnan(cut.target) and not cut.message:
         kind, target = "target accuracy", cut.target
-    rule = Rule(cut.value, confidence.alpha, True, on, kind, target, cut.message)
-    floor = confidence.floors.get(confidence.score)
-    return rule if floor is None else replace(rule, score=confidence.score, floor=floor)
+    rule = Rule(cut.value, confidence.distance.alpha, True, on, kind, target, cut.message)
+    floor = confidence.ranking.floors.get(confidence.ranking.name)
+    return rule if floor is None else replace(rule, score=confidence.ranking.name, floor=floor)
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:

@@ -52,8 +52,8 @@ from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
 from learners.uncertainty import SCORES, Items, known_labels
 from learners.uncertainty.arrays import softmax
+from learners.uncertainty.calibrators import cautious, fit_temperature
 from learners.uncertainty.decision import Decisions
-from learners.uncertainty.temperature import cautious, fit_temperature
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 #: What leaving classes out trains by where nothing follows `--`: as `make demo` does.
@@ -165,7 +165,7 @@ def accepted(run: Run, near: list[str], far: dict[str, list[str]]) -> dict[str, 
     labels, known = run.decided(run.held)
     right, answered = known.best == labels, known.label >= 0
     logits = run.logits[run.split == run.held]
-    probabilities = softmax(logits, run.predictor.confidence.temperature.value)
+    probabilities = softmax(logits, run.predictor.confidence.calibrator.temperature.value)
     error = calibration_figures(probabilities, labels)
 
     def judged(paths: list[str]) -> Decisions:

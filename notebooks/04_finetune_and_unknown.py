@@ -187,7 +187,7 @@ for axes, when in zip(grid, ("before", "after"), strict=True):
     axes.errorbar(bins["confidence"], bins["accuracy"], errors, fmt="o", color=BLUE, ms=4, lw=1)
     axes.set(xlabel="confidence", title=f"{when} the temperature", xlim=(0, 1.02), ylim=(0, 1.04))
 grid[0].set_ylabel("accuracy")
-temperature = bundle.confidence.temperature.value
+temperature = bundle.confidence.calibrator.temperature.value
 figure.suptitle(f"Reliability on the validation digits; the temperature is {temperature:.2f}")
 plt.show()
 assert 0.3 < temperature < 2

@@ -103,7 +103,7 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
 
     The limits are exact where each item is by itself. Items of one of the ``groups [n]`` err together:
     the limits are those of as many independent items as they are worth
-    (`learners.uncertainty.groups`). Outcomes between 0 and 1, means of several tries, count in whole
+    (`learners.uncertainty.thresholds`). Outcomes between 0 and 1, means of several tries, count in whole
     items.
     """
     hits, n = worth(right, None if groups is None else np.asarray(groups))

@@ -101,7 +101,7 @@ def expected_accuracy(
         could not be judged reaches no probability.
     alpha : part of known files that the distance refuses.
     mild : nothing is estimated where it refuses, beyond chance, more than so many times that part
-        (`learners.uncertainty.distance.Distance`).
+        (`learners.uncertainty.gates.Distance`).
 
     Raises
     ------

@@ -105,7 +105,7 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
         logits = np.full((len(logits), classes), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
     confidence = bundle.decider
-    features = None if confidence.reference is None else evaluation.features[rows]
+    features = None if confidence.distance.reference is None else evaluation.features[rows]
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)
@@ -113,22 +113,24 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
     if not len(rows):
         none, flat = np.empty((0, classes)), np.empty(0)
         no = np.empty(0, bool)
-        return Judged(rows, labels, labels, none, none, none, flat, flat, no, confidence.score)
+        return Judged(
+            rows, labels, labels, none, none, none, flat, flat, no, confidence.ranking.name
+        )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
-    gate = decided.sure if confidence.threshold_on == "probability" else decided.known
+    gate = decided.sure if confidence.cut.on == "probability" else decided.known
     tree = confidence.tree
     right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     return Judged(
         rows=rows,
         labels=labels,
         best=decided.best,
-        logits=logits[rows] / confidence.temperature.value,
-        before=softmax(logits[rows], background=confidence.background),
+        logits=logits[rows] / confidence.calibrator.temperature.value,
+        before=softmax(logits[rows], background=confidence.calibrator.background),
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
         right=right,
-        score=confidence.score,
+        score=confidence.ranking.name,
     )
 
 
@@ -327,7 +329,7 @@ def _accepted_strangers(
     rate = _rate(taken.loc[strange], predictions)
     accepted = taken.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (strangers, known)]
-    on = "" if rule.threshold_on == "probability" else f" of the score {rule.threshold_on}"
+    on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(strange.sum())
     said = (
@@ -337,7 +339,7 @@ def _accepted_strangers(
     found = {"accepted": rate, "said": said, "stricter": None}
     if value is None or not len(known.rows):
         return found
-    now = "one a class" if rule.promises else f"{rule.threshold.value:.4g}"
+    now = "one a class" if rule.cut.promises else f"{rule.cut.threshold.value:.4g}"
     still = taken.copy()
     still.iloc[strangers.rows] &= strangers.gate >= value
     left = int(still[strange].sum())

@@ -72,10 +72,10 @@ def calibrate(
         paths=paths, background=learned, tree=tree, names=predictor.classes,
     )  # fmt: skip
     predictor.bundle.confidence = predictor.confidence = fitted
-    log.info("temperature %.2f from %d items", fitted.temperature.value, len(paths))
+    log.info("temperature %.2f from %d items", fitted.calibrator.temperature.value, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
-    return replace(reference, logits=reference.logits / fitted.temperature.value)
+    return replace(reference, logits=reference.logits / fitted.calibrator.temperature.value)
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:

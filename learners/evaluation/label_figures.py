@@ -19,7 +19,7 @@ from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, refer
 from learners.files import jsonable
 from learners.inference import Predictor
 from learners.model import Bundle
-from learners.uncertainty import Floats, Groups, Ints, ManyConfidence, ManyDecisions
+from learners.uncertainty import UNLIKE, Confidence, Floats, Groups, Ints, Items, Threshold
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +61,16 @@ def calibrate_labels(
     paths, labels, logits, features, units = judged_rows(predictor, held, bs)
     *_, reference, _ = judged_rows(predictor, reference_rows(rows, seed), bs)
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
-    fitted = ManyConfidence.fit_many(
-        logits,
+    fitted = Confidence.fit_labels(
+        Items(logits.astype(np.float64), None, features, units),
         targets.reshape(logits.shape),
         settings.confidence,
         predictor.classes,
-        features=features,
-        reference=reference,
+        reference=Items(np.empty(0), None, reference),
         paths=paths,
-        groups=units,
     )
     predictor.bundle.confidence = predictor.confidence = fitted
-    log.info("%d labels calibrated by %d items", len(fitted.labels), len(paths))
+    log.info("%d labels calibrated by %d items", fitted.classes, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
 
@@ -84,12 +82,14 @@ def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
     features = evaluation.features[rows]
     decided = bundle.decider.decide(logits[rows].reshape(-1, len(classes)), features)
-    assert isinstance(decided, ManyDecisions)
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
     units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    return JudgedLabels(rows, targets, decided.probabilities, decided.said, decided.unlike, units)
+    unlike = np.array([reason is UNLIKE for reason in decided.reason], bool)
+    return JudgedLabels(
+        rows, targets, decided.probabilities, np.asarray(decided.said, bool), unlike, units
+    )
 
 
 def all_label_figures(
@@ -112,8 +112,7 @@ def all_label_figures(
     names = [str(name) for name in split.unique() if name not in STRANGE]
     main = next((name for name in (*HONEST, *names) if name in names), None)
     of_row = split.to_numpy()[judged.rows]
-    confidence = bundle.decider
-    assert isinstance(confidence, ManyConfidence)
+    promises = bundle.decider.cut.promises
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
@@ -139,8 +138,8 @@ def all_label_figures(
                     zip(("split", "said"), headline(names, "average precision"), strict=True)
                 ),
                 "labels": [
-                    {"label": row.pop("label"), **row, **_promised(confidence, k, row)}
-                    for k, row in enumerate(tables.get(main or "", []))
+                    {"label": row.pop("label"), **row, **_promised(cut, row)}
+                    for row, cut in zip(tables.get(main or "", []), promises, strict=False)
                 ],
                 "curves": [label_curves(judged, k, here) for k in range(len(classes))],
                 "together": [
@@ -253,13 +252,12 @@ def _mean(values: list[float]) -> float:
     return float(np.mean(there)) if there else float("nan")
 
 
-def _promised(confidence: ManyConfidence, k: int, found: dict[str, Any]) -> dict[str, Any]:
+def _promised(cut: Threshold, found: dict[str, Any]) -> dict[str, Any]:
     """A label's threshold, its promise, and whether that is kept here, within chance."""
-    label = confidence.labels[k]
-    promised = label.target if label.precision_low >= label.target else None  # NaN: never
+    promised = cut.target if cut.accuracy_low >= cut.target else None  # NaN: never
     kept = promised is None or found["precision"]["high"] >= promised
     return {
-        "threshold": float(confidence.cuts[k]),
+        "threshold": cut.value,
         "promised": promised,
         "kept": "" if promised is None else "yes" if kept else "less than promised",
     }

@@ -56,7 +56,7 @@ def recheck(confidence: Confidence, items: Items, classes: Sequence[str] = ()) -
     found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
         found.insert(1, _depths(confidence, confidence.tree, items, decided))
-    if confidence.promises:
+    if confidence.cut.promises:
         found.insert(1, _classes(confidence, classes, items, decided))
     if confidence.sets is not None:
         found.append(_sets(confidence, items, decided))
@@ -67,7 +67,7 @@ def recheck(confidence: Confidence, items: Items, classes: Sequence[str] = ()) -
 
 
 def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found:
-    cut, accepted, labels = confidence.threshold, decided.label >= 0, known_labels(items)
+    cut, accepted, labels = confidence.cut.threshold, decided.label >= 0, known_labels(items)
     tree = confidence.tree
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     n, right = int(accepted.sum()), hits[accepted]
@@ -91,7 +91,7 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
 
 
 def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
-    cut = confidence.threshold
+    cut = confidence.cut.threshold
     promised = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     each = ((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
@@ -102,7 +102,7 @@ def _classes(
     confidence: Confidence, classes: Sequence[str], items: Items, decided: Decisions
 ) -> Found:
     labels, found = known_labels(items), []
-    for k, (name, cut) in enumerate(zip(classes, confidence.promises, strict=True)):
+    for k, (name, cut) in enumerate(zip(classes, confidence.cut.promises, strict=True)):
         named = decided.label == k
         right = labels[named] == k
         promised = float("nan") if cut.message else cut.target
@@ -122,7 +122,7 @@ def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], a
 
 
 def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Found:
-    labels, fitted = known_labels(items), confidence.temperature
+    labels, fitted = known_labels(items), confidence.calibrator.temperature
     n, best = len(labels), fit_temperature(items.logits, labels)
     side = ""
     if best.low > fitted.value:
@@ -136,7 +136,9 @@ def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Fo
     )
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     before, after = (
-        calibration_figures(softmax(items.logits, t, background=confidence.background), labels)
+        calibration_figures(
+            softmax(items.logits, t, background=confidence.calibrator.background), labels
+        )
         for t in (1.0, fitted.value)
     )
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
@@ -152,7 +154,7 @@ def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Fo
 
 
 def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found:
-    n, alpha = len(decided.distance_p), confidence.alpha
+    n, alpha = len(decided.distance_p), confidence.distance.alpha
     if np.isnan(decided.distance_p).all():
         return ["the distance is off: no file is refused for being unlike the training data"], []
     value, low, high = fraction(decided.distance_p < alpha, items.groups)

@@ -61,12 +61,14 @@ def score_tables(
     splits = set(evaluation.predictions["split"])
     held = "test" if "test" in splits else "valid"
     known, strangers = (
-        judged_items(evaluation, classes, split, confidence.temperature.value)
+        judged_items(evaluation, classes, split, confidence.calibrator.temperature.value)
         for split in (held, "unknown")
     )
     if not len(known):
         return {}
-    calibration = judged_items(evaluation, classes, "calibration", confidence.temperature.value)
+    calibration = judged_items(
+        evaluation, classes, "calibration", confidence.calibrator.temperature.value
+    )
     fitting = train is not None and len(calibration) > 0
     tables: dict[str, pd.DataFrame] = {}
     if len(strangers):
@@ -75,7 +77,7 @@ def score_tables(
             fitted = fit_scores(train, calibration)
         found = rank_scores(fitted, known, strangers)
         title = f"Scores: {len(strangers)} strangers beside {len(known)} known items ({held})"
-        tables[title] = ranked_table(found, confidence.score)
+        tables[title] = ranked_table(found, confidence.ranking.name)
         tables[title].attrs["note"] = better_score(found, confidence)
     if train is not None and fitting and len(classes) >= 3:
         counts = np.bincount(known_labels(known), minlength=len(classes))
@@ -83,7 +85,7 @@ def score_tables(
         left = leave_one_class_out(
             train, calibration, known, names=LEFT_OUT_SCORES, only=sorted(chosen.tolist())
         )
-        tables |= left_out_tables(left, classes, confidence.score) if left else {}
+        tables |= left_out_tables(left, classes, confidence.ranking.name) if left else {}
     return tables
 
 
@@ -126,7 +128,7 @@ def ranked_table(found: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
 
 def better_score(found: Sequence[ScoreFigures], confidence: Confidence) -> str:
     """A sentence with the command that takes the best score, where that is worth it; else ""."""
-    best, own = found[0], next((f for f in found if f.name == confidence.score), None)
+    best, own = found[0], next((f for f in found if f.name == confidence.ranking.name), None)
     if own is None or not best.auroc >= own.auroc + WORTH:
         return ""
     command = f"python -m learners.finetune ... --score {best.name}"

@@ -108,7 +108,7 @@ def near_duplicates(
     Columns `TWINS`, the likest first; ``row`` is the place among the predictions.
     """
     similarity, index = _nearest(evaluation, bundle, judged)
-    reference = bundle.decider.reference
+    reference = bundle.decider.distance.reference
     # Another number of rows: a training file went bad since.
     if reference is None or len(reference) != len(trained) or not len(similarity):
         return pd.DataFrame(columns=list(TWINS))
@@ -152,7 +152,7 @@ def _nearest(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Cosine similarity of each judged item to the nearest training item, and which that is."""
     n = len(judged.rows)
-    reference = bundle.decider.reference
+    reference = bundle.decider.distance.reference
     if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
     similar = normalise(evaluation.features[judged.rows]) @ reference.T

@@ -60,6 +60,9 @@ def _expected(value: Any, hint: Any, low: float, high: float) -> str:
         return "" if whole else f"a whole number from {low} to {high}"
     if get_origin(hint) is Literal:
         return "" if value in get_args(hint) else f"one of {', '.join(get_args(hint))}"
+    if hint == list[float]:
+        numbers = isinstance(value, list) and not any(_expected(v, float, low, high) for v in value)
+        return "" if numbers else f"a list of numbers from {low:g} to {high:g}"
     if hint == list[str]:
         texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return "" if texts else "a list of texts"

@@ -206,7 +206,7 @@ class OnnxArithmetic:
 
     def _check(self, session: Any) -> None:
         """The shapes that it takes and gives, against those of the model."""
-        spec, reference = self._bundle.spec, self._bundle.decider.reference
+        spec, reference = self._bundle.spec, self._bundle.decider.distance.reference
         width = None if reference is None else reference.shape[1]
         wanted = {
             _INPUT: [3, *spec.shape],

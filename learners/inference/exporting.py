@@ -30,6 +30,7 @@ from learners.files import jsonable
 from learners.inference.onnx import TOLERANCE, distance, first_line, open_onnx, write_onnx
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
+from learners.uncertainty import Confidence, Platt
 
 FORMAT = 1  # of the metadata
 INPUT = "pixels"
@@ -62,10 +63,12 @@ class Portable(nn.Module):
             self.register_buffer(name, values)
         decider = bundle.decider
         self.exclusive = decider.exclusive
-        for name, numbers in decider.platt.items():
-            self.register_buffer(name, torch.tensor(numbers))
-        self.temperature = decider.temperature.value
-        self.background = bundle.decider.background
+        if isinstance(decider.calibrator, Platt):
+            for name in ("scale", "shift"):
+                numbers = torch.tensor(getattr(decider.calibrator, name).tolist())
+                self.register_buffer(name, numbers)
+        self.temperature = decider.calibrator.temperature.value
+        self.background = decider.calibrator.background
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
@@ -111,19 +114,28 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "recipe": recipe,
         "overlap": bundle.overlap,
         "views": [asdict(view) for view in bundle.views],
-        "temperature": confidence.temperature.value,
-        "threshold": confidence.threshold.value,
-        "threshold_on": confidence.threshold_on,
-        **({"thresholds": jsonable(confidence.each)} if confidence.promises else {}),
-        "floors": confidence.floors,
+        "temperature": confidence.calibrator.temperature.value,
+        "threshold": confidence.cut.threshold.value,
+        "threshold_on": confidence.cut.on,
+        **({"thresholds": jsonable(confidence.cut.each)} if confidence.cut.promises else {}),
+        "floors": confidence.ranking.floors,
         "tree": confidence.tree and confidence.tree.rows(),
-        **{name: v for name, v in confidence.to_dict().items() if name == "labels"},
+        **_labels(confidence),
         "network": bundle.spec.to_dict(),
     }
     return {
         f"secondhand.{name}": value if isinstance(value, str) else json.dumps(value)
         for name, value in values.items()
     }
+
+
+def _labels(confidence: Confidence) -> dict[str, object]:
+    """Of each of several labels an item how it is calibrated, and its threshold; nothing of one."""
+    if not isinstance(calibrator := confidence.calibrator, Platt):
+        return {}
+    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), strict=True)
+    parts = zip(numbers, confidence.cut.promises, strict=True)
+    return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for (a, b), cut in parts]}
 
 
 def notes(bundle: Bundle) -> list[str]:
@@ -141,7 +153,7 @@ def notes(bundle: Bundle) -> list[str]:
         found.append(
             "the file knows classes alone: what stands above them sums their probabilities"
         )
-    if bundle.decider.reference is not None:
+    if bundle.decider.distance.reference is not None:
         found.append(
             "the file measures no distance: it refuses nothing as unlike training data or unusual"
         )

@@ -173,7 +173,7 @@ class Predictor:
     def resembled(self, path: Asked, n: int = 5) -> list[Resembled]:
         """The training files that a file is most like to the network, the nearest first; none where the
         run around the model folder does not name them, or the file cannot be judged."""
-        reference = self.confidence.reference
+        reference = self.confidence.distance.reference
         if self._run is None or reference is None:
             return []
         opened = self.open(path)

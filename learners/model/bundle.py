@@ -55,7 +55,7 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.views import PLAIN, View, read_views
-from learners.uncertainty import Confidence, read_confidence, read_tree
+from learners.uncertainty import Confidence, read_tree
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -369,7 +369,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     held = config["confidence"]
     if held:
         read = None if tree is None else read_tree(tree, classes)
-        confidence = read_confidence(held, read_arrays(folder / REFERENCE), read)
+        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

@@ -47,7 +47,7 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if bundle.confidence and bundle.confidence.promises:
+    if bundle.confidence and bundle.confidence.cut.promises:
         tables = {"Each class's threshold": _promises(bundle.confidence, bundle.classes), **tables}
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
@@ -108,7 +108,7 @@ def _promises(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
             "at least": cut.accuracy_low,
             "promised": np.nan if cut.message else cut.target,
         }
-        for name, cut in zip(classes, confidence.promises, strict=True)
+        for name, cut in zip(classes, confidence.cut.promises, strict=True)
     )
     found.attrs["note"] = (
         "On the calibration items that were named so; without a promise at least is the most they "

@@ -82,7 +82,7 @@ def as_before(
             f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network, its recipe and how its "
             "files are split go on as they are: leave that out, or train anew without --from"
         )
-    if origin.decider.background and settings.data.background is None:
+    if origin.decider.calibrator.background and settings.data.background is None:
         if (file := background_of(settings.data.from_)).is_file():
             data["background"] = str(file)
         else:

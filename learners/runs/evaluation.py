@@ -132,7 +132,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
         raise SecondhandError(
             f"--data {asked.data}: no file could be read; the first: {': '.join(bad[0])}"
         )
-    refused = confidence.alpha, confidence.distance.mild
+    refused = confidence.distance.alpha, confidence.distance.mild
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *refused)
     tree = confidence.tree
     counted = answer_figures(evaluation.predictions, bundle.classes if tree is None else tree.names)

@@ -14,7 +14,7 @@ from learners import evaluation as measuring
 from learners import report, training
 from learners.cli.settings import ConfidenceSettings
 from learners.tasks.base import Measured
-from learners.uncertainty import Label, ManyConfidence
+from learners.uncertainty import Confidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,8 +83,8 @@ class MultiLabel:
     ) -> Objective:
         return training.label_objective(settings)
 
-    def uncalibrated(self, classes: Sequence[str]) -> ManyConfidence:
-        return ManyConfidence.of([Label()] * len(classes))
+    def uncalibrated(self, classes: Sequence[str]) -> Confidence:
+        return Confidence.uncalibrated(len(classes), exclusive=False)
 
     def calibrate(
         self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings

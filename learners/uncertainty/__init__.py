@@ -13,20 +13,26 @@ from learners.uncertainty.arrays import (
     known_labels,
     softmax,
 )
+from learners.uncertainty.calibrators import Platt, Temperature, fit_temperature
 from learners.uncertainty.decision import Confidence, Decisions
-from learners.uncertainty.distance import SAME
-from learners.uncertainty.groups import design_effects, worth
-from learners.uncertainty.many import Label, ManyConfidence, ManyDecisions, read_confidence
-from learners.uncertainty.reasons import (
+from learners.uncertainty.gates import (
     AMBIGUOUS,
     BACKGROUND,
     OTHER_CLASS,
+    SAME,
     UNLIKE,
     UNUSUAL,
+    LabelCut,
     Reason,
     Why,
 )
 from learners.uncertainty.scores import SCORES, Score, make_score, normalise
-from learners.uncertainty.temperature import Temperature, fit_temperature
-from learners.uncertainty.thresholds import aurc, risk_coverage, threshold_for_coverage
+from learners.uncertainty.thresholds import (
+    Threshold,
+    aurc,
+    design_effects,
+    risk_coverage,
+    threshold_for_coverage,
+    worth,
+)
 from learners.uncertainty.tree import Tree, read_tree

@@ -109,16 +109,3 @@ def just_below(scores: ArrayLike) -> Floats:
     hair = 1e-4 * np.minimum(np.std(finite) if len(finite) else 0.0, np.abs(s))
     gap = np.r_[np.inf, np.diff(s)][: len(s)]
     return cast(Floats, (s - np.minimum(hair, gap / 2))[item])
-
-
-def among(probabilities: Floats, possible: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
-    had, ``[n]``.
-
-    By Bayes: with a prior of 0 for them, and the ratios of the others as they were, what is left is
-    scaled to its whole, a background's share with it. So they stay calibrated where the classes left
-    out do not occur, and the others do as they did in training.
-    """
-    others = probabilities[:, ~possible].sum(axis=1)
-    left = np.where(possible, probabilities, 0.0)
-    return left / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others

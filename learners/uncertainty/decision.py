@@ -1,6 +1,6 @@
 """Accept a prediction, or say "unknown", and why:
 
-    logits --> the calibrator --> probabilities
+    logits --> the calibrator --> probabilities --> what an item is named: a class, a node, some labels
     features --> distance to the training items, and the score that tells known items from strangers
     these --> gates, in this order: background, class subset, distance, threshold, score
 
@@ -11,21 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN
+from datasets.items import UNKNOWN, joined
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Items, among, check_logits, known_labels
-from learners.uncertainty.distance import Distance
-from learners.uncertainty.fitting import NO_CLASS, Calibrating, fit_rule
-from learners.uncertainty.gates import Background, Batch, ClassSubset, Cut, Gate, ScoreGate, judge
+from learners.uncertainty.arrays import Floats, Ints, Items, Mask, check_logits, known_labels
+from learners.uncertainty.calibrators import Platt, Scaling, read_calibrator
+from learners.uncertainty.fitting import NO_CLASS, Calibrating, cuts_of_labels, fit_rule
+from learners.uncertainty.gates import (
+    AMBIGUOUS,
+    Background,
+    Batch,
+    ClassSubset,
+    Cut,
+    Distance,
+    Gate,
+    LabelCut,
+    NothingLikely,
+    Reason,
+    ScoreGate,
+    judge,
+)
 from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
-from learners.uncertainty.reasons import AMBIGUOUS, Reason
 from learners.uncertainty.scores import (
     SHARED,
     Score,
@@ -34,9 +45,11 @@ from learners.uncertainty.scores import (
     restored,
     score_beside,
 )
-from learners.uncertainty.temperature import Scaling, Temperature
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
 from learners.uncertainty.tree import Naming, Tree, too_sure
+
+#: The part of known items that the distance may refuse.
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,8 @@ class Decisions:
     where ``label`` is a node above the classes it says why it is no class;
     ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
     known by the chosen score; ``probabilities`` is ``[n, classes]``. ``named`` is what was judged,
-    ``best`` or a node of the tree, and ``sure`` its probability.
+    ``best`` or a node of the tree, and ``sure`` its probability. Where an item has several labels,
+    ``said`` bool [n, classes] are those that are answered; ``label`` is the likeliest of them.
     """
 
     label: Ints
@@ -59,33 +73,36 @@ class Decisions:
     probabilities: Floats
     named: Ints
     sure: Floats
+    said: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
         """What each item is answered, in words; ``names`` are those of the classes, or of the tree's nodes."""
-        return [UNKNOWN if number < 0 else names[number] for number in self.label]
+        if self.said is None:
+            return [UNKNOWN if number < 0 else names[number] for number in self.label]
+        return [
+            joined(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
+            for row in self.said
+        ]
 
     def listed(self, row: int, top: int) -> int:
         """How many of its likeliest classes an answer lists, where ``top`` are asked for."""
-        return top
+        return top if self.said is None else max(top, int(self.said[row].sum()))
 
 
 @dataclass
 class Confidence:
-    """A calibrator and gates of one model. Made by `fit` or `from_dict`.
+    """A calibrator and gates of one model. Made by `fit`, `fit_labels` or `from_dict`.
 
     ``subset`` is there where not all classes may be answered, ``naming`` where a tree stands above
     them and items are named by its nodes, too. ``sets`` makes sets of classes, where they were asked
     for. ``notes`` says, one sentence each, what is off or could not be promised.
     """
 
-    #: An item is of one class: probabilities sum to 1 at most. Else each class is there or not by itself.
-    exclusive: ClassVar[bool] = True
-
     classes: int
-    calibrator: Scaling
+    calibrator: Scaling | Platt
     distance: Distance
     cut: Cut
-    ranking: ScoreGate
+    ranking: ScoreGate = field(default_factory=ScoreGate)
     subset: ClassSubset | None = None
     naming: Naming | None = None
     sets: PredictionSets | None = None
@@ -98,13 +115,13 @@ class Confidence:
         reference: Items | None = None,
         settings: ConfidenceSettings | None = None,
         *,
-        alpha: float = 0.05,
+        alpha: float = ALPHA,
         background: bool = False,
         paths: Sequence[str] | None = None,
         tree: Tree | None = None,
         names: Sequence[str] = (),
     ) -> Confidence:
-        """Fit on calibration items (used for nothing else) and training items.
+        """Fit on calibration items (used for nothing else) and training items, each of one class.
 
         Parameters
         ----------
@@ -159,16 +176,68 @@ class Confidence:
         )  # fmt: skip
 
     @classmethod
-    def uncalibrated(cls, classes: int) -> Confidence:
-        """Temperature 1, the default threshold and no distance."""
-        return cls.fit(Items(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
+    def fit_labels(
+        cls,
+        held: Items,
+        targets: Floats,
+        settings: ConfidenceSettings,
+        names: Sequence[str],
+        *,
+        reference: Items | None = None,
+        paths: Sequence[str] | None = None,
+    ) -> Confidence:
+        """Fit as `fit` does where an item has several labels, each there or not by itself.
+
+        Parameters
+        ----------
+        targets : of the calibration items ``held`` [n, classes]: 1 is there, 0 is not, NaN is not known.
+        settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
+            promises by itself (`cuts_of_labels`).
+        names : of the classes, for ``notes`` on those that can be promised nothing.
+        reference : training items; of known ones `ALPHA` may be refused as unlike the nearest of these.
+            Without them the distance is off.
+        """
+        z = check_logits(held.logits, paths=paths)
+        known, there = ~np.isnan(targets), targets == 1
+        distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
+        if reference is not None:
+            x = check_features(held.features, paths=paths)
+            distance, passed, notes = Distance.fit(replace(reference, labels=None), x, ALPHA)
+        calibrator, messages = Platt.fit(z, known, there)
+        # Of those that do not pass nothing is said.
+        p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
+        cut = LabelCut.of(cuts_of_labels(p, known, there, messages, settings, held.groups))
+        notes += [
+            f"{n}: {one.message}" for n, one in zip(names, cut.promises, strict=True) if one.message
+        ]
+        return cls(len(names), calibrator, distance, cut, notes=notes)
+
+    @classmethod
+    def uncalibrated(cls, classes: int, *, exclusive: bool = True) -> Confidence:
+        """Temperature 1, or logits as they are, the default threshold and no distance."""
+        if exclusive:
+            return cls.fit(Items(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
+        cut = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
+        as_they_are = Platt(np.ones(classes), np.zeros(classes))
+        return cls(classes, as_they_are, Distance(), LabelCut.of([cut] * classes))
+
+    @property
+    def exclusive(self) -> bool:
+        """An item is of one class: probabilities sum to 1 at most. Else each is there or not by itself."""
+        return self.calibrator.exclusive
+
+    @property
+    def tree(self) -> Tree | None:
+        """What stands above the classes, where they have a tree."""
+        return None if self.naming is None else self.naming.tree
 
     @property
     def gates(self) -> list[Gate]:
         """All that may refuse an item, in the order in which the first gives the reason."""
-        background = [Background()] if self.background else []
+        background = [Background()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
-        return [*background, *subset, self.distance, self.cut, self.ranking]
+        likely = [NothingLikely(self.cut)] if isinstance(self.cut, LabelCut) else []
+        return [*background, *subset, self.distance, *likely, self.cut, self.ranking]
 
     def decide(
         self,
@@ -185,38 +254,39 @@ class Confidence:
         Raises `SecondhandError` for another number of classes, for features that are missing though
         the distance is on, and for values that are not finite (naming the file by ``paths``).
         """
-        batch = self._batch(self._checked(logits, paths), features, paths, trained)
+        values = check_logits(logits, paths=paths)
+        if values.shape[1] != self.classes:
+            raise SecondhandError(f"logits for {values.shape[1]} classes: expected {self.classes}")
+        batch = self._batch(values, features, paths, trained)
         accepted, reasons = judge(self.gates, batch)
-        label = np.where(accepted, batch.named, NO_CLASS)
+        label, said = np.where(accepted, batch.named, NO_CLASS), None
+        if isinstance(self.cut, LabelCut):
+            said = self.cut.said(batch) & accepted[:, None]
+            likeliest = np.where(said, batch.probabilities, -1.0).argmax(axis=1)
+            label = np.where(accepted, likeliest, NO_CLASS)
         for above in np.flatnonzero(label >= self.classes):  # why it is no class
             reasons[above] = AMBIGUOUS
         return Decisions(
             label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
-            batch.probabilities, batch.named, batch.sure,
+            batch.probabilities, batch.named, batch.sure, said,
         )  # fmt: skip
-
-    def _checked(self, logits: ArrayLike, paths: Sequence[str] | None) -> Floats:
-        values = check_logits(logits, paths=paths)
-        if values.shape[1] != self.classes:
-            raise SecondhandError(f"logits for {values.shape[1]} classes: expected {self.classes}")
-        return values
 
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
     ) -> Batch:
         """The items as the gates see them."""
         z = self.calibrator.scaled(logits)
-        x, p, have = self.distance.measure(features, len(z), paths, trained)
-        probabilities, others = among(self.calibrator.probabilities(z), self.possible)
-        best = probabilities.argmax(axis=1)
-        probability = probabilities[np.arange(len(z)), best]
+        x, p, scores = self.distance.measure(features, len(z), paths, trained)
+        possible = np.ones(self.classes, bool) if self.subset is None else self.subset.possible
+        probabilities, others = self.calibrator.among(z, possible)
+        best, probability = probabilities.argmax(axis=1), probabilities.max(axis=1)
         named, sure = best, probability
         if self.naming is not None:
-            named, sure, have["msp"] = self.naming.name(z, probabilities)
-        known = self.ranking.rank(x, z, have)
-        return Batch(
-            z, probabilities, self.possible, others, best, probability, named, sure, known, p
-        )
+            named, sure, scores["msp"] = self.naming.name(z, probabilities)
+        if not self.exclusive:
+            scores["msp"] = probability
+        known = self.ranking.rank(x, z, scores)
+        return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
     def asked(
         self, threshold: float | Sequence[float | None] | None, score: str | None
@@ -230,11 +300,9 @@ class Confidence:
 
         A class with None keeps the model's whole rule, floor and promise with it.
         """
-        if isinstance(value, Sequence) and None in value:
-            own = np.array([np.nan if v is None else check_threshold(v) for v in value])
-            ranking = replace(self.ranking, exempt=~np.isnan(own))
-            return replace(self, cut=replace(self.cut, own=own), ranking=ranking)
-        cut = Cut.at(value)  # type: ignore[arg-type]  # no None among them
+        cut = self.cut.at(value)
+        if cut.own is not None:
+            return replace(self, cut=cut, ranking=replace(self.ranking, exempt=~np.isnan(cut.own)))
         naming = self.naming and Naming(self.naming.tree, cut.threshold.value)
         ranking = replace(self.ranking, floors={}, exempt=None)
         return replace(self, cut=cut, ranking=ranking, naming=naming)
@@ -242,16 +310,20 @@ class Confidence:
     def with_score(self, name: str) -> Confidence:
         """The same with another score, to rank by and for the floor; the threshold stays.
 
-        Raises `SecondhandError` where the threshold cuts the old score, and for scores that the
-        model does not hold: of those that need features, it has ``knn`` and the one it was fitted
-        with, or its parts.
+        Raises `SecondhandError` where an item has several labels, where the threshold cuts the old
+        score, and for scores that the model does not hold: of those that need features, it has
+        ``knn`` and the one it was fitted with, or its parts.
         """
-        if name == self.score:
-            return self
-        if self.threshold_on != "probability":
+        if not self.exclusive:
             raise SecondhandError(
-                f"score {name}: the model's threshold is one on {self.score}; give a --threshold on "
-                "the probability too"
+                f"--score {name}: a model of several labels an item ranks by its probabilities"
+            )
+        if name == self.ranking.name:
+            return self
+        if self.cut.on != "probability":
+            raise SecondhandError(
+                f"score {name}: the model's threshold is one on {self.ranking.name}; give a "
+                "--threshold on the probability too"
             )
         if name not in (held := self.scores()):
             raise SecondhandError(
@@ -273,89 +345,11 @@ class Confidence:
         scaled = self.calibrator.scaled(np.asarray(logits, np.float64))
         return self.calibrator.probabilities(scaled)
 
-    @property
-    def cuts(self) -> Floats:
-        """The threshold of each class, [classes]."""
-        whole = np.full(self.classes, self.threshold.value)
-        return whole if self.each is None else self.each[: self.classes]
-
-    @property
-    def precisions(self) -> list[float]:
-        """What was asked to be promised of each class by itself, where that is a precision."""
-        return []
-
-    @property
-    def platt(self) -> dict[str, list[float]]:
-        """The scale and the shift of each class's logit, where each is calibrated by itself."""
-        return {}
-
-    @property
-    def possible(self) -> NDArray[np.bool_]:
-        """The classes that may be answered, [classes]."""
-        return np.ones(self.classes, bool) if self.subset is None else self.subset.possible
-
-    @property
-    def reference(self) -> NDArray[np.float32] | None:
-        """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
-        return self.distance.reference
-
-    @property
-    def tree(self) -> Tree | None:
-        """What stands above the classes, where they have a tree."""
-        return None if self.naming is None else self.naming.tree
-
-    @property
-    def temperature(self) -> Temperature:
-        """What the logits are divided by."""
-        return self.calibrator.temperature
-
-    @property
-    def background(self) -> bool:
-        """Whether the model has learnt what is none of its classes."""
-        return self.calibrator.background
-
-    @property
-    def alpha(self) -> float:
-        """The fraction of known items that the distance may refuse."""
-        return self.distance.alpha
-
-    @property
-    def threshold(self) -> Threshold:
-        """The threshold, and what it gave on the calibration items."""
-        return self.cut.threshold
-
-    @property
-    def threshold_on(self) -> str:
-        """What the threshold cuts: "probability", or the name of the score."""
-        return self.cut.on
-
-    @property
-    def each(self) -> Floats | None:
-        """Thresholds by what an item is named; None for one."""
-        return self.cut.each
-
-    @property
-    def promises(self) -> list[Threshold]:
-        """The thresholds of each class, where a target chose them; else none."""
-        return self.cut.promises
-
-    @property
-    def score(self) -> str:
-        """The name of the score that ranks."""
-        return self.ranking.name
-
-    @property
-    def floors(self) -> dict[str, float]:
-        """The least values that an answer may have of each score, by name."""
-        return self.ranking.floors
-
     def to_dict(self) -> dict[str, object]:
-        """The settings, fit for JSON. What is large is in `arrays`."""
+        """The settings, fit for JSON. What is large is in `arrays`; ``subset`` is not stored."""
         return {
             "classes": self.classes,
-            "temperature": jsonable(self.temperature),
-            "background": self.background,
-            "subset": self.subset and self.subset.to_dict(),
+            "calibrator": self.calibrator.to_dict(),
             "distance": self.distance.to_dict(),
             "threshold": self.cut.to_dict(),
             "score": self.ranking.to_dict(),
@@ -369,7 +363,7 @@ class Confidence:
         under ``score.``; empty where the distance is off."""
         out = {f"score.{key}": value for key, value in self.ranking.score.arrays().items()}
         if self.distance.knn is not None:
-            out.pop(f"score.{SHARED.get(self.score)}", None)
+            out.pop(f"score.{SHARED.get(self.ranking.name)}", None)
         return out | self.distance.arrays()
 
     @classmethod
@@ -388,17 +382,20 @@ class Confidence:
         arrays = arrays or {}
         read = read_as(_Stored, settings, "confidence")
         classes, notes = read.classes, [*read.notes]
-        temperature = read_as(Temperature, read.temperature, "confidence.temperature")
+        calibrator = read_calibrator(read.calibrator, classes)
         ranking = ScoreGate.from_dict(read.score)
         names = classes if tree is None else len(tree.names)
         cut = Cut.from_dict(read.threshold, ranking.name, names, classes)
-        subset = None if read.subset is None else ClassSubset.from_dict(read.subset, classes)
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
         distance, more = Distance.from_dict(read.distance, arrays)
         notes += more
+        if not calibrator.exclusive:
+            if not cut.promises:
+                raise SecondhandError("confidence.threshold.promises: expected one for each label")
+            return cls(classes, calibrator, distance, LabelCut.of(cut.promises), notes=notes)
         if distance.knn is None and ranking.score.needs == "features":
             if cut.on != "probability":
                 raise SecondhandError(
@@ -408,8 +405,9 @@ class Confidence:
             notes.append(f"score {ranking.name} needs reference features: msp instead")
             ranking = replace(ranking, name="msp")
         ranking = replace(ranking, score=restored(ranking.name, distance.knn, arrays))
-        calibrator = Scaling(temperature, read.background)
-        return cls(classes, calibrator, distance, cut, ranking, subset, naming, sets, notes)
+        return cls(
+            classes, calibrator, distance, cut, ranking, naming=naming, sets=sets, notes=notes
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,9 +415,7 @@ class _Stored:
     """The confidence in a config.json."""
 
     classes: int = ranged(2, 1_000_000)
-    temperature: object
-    background: bool
-    subset: object
+    calibrator: object
     distance: object
     threshold: object
     score: object

@@ -1,4 +1,4 @@
-"""The threshold and the floor of a model, fitted on its calibration items."""
+"""The threshold and the floor of a model, or the threshold of each label, fitted on its calibration items."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty.arrays import Floats, Ints
-from learners.uncertainty.gates import Cut, Mask, ScoreGate
-from learners.uncertainty.groups import Groups
+from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
+from learners.uncertainty.gates import LIKELY, Cut, ScoreGate
 from learners.uncertainty.scores import KNN, MSP, Score
 from learners.uncertainty.thresholds import (
     Threshold,
+    check_threshold,
     threshold_for_accuracy,
     threshold_for_coverage,
     thresholds_by_class,
@@ -167,3 +167,58 @@ def _without_target(
         float(as_named.right[accepted].mean()) if accepted.any() else float("nan"),
     )
     return Rule(Cut(cut), ranking, as_named.naming, [])
+
+
+def cuts_of_labels(
+    p: Floats,
+    known: Mask,
+    there: Mask,
+    messages: Sequence[str],
+    asked: ConfidenceSettings,
+    groups: Groups = None,
+) -> list[Threshold]:
+    """The threshold of each label, where an item has several: the one of the settings for all, or with a
+    target accuracy what promises this precision of the label by itself.
+
+    What it is said of shows it at least so often, for 95 % of draws of the calibration items
+    (`threshold_for_accuracy`, over those of which it is likely). Where they cannot support that, it is
+    said from the settings' threshold on, or that probability where it is higher.
+
+    Parameters
+    ----------
+    p : calibrated [n, classes], 0 where nothing is said of an item; ``known`` and ``there`` likewise.
+    messages : on each label's calibration, which its own follows.
+    """
+    usual, target = check_threshold(asked.threshold), asked.target_accuracy
+    most = int((known & (p >= LIKELY)).sum(axis=0).max())
+    cuts = []
+    for k, message in enumerate(messages):
+        rows = known[:, k]
+        mine, right = p[rows, k], there[rows, k]
+        value, low, missed = usual, np.nan, ""
+        if target is not None:
+            likely = mine >= LIKELY
+            together = None if groups is None else groups[rows][likely]
+            cut = threshold_for_accuracy(
+                mine[likely], right[likely], target, among=most, groups=together
+            )
+            value, low = cut.value, cut.accuracy_low
+            if cut.message:
+                value = max(usual, target)
+                missed = (
+                    f"{cut.message.replace('an accuracy', 'a precision')}; nothing is promised of it, and "
+                    f"it is said from a probability of {value:.4g} on: add calibration files, or ask for "
+                    "less"
+                )
+        taken = mine >= value
+        cuts.append(
+            Threshold(
+                value,
+                float(taken.mean()) if len(mine) else np.nan,
+                float(right[taken].mean()) if taken.any() else np.nan,
+                low,
+                "; ".join(filter(None, (message, missed))),
+                np.nan if target is None else target,
+            )
+        )
+    return cuts

@@ -20,11 +20,10 @@ from datasets.core.cells import read_dicts, write_rows
 from datasets.core.errors import SecondhandError, shown
 from datasets.items import UNKNOWN, alike, clean_label, fault_of
 from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, softmax
-from learners.uncertainty.groups import Groups, worth
+from learners.uncertainty.arrays import Floats, Groups, Ints, softmax
+from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.scores import MSP
-from learners.uncertainty.temperature import fit_temperature
-from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy
+from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy, worth
 
 COLUMNS = ("label", "parent")
 #: What a table may have: a folder's may be anybody's.

@@ -173,17 +173,17 @@ def test_the_rule_in_force_is_reported(up, ask, pictures):
     assert len(labels) > 1
     confidence = strict.confidence
     # Asked alone, a calibration item's last digits are others, and with them a rank among its like.
-    clear = [abs(right.known - confidence.threshold.value) > 0.3 for right in expected]
+    clear = [abs(right.known - confidence.cut.threshold.value) > 0.3 for right in expected]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
         own = ask(file, model="strict")
         close_to(own, right)
         assert own["rule"] == {
             "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
-            "cut": confidence.threshold.value, "alpha": confidence.alpha, "score": "", "floor": None,
+            "cut": confidence.cut.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = ask(file, model="strict", threshold=0.5)
-        accepted = right.probability >= 0.5 and not right.distance_p < confidence.alpha
+        accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
         assert (other["label"] != "unknown") == accepted
         assert (other["rule"]["own"], other["rule"]["on"]) == (False, "probability")
         assert other["rule"]["cut"] == 0.5
@@ -195,7 +195,7 @@ def test_no_place_of_the_slider_stands_for_two_rules(up, tmp_path):
     held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
     own = site.bought("strict", site.rule("strict", None))
     assert own.answered == held["label"].ne("unknown").sum() < len(held)
-    alpha = up.models["strict"].predictor.confidence.alpha
+    alpha = up.models["strict"].predictor.confidence.distance.alpha
     start = site.start("strict")
     for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
         rule = site.rule("strict", threshold)
@@ -224,7 +224,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
         *[("threshold", "probability")] * 3, ("target accuracy", "combined"),
     ]  # fmt: skip
     assert models[0]["rule"]["cut"] == 0.8
-    assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.threshold.value
+    assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.cut.threshold.value
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
         with pytest.raises(Exception, match=re.escape(name)):
             client.predict(None, model=name, api_name="/ask")

@@ -27,11 +27,10 @@ from app.views import (
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.templates import percent
-from learners.uncertainty import Items
+from learners.uncertainty import Items, LabelCut, Threshold
+from learners.uncertainty.calibrators import Temperature
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.many import Label, ManyConfidence
-from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
-from learners.uncertainty.temperature import Temperature
+from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
@@ -178,12 +177,12 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
         own = own_rule(confidence)
         assert (own.kind, own.on) == rule[:2]
         assert own.target == pytest.approx(rule[2], nan_ok=True)
-        assert own.cut == confidence.threshold.value
+        assert own.cut == confidence.cut.threshold.value
         assert own.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(own).startswith("The model's own rule: ")
         assert words in rule_words(own)
-        assert own.as_json()["floor"] == confidence.floors.get(own.score)
-        assert bool(own.score) == bool(confidence.floors) == (own.kind == "threshold")
+        assert own.as_json()["floor"] == confidence.ranking.floors.get(own.score)
+        assert bool(own.score) == bool(confidence.ranking.floors) == (own.kind == "threshold")
         both = f"and a score of {own.floor:.4g} ({own.score})."
         assert (both in Seen(answer_html(SURE, own, FITTED)).said) == bool(own.score)
     assert rule_words(Rule(0.5, 0.05, own=False)).startswith("Not the model's own rule: ")
@@ -240,8 +239,9 @@ def test_messages_name_no_folder():
 
 
 def test_several_labels_are_judged_and_drawn_each_by_itself():
-    labels = [Label(threshold=0.6, target=0.9), Label(threshold=0.3, target=0.9)]
-    rule = own_rule(ManyConfidence.of(labels), ["cat", "dog"])
+    cuts = LabelCut.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
+    several = replace(Confidence.uncalibrated(2, exclusive=False), cut=cuts)
+    rule = own_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
     page = answer_html(both, rule, FITTED)

@@ -13,5 +13,5 @@ from learners.uncertainty import Confidence, Items
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:
     nothing = Items(np.empty((0, classes)), np.empty(0, dtype=int))
     fitted = Confidence.fit(nothing, settings=ConfidenceSettings(threshold=threshold))
-    scaled = replace(fitted.temperature, value=temperature)
+    scaled = replace(fitted.calibrator.temperature, value=temperature)
     return replace(fitted, calibrator=replace(fitted.calibrator, temperature=scaled))

@@ -80,7 +80,9 @@ def make_evaluation(
         labels = rng.integers(0, len(bundle.classes), count)
         strange = split == "unknown"
         logits, features = outputs(labels, len(bundle.classes), rng, strange=strange)
-        decided = confidence.decide(logits, None if confidence.reference is None else features)
+        decided = confidence.decide(
+            logits, None if confidence.distance.reference is None else features
+        )
         for n in range(count):
             path = str(paths[len(rows)]) if paths is not None else f"{split}/{n:03d}.jpg"
             best = bundle.classes[decided.best[n]]

@@ -35,7 +35,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
 from learners.share.__main__ import main as share
-from learners.uncertainty import Confidence, Items, Label, ManyConfidence
+from learners.uncertainty import Confidence, Items
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -412,7 +412,7 @@ def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
         share([str(model), "--zip", str(tmp_path / "a.zip")])
     with pytest.raises(SecondhandError, match=r"name an archive, as model\.zip"):
         share([str(model), "--zip", str(tmp_path / "a")])
-    several = ManyConfidence.of([Label()] * len(CLASSES))
+    several = Confidence.uncalibrated(len(CLASSES), exclusive=False)
     model = save_bundle(replace(small, confidence=several), tmp_path / "several")
     for words, said in (
         (["--zip", str(tmp_path / "a.zip")], r"says several labels .* share the folder itself"),

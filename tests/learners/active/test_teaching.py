@@ -88,7 +88,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
     for row in found.rows:
         (answer,) = predictor.answers([row.source.path])
         unlike = answer.prediction.reason == "unlike training data"
-        p = softmax(answer.logits / predictor.confidence.temperature.value)
+        p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
         first, second = np.sort(p)[::-1][:2]
         assert row.score == pytest.approx(1.0 if unlike else 1 - first + second, abs=1e-4)
         assert row.guess == answer.prediction.best

@@ -13,7 +13,7 @@ from learners.evaluation.calibration_metrics import (
 )
 from learners.files import read_as
 from learners.uncertainty.arrays import softmax
-from learners.uncertainty.temperature import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.uncertainty.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
 
 
 def figure(name, p, y):

@@ -74,7 +74,7 @@ def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
 
 
 def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
-    temperature = bundle.confidence.temperature.value
+    temperature = bundle.confidence.calibrator.temperature.value
     assert temperature != 1
     for split in ("valid", "calibration"):
         rows, logits, _ = part(evaluation, split)
@@ -136,7 +136,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     judged = judge(evaluation, bundle)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
-    passed = judged.gate >= bundle.confidence.threshold.value
+    passed = judged.gate >= bundle.confidence.cut.threshold.value
     names = np.array(bundle.classes)[judged.best[passed]]
     frame.loc[judged.rows[passed], "label"] = names
     got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
@@ -158,7 +158,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     on = "" if target is None else " of the score rmds"
     assert got["said"].startswith(f"{taken} of 30 strangers are accepted (")
     assert (
-        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.threshold.value:.4g} it "
+        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.cut.threshold.value:.4g} it "
         f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % of known files would be "
         f"accepted, not {100 * (passed & (split == 'valid')).sum() / 60:.3g} %"
     ) in got["said"]

@@ -17,7 +17,7 @@ from learners.evaluation.label_figures import (
     calibration_error,
     judge_labels,
 )
-from learners.uncertainty import Label, ManyConfidence
+from learners.uncertainty import Confidence, LabelCut, Threshold
 
 CLASSES = ["a", "b", "c"]
 
@@ -33,8 +33,9 @@ def test_figures_are_scikit_learns() -> None:
     split[:5] = "unknown"
     frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
     logits[7] = np.nan  # a bad file
-    labels = [Label(threshold=cut, target=0.7, precision_low=0.71) for cut in (0.5, 0.6, 0.3)]
-    bundle = SimpleNamespace(classes=CLASSES, decider=ManyConfidence.of(labels))
+    cuts = LabelCut.of([Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3)])
+    confidence = replace(Confidence.uncalibrated(3, exclusive=False), cut=cuts)
+    bundle = SimpleNamespace(classes=CLASSES, decider=confidence)
     evaluation = Evaluation(frame, logits, logits)
     judged = judge_labels(evaluation, bundle)  # type: ignore[arg-type]
     found = all_label_figures(evaluation, judged, bundle)  # type: ignore[arg-type]

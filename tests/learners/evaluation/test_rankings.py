@@ -41,7 +41,7 @@ def setup(**options: int) -> tuple[Evaluation, object, Items]:
     rng = np.random.default_rng(3)
     labels = rng.integers(0, len(CLASSES), 200)
     logits, features = outputs(labels, len(CLASSES), rng)
-    train = Items(logits / confidence.temperature.value, labels, features)
+    train = Items(logits / confidence.calibrator.temperature.value, labels, features)
     return make_evaluation(bundle, **options), confidence, train
 
 
@@ -55,7 +55,7 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
     assert table["AUROC"].is_monotonic_decreasing
     assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]
     known, strangers = (
-        judged_items(evaluation, CLASSES, split, confidence.temperature.value)
+        judged_items(evaluation, CLASSES, split, confidence.calibrator.temperature.value)
         for split in ("valid", "unknown")
     )
     rows = table.set_index("score")
@@ -67,7 +67,7 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
     )
     assert rows.loc["msp", "AUROC"] == pytest.approx(oracle)
     # What the model itself would rank by, from its own reference and calibration items.
-    own = [confidence.decide(i.logits * confidence.temperature.value, i.features).known
+    own = [confidence.decide(i.logits * confidence.calibrator.temperature.value, i.features).known
            for i in (known, strangers)]  # fmt: skip
     oracle = roc_auc_score(np.r_[np.ones(57), np.zeros(27)], np.concatenate(own))
     assert rows.loc["combined", "AUROC"] == pytest.approx(oracle, abs=0.03)

@@ -95,7 +95,7 @@ def test_copies_are_told_by_their_features():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
     assert not copies(evaluation, bundle, judge(evaluation, bundle)).any()
-    evaluation.features[7] = 3 * bundle.decider.reference[11]
+    evaluation.features[7] = 3 * bundle.decider.distance.reference[11]
     same = copies(evaluation, bundle, judge(evaluation, bundle))
     assert np.flatnonzero(same).tolist() == [7]
     bare = make_bundle(distance=False)

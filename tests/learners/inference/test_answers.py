@@ -20,7 +20,7 @@ from learners.inference.answers import NO_SIGNAL, TOP_WINDOWS, Answer, Predictio
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
-from learners.uncertainty.reasons import Reason
+from learners.uncertainty.gates import Reason
 from tests.learners.inference.test_predictor import bundle
 
 RATE = 8000
@@ -78,7 +78,7 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
     spans = [Source(str(long), w.start, w.end) for w in one.windows]
     _, logits, _ = predictor.outputs(spans)
     joined = torch.from_numpy(logits).topk(TOP_WINDOWS, dim=0).values.mean(0)
-    chance = (joined / predictor.confidence.temperature.value).softmax(0)
+    chance = (joined / predictor.confidence.calibrator.temperature.value).softmax(0)
     assert one.probability == pytest.approx(float(chance.max()), abs=1e-5)
     assert one.best == model.classes[int(chance.argmax())]
 

@@ -207,8 +207,8 @@ def test_below_the_threshold_it_is_unknown(model, pictures, threshold):
 
 def test_a_model_without_settings_asks_for_95_per_cent(model):
     bare = Predictor(Bundle(model.network, model.spec, CLASSES, model.preprocessing))
-    assert bare.confidence.threshold.value == 0.95
-    assert bare.confidence.temperature.value == 1
+    assert bare.confidence.cut.threshold.value == 0.95
+    assert bare.confidence.calibrator.temperature.value == 1
 
 
 @pytest.mark.parametrize("top", [1, 4, 9])

@@ -92,8 +92,8 @@ def test_a_model_before_calibration_comes_back_as_one(tmp_path):
     assert json.loads((model / CONFIG).read_text())["confidence"] == {}
     loaded = load_bundle(model)
     assert loaded.confidence is None
-    assert loaded.decider.temperature.value == 1
-    assert loaded.decider.reference is None
+    assert loaded.decider.calibrator.temperature.value == 1
+    assert loaded.decider.distance.reference is None
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_missing_key_is_named(folder):
         ({"preprocessing": {"crop": "all"}}, "crop|preprocessing"),
         ({"recipe": [1]}, "recipe"),
         ({"confidence": []}, "confidence is not an object"),
-        ({"confidence": {"temperature": {"value": 0}}}, "confidence.temperature"),
+        ({"confidence": {"calibrator": 0}}, "confidence.calibrator"),
         ({"confidence": {"threshold": 1.1}}, "confidence.threshold"),
         ({"confidence": {"distance": {"alpha": 2}}}, "confidence.distance"),
         ({"confidence": {"classes": 4}}, "confidence is for 4 classes, the model has 3"),
@@ -219,7 +219,7 @@ def test_a_config_that_says_what_cannot_be(folder, changes, match):
 @pytest.mark.parametrize(
     ("keys", "value"),
     [
-        *((("confidence", "temperature", "value"), value)
+        *((("confidence", "calibrator", "temperature", "value"), value)
           for value in (0, -1.0, float("nan"), float("inf"), "2", True)),
         *((("network", "members"), value)
           for value in (0, -2, 17, 10**9, True, 1.5, "2", None, [2])),

@@ -20,7 +20,7 @@ from PIL import Image
 
 from datasets.annotations import read_annotations
 from learners.predictions import Shape, write
-from learners.uncertainty.reasons import Reason, Why
+from learners.uncertainty.gates import Reason, Why
 from tests.learners.inference.test_answers import tone
 from tests.learners.predictions.test_formats import answer
 

@@ -11,7 +11,7 @@ from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions import Events
 from learners.predictions.events import joined
-from learners.uncertainty.reasons import AMBIGUOUS, Reason, Why
+from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_answers import tone
 
 NAN = math.nan

@@ -20,7 +20,7 @@ from learners.inference import Prediction
 from learners.predictions import Events, Shape, check_out, write
 from learners.predictions.tracks import raven_table
 from learners.runs.folder import begin, write_csv
-from learners.uncertainty.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.uncertainty.gates import AMBIGUOUS, UNLIKE, Reason, Why
 from tests.learners.inference.test_answers import tone
 from tests.pictures import write_pictures
 

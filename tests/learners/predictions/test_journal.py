@@ -15,7 +15,7 @@ from learners.inference import Prediction, Predictor, in_rounds
 from learners.model.bundle import save_bundle
 from learners.predict import main
 from learners.predictions import Journal
-from learners.uncertainty.reasons import Reason, Why
+from learners.uncertainty.gates import Reason, Why
 from tests.forks import Program, until
 from tests.learners.inference.test_answers import RECIPE, tone
 from tests.learners.inference.test_predictor import bundle

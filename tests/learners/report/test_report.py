@@ -211,7 +211,7 @@ def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
     bundle = make_bundle(size=64)
     bundle.provenance = {"data": str(root), "command": command, "note": f"noise of {home}/x/a.hdf5"}
     evaluation = make_evaluation(bundle, paths=paths)
-    evaluation.features[0] = bundle.decider.reference[7] * 5
+    evaluation.features[0] = bundle.decider.distance.reference[7] * 5
     silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
@@ -277,7 +277,7 @@ def test_an_evaluation_says_what_was_typed_and_has_no_curves(tmp_path, photos):
 def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, paths=photos)
-    evaluation.features[7] = bundle.decider.reference[11]
+    evaluation.features[7] = bundle.decider.distance.reference[11]
     page, found = written(tmp_path, bundle, evaluation)
     assert found["copies_of_training_items"] == [photos[7].name]
     assert "1 of 141 files are to the network the same as one" in found["notices"][-1]

@@ -72,7 +72,7 @@ def test_classes_and_probabilities_are_those_of_the_known(run, folder, grey):
     bundle = load_bundle(run / "model")
     assert bundle.classes == CLASSES
     assert bundle.spec.n_classes == 3
-    assert bundle.decider.background
+    assert bundle.decider.calibrator.background
     answers = pd.read_csv(run / "predictions.csv", keep_default_na=False)
     held = answers.loc[answers.split.eq("background")]
     assert len(held) == 9
@@ -118,7 +118,7 @@ def test_it_is_kept_apart_from_known_items_and_from_strangers(run, folder, grey)
     copy = rejected[rejected.index.str.endswith("learnt.jpg")].item()
     assert copy.startswith(f"a copy of {grey / 'deep' / 'grey_000.jpg'}")
     # The distance is to known items alone, the temperature and the sets of them alone, too.
-    reference = load_bundle(run / "model").decider.reference
+    reference = load_bundle(run / "model").decider.distance.reference
     assert len(reference) == items.split.eq("train").sum()
 
 

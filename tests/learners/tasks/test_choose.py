@@ -16,7 +16,7 @@ from learners.tasks.choose import task_asked, task_of
 from learners.tasks.class_tree import ClassTree
 from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import SingleLabel
-from learners.uncertainty import Confidence, Label, ManyConfidence, Tree
+from learners.uncertainty import Confidence, Tree
 
 TREE = Tree(("a", "b", "both"), np.array([2, 2, -1]), 2)
 
@@ -43,7 +43,7 @@ def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
 
 
 def test_a_model_has_the_task_that_it_was_trained_for() -> None:
-    plain, several = Confidence.uncalibrated(2), ManyConfidence.of([Label()] * 2)
+    plain, several = Confidence.uncalibrated(2), Confidence.uncalibrated(2, exclusive=False)
     assert type(task_of(model(plain))) is SingleLabel
     assert type(task_of(model(several))) is MultiLabel
     of_tree = model(SimpleNamespace(exclusive=True, tree=TREE))

@@ -12,10 +12,10 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.uncertainty import SCORES, Items
 from learners.uncertainty.arrays import softmax
+from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.decision import NO_CLASS, Confidence
-from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL
+from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL
 from learners.uncertainty.scores import Mahalanobis
-from learners.uncertainty.temperature import fit_temperature
 from tests.learners.confidences import settings
 
 WIDTH = 16
@@ -52,7 +52,7 @@ def test_known_items_are_accepted_and_strangers_are_not():
     assert accepted.mean() > 0.7
     assert (found.label == labels)[accepted].mean() > 0.97
     np.testing.assert_array_equal(found.label[accepted], found.best[accepted])
-    p = softmax(logits, model.temperature.value)
+    p = softmax(logits, model.calibrator.temperature.value)
     np.testing.assert_allclose(found.probability, p.max(axis=1))
     np.testing.assert_allclose(found.probabilities, p)
     far = model.decide(*strange(100))
@@ -66,7 +66,7 @@ def test_reasons_are_as_defined():
     model = fitted()
     logits, _, features = world(500, seed=4)
     found = model.decide(logits, features)
-    floor = model.floors["combined"]
+    floor = model.ranking.floors["combined"]
     for label, probability, p, known, reason in zip(
         found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
     ):
@@ -84,7 +84,7 @@ def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
     logits, _, features = world(4000, seed=5)
     found = model.decide(logits, features)
     assert (found.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
-    assert model.threshold.coverage == pytest.approx(kept, abs=0.002)
+    assert model.cut.threshold.coverage == pytest.approx(kept, abs=0.002)
     assert set(found.reason) <= {UNUSUAL, ""}
 
 
@@ -94,7 +94,7 @@ def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
     sure = softmax(logits).max(axis=1) > 0.9
     strangers = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
     models = [fitted(), fitted(keep_known=1)]
-    assert models[1].floors == {}
+    assert models[1].ranking.floors == {}
     taken = [(model.decide(*strangers).label != NO_CLASS).mean() for model in models]
     assert 0 < taken[0] < 0.9 * taken[1]
 
@@ -104,7 +104,9 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
     logits, _, features = world(4000, seed=5)
     by_knn = model.with_score("knn").decide(logits, features)
     assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)
-    np.testing.assert_array_equal(by_knn.label != NO_CLASS, by_knn.known >= model.floors["knn"])
+    np.testing.assert_array_equal(
+        by_knn.label != NO_CLASS, by_knn.known >= model.ranking.floors["knn"]
+    )
     assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
 
 
@@ -118,7 +120,9 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
     model = Confidence.fit(held, train, asked)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
-    assert (first != NO_CLASS).mean() - model.threshold.coverage == pytest.approx(0.01, abs=0.0101)
+    assert (first != NO_CLASS).mean() - model.cut.threshold.coverage == pytest.approx(
+        0.01, abs=0.0101
+    )
     rng = np.random.default_rng(0)
     for _ in range(5):
         noise = [1 + 1e-7 * rng.standard_normal(x.shape) for x in (logits, features)]
@@ -127,7 +131,7 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
 
 
 def test_a_target_stands_alone():
-    assert fitted(target_accuracy=0.9).floors == {}
+    assert fitted(target_accuracy=0.9).ranking.floors == {}
 
 
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
@@ -240,7 +244,7 @@ def test_a_target_accuracy_is_met_on_new_items():
     held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
     model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
-    assert model.threshold.accuracy_low >= 0.97
+    assert model.cut.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
     found = model.decide(new_logits, new)
     accepted = found.label != NO_CLASS
@@ -269,10 +273,10 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     model = Confidence.fit(held, train, asked)
     found, without = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (found & ~without).any()
-    assert (model.threshold.value, model.threshold_on) == (max(target, 0.7), "probability")
-    assert model.floors == plain.floors
-    assert model.threshold.message
-    assert model.promises == []
+    assert (model.cut.threshold.value, model.cut.on) == (max(target, 0.7), "probability")
+    assert model.ranking.floors == plain.ranking.floors
+    assert model.cut.threshold.message
+    assert model.cut.promises == []
     (note,) = [note for note in model.notes if "cannot support" in note]
     assert "Nothing is promised" in note
     assert "Add calibration files, or ask for less" in note
@@ -358,17 +362,15 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("threshold.on", "vibes"),
         ("threshold.each", [0.5]),
         ("threshold.each", [0.5, 0.5, 0.5, 0.5, "0.5"]),
-        ("subset", {"possible": [False] * 5}),
-        ("subset", {"possible": [True] * 4}),
-        ("background", "yes"),
+        ("calibrator.background", "yes"),
         ("notes", "none"),
         ("notes", [1]),
         ("distance", "yes"),
         ("score", "magic"),
-        ("temperature", 1.0),
-        ("temperature.value", 0.0),
-        ("temperature.value", float("inf")),
-        ("temperature.nll_after", "low"),
+        ("calibrator.temperature", 1.0),
+        ("calibrator.temperature.value", 0.0),
+        ("calibrator.temperature.value", float("inf")),
+        ("calibrator.temperature.nll_after", "low"),
         ("threshold.cut.value", 1.1),
         ("threshold.cut.value", float("nan")),
         ("threshold.cut.coverage", 2),
@@ -454,7 +456,7 @@ def test_few_items_are_noted():
     assert fitted(20).decide(*strange(1)).reason == [UNLIKE]
     assert fitted(19).decide(*strange(1)).reason != [UNLIKE]
     empty = fitted(0)
-    assert empty.temperature.value == 1
+    assert empty.calibrator.temperature.value == 1
     assert empty.decide(*strange(1)).distance_p == [1.0]
 
 
@@ -545,13 +547,14 @@ def test_another_threshold_or_score_leaves_the_rest():
             other.decide(logits, features).known
         )
     both = model.asked(0.5, "rmds")
-    assert (both.threshold.value, both.threshold_on, both.score) == (0.5, "probability", "rmds")
+    assert (both.cut.threshold.value, both.cut.on) == (0.5, "probability")
+    assert both.ranking.name == "rmds"
     assert model.asked(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):
         fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give a --threshold"):
         fitted(target_accuracy=0.9).with_score("knn")
-    assert fitted(target_accuracy=0.9).asked(0.5, "rmds").score == "rmds"
+    assert fitted(target_accuracy=0.9).asked(0.5, "rmds").ranking.name == "rmds"
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
@@ -562,12 +565,14 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     timid, sure = 0.4 * z, 3 * z
     items = [Items(logits, y, None) for logits in (timid, sure)]
     plain = [fit_temperature(one.logits, y) for one in items]
-    taken = [Confidence.fit(one, None, ConfidenceSettings()).temperature for one in items]
+    taken = [
+        Confidence.fit(one, None, ConfidenceSettings()).calibrator.temperature for one in items
+    ]
     assert plain[0].value < plain[0].high < 1
     assert taken[0].value == plain[0].high
     assert taken[1] == plain[1]
     right = Confidence.fit(Items(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
-    assert right.temperature.value == 1
+    assert right.calibrator.temperature.value == 1
 
 
 def beside_background(n, seed):
@@ -583,11 +588,11 @@ def test_a_background_takes_its_share_of_the_probability():
     train, _, _ = beside_background(800, seed=2)
     model = Confidence.fit(held, train, background=True)
     plain = Confidence.fit(held, train)
-    assert model.temperature == plain.temperature  # of the classes alone
+    assert model.calibrator.temperature == plain.calibrator.temperature  # of the classes alone
     items, logits, known = beside_background(1000, seed=3)
     found = model.decide(items.logits, items.features)
     # As the softmax over all six has it.
-    whole = softmax(logits[known], model.temperature.value)
+    whole = softmax(logits[known], model.calibrator.temperature.value)
     np.testing.assert_allclose(found.probabilities, whole[:, :5], atol=1e-12)
     np.testing.assert_allclose(found.probability, whole[:, :5].max(axis=1))
     assert (found.label == items.labels)[found.label != NO_CLASS].mean() > 0.97
@@ -609,15 +614,12 @@ def test_a_background_is_saved():
     held, _, _ = beside_background(400, seed=1)
     model = Confidence.fit(held, held, ConfidenceSettings(coverage=0.9), background=True)
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
-    assert again.background
+    assert again.calibrator.background
     np.testing.assert_array_equal(
         again.decide(held.logits, held.features).probabilities,
         model.decide(held.logits, held.features).probabilities,
     )
-    settings = fitted().to_dict()
-    assert not Confidence.from_dict(settings).background
-    with pytest.raises(SecondhandError, match="background"):
-        Confidence.from_dict({**settings, "background": "yes"})
+    assert not Confidence.from_dict(fitted().to_dict()).calibrator.background
     inside = model.sets.predict(model.decide(held.logits, held.features).probabilities)
     assert inside[np.arange(len(held.labels)), held.labels].mean() > 0.88
 
@@ -689,6 +691,6 @@ def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(how):
     assert [after.reason[n] for n in np.flatnonzero(left)] == [
         before.reason[n] for n in np.flatnonzero(left)
     ]
-    like = before.distance_p >= model.alpha
+    like = before.distance_p >= model.distance.alpha
     assert (after.label == 0)[(before.best == 0) & like].all()
     assert not (after.label == 1)[after.probability < 1].any()

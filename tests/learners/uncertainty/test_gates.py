@@ -7,18 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from learners.uncertainty.distance import Distance
 from learners.uncertainty.gates import (
+    AMBIGUOUS,
+    BACKGROUND,
+    OTHER_CLASS,
+    UNLIKE,
+    UNUSUAL,
     Background,
     Batch,
     ClassSubset,
     Cut,
+    Distance,
     Gate,
     ScoreGate,
     judge,
 )
-from learners.uncertainty.reasons import AMBIGUOUS, BACKGROUND, OTHER_CLASS, UNLIKE, UNUSUAL
+from learners.uncertainty.thresholds import Threshold
 
+CUT = Cut(Threshold(0.9, np.nan, np.nan))
 #: Of two items the first passes each gate by a hair, the second fails each.
 BATCH = Batch(
     logits=np.array([[0.1, -2.0], [-0.1, -2.0]]),
@@ -36,7 +42,7 @@ GATES: list[Gate] = [
     Background(),
     ClassSubset(np.array([True, False])),
     Distance(0.05),
-    Cut.at(0.9),
+    CUT,
     ScoreGate(floors={"msp": -3.0, "knn": 0.0}),
 ]
 REASONS = [BACKGROUND, OTHER_CLASS, UNLIKE, AMBIGUOUS, UNUSUAL]
@@ -57,12 +63,12 @@ def test_the_first_gate_that_refuses_gives_the_reason():
 
 
 def test_thresholds_by_name_and_of_classes_of_their_own():
-    on_score = Cut(replace(Cut.at(0.5).threshold, value=-3.05), on="msp")
+    on_score = Cut(replace(CUT.at(0.5).threshold, value=-3.05), on="msp")
     assert on_score.refuse(BATCH).tolist() == [False, True]
-    assert Cut.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
-    assert Cut.at([0.95, 0.1]).threshold.value == 0.1
+    assert CUT.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
+    assert CUT.at([0.95, 0.1]).threshold.value == 0.1
     named = replace(BATCH, named=np.array([0, 1]))
-    assert Cut.at([0.95, 0.1]).refuse(named).tolist() == [True, False]
+    assert CUT.at([0.95, 0.1]).refuse(named).tolist() == [True, False]
     assert replace(on_score, own=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [False, True]
     assert replace(on_score, own=np.array([0.1, np.nan])).refuse(BATCH).tolist() == [False, False]
     assert replace(on_score, own=np.array([np.nan, 0.1])).refuse(BATCH).tolist() == [False, True]

@@ -8,10 +8,13 @@ from scipy.special import ndtri
 
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
-from learners.uncertainty import Items
-from learners.uncertainty.groups import design_effects, worth
-from learners.uncertainty.many import ManyConfidence
-from learners.uncertainty.thresholds import threshold_for_accuracy, thresholds_by_class
+from learners.uncertainty import Confidence, Items
+from learners.uncertainty.thresholds import (
+    design_effects,
+    threshold_for_accuracy,
+    thresholds_by_class,
+    worth,
+)
 from learners.uncertainty.tree import TOP, Tree, promised
 
 
@@ -115,8 +118,10 @@ def test_every_target_counts_groups() -> None:
         every = np.ones(300, bool)
         cut, _, _ = promised(tree, labels * 4, score, right, every, 0.9, given)
         assert bool(cut.message) == messages
-        one = ManyConfidence.fit_many(logits, np.eye(2)[labels], many, ["a", "b"], groups=given)
-        assert [bool(label.message) for label in one.labels] == [messages] * 2
+        one = Confidence.fit_labels(
+            Items(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
+        )
+        assert [bool(cut.message) for cut in one.cut.promises] == [messages] * 2
 
 
 def test_items_keep_their_groups_when_some_are_taken() -> None:

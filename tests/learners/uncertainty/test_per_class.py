@@ -112,7 +112,7 @@ def world(n: int, seed: int) -> Items:
 def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> None:
     asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
-    promised = [k for k, cut in enumerate(fitted.promises) if not cut.message]
+    promised = [k for k, cut in enumerate(fitted.cut.promises) if not cut.message]
     assert 2 <= len(promised) < 4
     assert any("do not suffice" in note and NAMES[3] in note for note in fitted.notes)
     bundle = make_bundle(NAMES, distance=False)
@@ -139,8 +139,8 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
         rule_words(rule)
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
-    assert told == [None if v == np.inf else v for v in opened.each]
-    assert not opened.with_threshold(0.5).promises
+    assert told == [None if v == np.inf else v for v in opened.cut.each]
+    assert not opened.with_threshold(0.5).cut.promises
     config = json.loads((folder / "config.json").read_text())
     config["confidence"]["threshold"]["promises"].pop()
     (folder / "config.json").write_text(json.dumps(config))

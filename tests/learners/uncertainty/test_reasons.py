@@ -10,7 +10,7 @@ import pickle
 
 import pytest
 
-from learners.uncertainty.reasons import AMBIGUOUS, UNLIKE, Reason, Why
+from learners.uncertainty.gates import AMBIGUOUS, UNLIKE, Reason, Why
 
 TEXTS = {
     Reason(): "",

@@ -141,7 +141,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     assert more.sum() > 20
     assert (after.label[more] >= 6).all()
     assert {str(after.reason[i]) for i in np.flatnonzero(more)} <= {"ambiguous", "unusual"}
-    p = softmax(new.logits / with_tree.temperature.value)
+    p = softmax(new.logits / with_tree.calibrator.temperature.value)
     parts = with_tree.ranking.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
         node, mass = named(tree, p[i], 0.8)
@@ -156,7 +156,9 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
             for n, v in ranks.items()
         )  # type: ignore[attr-defined]
         wanted = (
-            mass >= 0.8 and known >= with_tree.floors["combined"] and after.distance_p[i] >= 0.05
+            mass >= 0.8
+            and known >= with_tree.ranking.floors["combined"]
+            and after.distance_p[i] >= 0.05
         )
         assert after.label[i] == (node if wanted else -1)
     loose = with_tree.with_threshold(0.6).decide(new.logits, new.features)
@@ -308,10 +310,10 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     tree = random_tree(np.random.default_rng(3), 6)
     plain, _, new = fitted(tree, 6, threshold=0.8)
     asked, _, _ = fitted(tree, 6, threshold=0.8, target_accuracy=0.9999)
-    assert (asked.threshold_on, asked.threshold.value) == ("probability", 0.9999)
-    assert asked.floors == plain.floors
+    assert (asked.cut.on, asked.cut.threshold.value) == ("probability", 0.9999)
+    assert asked.ranking.floors == plain.ranking.floors
     assert asked.naming is not None
-    assert (asked.naming.reach, asked.each) == (0.9999, None)
+    assert (asked.naming.reach, asked.cut.each) == (0.9999, None)
     assert any("Nothing is promised" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()

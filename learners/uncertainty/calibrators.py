@@ -1,19 +1,30 @@
-"""One temperature for a network's logits, so that its probabilities mean what they say."""
+"""Calibrators: what makes the probabilities of a network's logits mean what they say.
+
+One temperature of all logits where classes exclude one another (`Scaling`); of several labels an item
+each label's own scale and shift (`Platt`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from learners.files import ranged
-from learners.uncertainty.arrays import Floats, Ints, check_labels, check_logits, softmax
+from datasets.core.errors import SecondhandError
+from learners.files import jsonable, ranged, read_as
+from learners.uncertainty.arrays import Floats, Ints, Mask, check_labels, check_logits, softmax
 
 ENOUGH = 100
 TEMPERATURES = (0.01, 100.0)
 FOLDS = 10
+#: Items with a label, and without it, from which on its probability is calibrated by itself.
+ENOUGH_OF_A_LABEL = 10
+#: What a label's own scale and shift weigh against those of all labels: 1 / variance, as of a prior.
+PULL = 10.0
+SCALES, SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,7 @@ class Scaling:
 
     temperature: Temperature
     background: bool = False
+    exclusive: ClassVar[bool] = True
 
     @classmethod
     def fit(
@@ -209,3 +221,148 @@ class Scaling:
     def probabilities(self, scaled: Floats) -> Floats:
         """Of scaled logits [n, classes], in [0, 1]; they sum to 1, or to less beside a background."""
         return softmax(scaled, background=self.background)
+
+    def among(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
+        """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
+        had, ``[n]``.
+
+        By Bayes: with a prior of 0 for them, and the ratios of the others as they were, what is left is
+        scaled to its whole, a background's share with it. So they stay calibrated where the classes left
+        out do not occur, and the others do as they did in training.
+        """
+        probabilities = self.probabilities(scaled)
+        others = probabilities[:, ~possible].sum(axis=1)
+        left = np.where(possible, probabilities, 0.0)
+        return left / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others
+
+    def to_dict(self) -> dict[str, object]:
+        return {"temperature": jsonable(self.temperature), "background": self.background}
+
+
+@dataclass(frozen=True, eq=False)
+class Platt:
+    """The calibrator of several labels an item: of each the sigmoid of its logit times ``scale`` plus
+    ``shift`` (both [classes]), fitted on ``items``."""
+
+    scale: Floats
+    shift: Floats
+    items: int = 0
+    background: ClassVar[bool] = False
+    exclusive: ClassVar[bool] = False
+
+    @classmethod
+    def fit(cls, logits: Floats, known: Mask, there: Mask) -> tuple[Platt, list[str]]:
+        """From logits, whether a label is known of an item and whether it is there, all [n, classes].
+
+        First scale and shift of all labels at once, then each label's own, pulled to them. Beside it a
+        sentence for each label, empty where its own items suffice.
+        """
+        scale, shift, instead = 1.0, 0.0, ""
+        if min(there.sum(), (known & ~there).sum()) >= ENOUGH_OF_A_LABEL:
+            instead = "; it is calibrated as all labels together are"
+            scale, shift = fit_platt(logits[known], there[known])
+        scales, shifts = np.full(logits.shape[1], scale), np.full(logits.shape[1], shift)
+        messages = []
+        for k, rows in enumerate(known.T):
+            count, without = int(there[rows, k].sum()), int((~there[rows, k]).sum())
+            message = ""
+            if min(count, without) < ENOUGH_OF_A_LABEL:
+                few = f"{count} items with it and {without} without, {ENOUGH_OF_A_LABEL} of each are needed"
+                message = f"not enough to calibrate: {few}{instead}"
+            else:
+                times, more = _near(scale * logits[rows, k] + shift, there[rows, k])
+                scales[k] = np.clip(times * scale, *SCALES)
+                shifts[k] = np.clip(times * shift + more, *SHIFTS)
+            messages.append(message)
+        return cls(scales, shifts, int(known.sum(axis=0).max())), messages
+
+    @property
+    def temperature(self) -> Temperature:
+        """None, of as many items."""
+        return Temperature(1.0, *TEMPERATURES, self.items, 0.0, 0.0)
+
+    def scaled(self, logits: Floats) -> Floats:
+        """What the gates are given in place of the logits, [n, classes]."""
+        return np.asarray(logits, np.float64) * self.scale + self.shift
+
+    def probabilities(self, scaled: Floats) -> Floats:
+        """Of scaled logits [n, classes], each by itself, in [0, 1]."""
+        import scipy
+
+        return np.asarray(scipy.special.expit(scaled))
+
+    def among(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
+        """Those of the ``possible`` labels, 0 of the others, ``[n, classes]``; which took nothing from
+        them, ``[n]``."""
+        return np.where(possible, self.probabilities(scaled), 0.0), np.zeros(len(scaled))
+
+    def to_dict(self) -> dict[str, object]:
+        return {"scale": jsonable(self.scale), "shift": jsonable(self.shift), "items": self.items}
+
+
+def read_calibrator(values: object, classes: int) -> Scaling | Platt:
+    """The inverse of ``to_dict``, for files that anybody may have written."""
+    name = "confidence.calibrator"
+    if not (isinstance(values, Mapping) and "scale" in values):
+        read = read_as(_StoredScaling, values, name)
+        fitted = read_as(Temperature, read.temperature, f"{name}.temperature")
+        return Scaling(fitted, read.background)
+    labels = read_as(_StoredPlatt, values, name)
+    if not len(labels.scale) == len(labels.shift) == classes:
+        raise SecondhandError(f"{name}: expected {classes} of scale and of shift")
+    return Platt(np.array(labels.scale), np.array(labels.shift), labels.items)
+
+
+@dataclass(frozen=True)
+class _StoredScaling:
+    temperature: object
+    background: bool
+
+
+@dataclass(frozen=True)
+class _StoredPlatt:
+    scale: list[float] = ranged(*SCALES)
+    shift: list[float] = ranged(*SHIFTS)
+    items: int = ranged(0, 2**53)
+
+
+def fit_platt(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and shift of the least NLL of ``sigmoid(scale * logit + shift)`` (Platt 1999).
+
+    With his targets, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0: labels that a
+    threshold tells apart without a mistake would make it sure without an end. The scale is positive:
+    the order of items stays.
+    """
+    import scipy
+
+    n, count = len(there), int(there.sum())
+    wanted = np.where(there, (count + 1) / (count + 2), 1 / (n - count + 2))
+    middle, spread = float(logits.mean()), float(logits.std()) or 1.0
+    x = (logits - middle) / spread
+
+    def nll(found: Floats) -> tuple[float, Floats]:
+        z = found[0] * x + found[1]
+        pull = (scipy.special.expit(z) - wanted) / n
+        return float(np.mean(np.logaddexp(0, z) - wanted * z)), np.array([pull @ x, pull.sum()])
+
+    limits = [(1e-3, 1e3), (-1e3, 1e3)]
+    a, b = scipy.optimize.minimize(nll, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x
+    scale = float(np.clip(a / spread, *SCALES))
+    return scale, float(np.clip(b - scale * middle, *SHIFTS))
+
+
+def _near(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and shift of the least NLL as `fit_platt` has it, of 1 and 0, and of a prior that both
+    change nothing: normal, the scale's of its logarithm."""
+    import scipy
+
+    def loss(found: Floats) -> tuple[float, Floats]:
+        grown = np.exp(found[0]) * logits
+        z = grown + found[1]
+        pull = scipy.special.expit(z) - there
+        value = np.sum(np.logaddexp(0, z) - there * z) + PULL / 2 * (found @ found)
+        return float(value), np.array([pull @ grown, pull.sum()]) + PULL * found
+
+    limits = [(-7, 7), SHIFTS]
+    a, b = scipy.optimize.minimize(loss, [0.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x
+    return float(np.exp(a)), float(b)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence, ManyConfidence, read_confidence
-from learners.uncertainty.many import fit_platt
+from learners.uncertainty import Confidence, Items
+from learners.uncertainty.calibrators import fit_platt
 
 pytestmark = pytest.mark.slow
 
@@ -27,11 +26,10 @@ def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.nda
     return true * scale, (rng.random((n, 3)) < expit(true)).astype(float)
 
 
-def fitted(n: int, seed: int = 0, target: float | None = None) -> ManyConfidence:
+def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
     logits, targets = drawn(n, seed, 3.0)
-    return ManyConfidence.fit_many(
-        logits, targets, ConfidenceSettings(threshold=0.5, target_accuracy=target), NAMES
-    )
+    asked = ConfidenceSettings(threshold=0.5, target_accuracy=target)
+    return Confidence.fit_labels(Items(logits), targets, asked, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
@@ -78,19 +76,20 @@ def test_each_label_keeps_the_precision_it_promises():
         model = fitted(500, seed, 0.8)
         said = model.decide(logits).said
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
-        assert model.labels[0].coverage > 0.2
+        assert model.cut.promises[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot support" in model.labels[2].message
-    assert model.labels[2].threshold == 0.8  # above that of the default rule, here 0.5
-    assert "ask for less" in model.labels[2].message
+    assert "cannot support" in model.cut.promises[2].message
+    assert model.cut.promises[2].value == 0.8  # above that of the default rule, here 0.5
+    assert "ask for less" in model.cut.promises[2].message
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = drawn(500, 0, 3.0)
-    model = ManyConfidence.fit_many(logits, targets, ConfidenceSettings(target_accuracy=0.8), NAMES)
-    rare = model.labels[2]
-    assert rare.threshold == ConfidenceSettings().threshold > 0.8
+    asked = ConfidenceSettings(target_accuracy=0.8)
+    model = Confidence.fit_labels(Items(logits), targets, asked, NAMES)
+    rare = model.cut.promises[2]
+    assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "nothing is promised of it" in rare.message
     assert "ask for less" in rare.message
 
@@ -100,22 +99,23 @@ def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities(
     (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
     far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
     asked = ConfidenceSettings(target_accuracy=0.8)
-    model = ManyConfidence.fit_many(
-        z, y, asked, NAMES, features=near[:400], reference=near[400:700]
-    )
+    held, reference = Items(z, None, near[:400]), Items(z[:300], None, near[400:700])
+    model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
     # What passes the distance is what a threshold is chosen on, and what its promise is of.
     there = model.decide(z, near[:400])
-    assert there.said[:, 0].mean() == pytest.approx(model.labels[0].coverage)
-    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.labels[0].precision)
-    assert model.decide(z[:200], near[700:]).unlike.mean() == pytest.approx(0.05, abs=0.04)
+    assert there.said[:, 0].mean() == pytest.approx(model.cut.promises[0].coverage)
+    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.cut.promises[0].accuracy)
+    known = model.decide(z[:200], near[700:])
+    unlike = [reason == "unlike training data" for reason in known.reason]
+    assert np.mean(unlike) == pytest.approx(0.05, abs=0.04)
     stored = json.loads(json.dumps(model.to_dict()))
-    again = read_confidence(stored, model.arrays())
+    again = Confidence.from_dict(stored, model.arrays())
     for one in (model, again):
         found = one.decide(z[:50], far)
         assert not found.said.any()
         assert {str(reason) for reason in found.reason} == {"unlike training data"}
         assert (found.distance_p < 0.05).all()
-    assert "distance off" in read_confidence(stored).notes[-1]
+    assert "distance off" in Confidence.from_dict(stored).notes[-1]
     with pytest.raises(SecondhandError, match="features are needed"):
         again.decide(z)
 
@@ -125,14 +125,10 @@ def test_what_is_not_known_has_no_part_in_it():
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
-        ManyConfidence.fit_many(logits[:n], y[:n], ConfidenceSettings(), NAMES).labels
+        Confidence.fit_labels(Items(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
         for n, y in ((600, half), (300, targets))
     )
-    for ours, theirs in zip(part, first, strict=True):
-        np.testing.assert_allclose(
-            [float(v) for v in astuple(ours)[:-1]], [float(v) for v in astuple(theirs)[:-1]]
-        )
-        assert ours.message == theirs.message
+    assert part.to_dict() == first.to_dict()
 
 
 def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
@@ -141,7 +137,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     y = (rng.random(true.shape) < expit(true)).astype(float)
 
     def far(z: np.ndarray, n: int) -> np.ndarray:
-        model = ManyConfidence.fit_many(z[:n], y[:n], ConfidenceSettings(), NAMES)
+        model = Confidence.fit_labels(Items(z[:n]), y[:n], ConfidenceSettings(), NAMES)
         return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
 
     assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one is off by itself
@@ -151,27 +147,31 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     ]
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
-    few = ManyConfidence.fit_many(3 * true[:50], y[:50], ConfidenceSettings(), NAMES).labels[2]
-    assert few.message.endswith("calibrated as all labels together are")
-    assert few.scale == pytest.approx(1 / 3, rel=0.5)
+    few = Confidence.fit_labels(Items(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
+    assert few.cut.promises[2].message.endswith("calibrated as all labels together are")
+    assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 
 def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
     stored = json.loads(json.dumps(model.to_dict()))
-    again = read_confidence(stored)
-    assert isinstance(again, ManyConfidence)
+    again = Confidence.from_dict(stored)
     logits, _ = drawn(50)
     ours, theirs = model.decide(logits), again.decide(logits)
     np.testing.assert_array_equal(ours.said, theirs.said)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
-    assert type(read_confidence(Confidence.uncalibrated(3).to_dict())) is Confidence
-    for key, value in (("scale", -1), ("threshold", 2), ("items", 0.5), ("message", None)):
-        wrong = json.loads(json.dumps(stored))
-        wrong["labels"][1][key] = value
-        with pytest.raises(SecondhandError, match=f"confidence.labels.1.{key} is"):
-            read_confidence(wrong)
-    with pytest.raises(SecondhandError, match="two or more"):
-        read_confidence({**stored, "labels": []})
+    for key, value in (
+        ("scale", [1, -1, 1]),
+        ("shift", [0, "0", 0]),
+        ("items", 0.5),
+        ("scale", [1]),
+    ):
+        wrong = {**stored, "calibrator": {**stored["calibrator"], key: value}}
+        with pytest.raises(SecondhandError, match=rf"confidence\.calibrator.*{key}"):
+            Confidence.from_dict(wrong)
+    for promises in ([], stored["threshold"]["promises"][:2]):
+        wrong = {**stored, "threshold": {**stored["threshold"], "promises": promises}}
+        with pytest.raises(SecondhandError, match=r"confidence\..*promises"):
+            Confidence.from_dict(wrong)
     with pytest.raises(SecondhandError, match="--score knn"):
         model.with_score("knn")
