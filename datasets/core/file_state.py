@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self
 
 #: Where a run keeps the states of its files.
 BEGUN = "checkpoint/begun.json"
@@ -41,12 +41,20 @@ class FileState(NamedTuple):
     def of(cls, path: str | os.PathLike[str]) -> Self | None:
         """The state of a file now; None where there is no file that can be read."""
         try:
-            status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
+            if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for its writer
                 return None
-            return cls(*_glance(status), _digest(path, status.st_size))
+            with open(path, "rb", buffering=0) as file:
+                return cls.of_opened(file)
         except (OSError, ValueError):  # ValueError: a name that no file can have
             return None
+
+    @classmethod
+    def of_opened(cls, file: BinaryIO) -> Self:
+        """The state of a file that is open, and stands where it stood."""
+        status, place = os.fstat(file.fileno()), file.tell()
+        state = cls(*_glance(status), _digest(file, status.st_size))
+        file.seek(place)
+        return state
 
     @property
     def content(self) -> tuple[int, str]:
@@ -90,10 +98,9 @@ def _glance(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _digest(path: str | os.PathLike[str], size: int) -> str:
+def _digest(file: BinaryIO, size: int) -> str:
     found = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
-        for part in range(_PARTS):
-            file.seek(max(part * _BYTES, part * (size - _BYTES) // (_PARTS - 1)))
-            found.update(file.read(_BYTES))
+    for part in range(_PARTS):
+        file.seek(max(part * _BYTES, part * (size - _BYTES) // (_PARTS - 1)))
+        found.update(file.read(_BYTES))
     return found.hexdigest()[:32]

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ def open_picture(
     source: str | os.PathLike[str] | bytes,
     *,
     at_least: int = 0,
-    header: Callable[[Image.Image], None] | None = None,
+    header: Callable[[Image.Image, BinaryIO], None] | None = None,
 ) -> Image.Image:
     """Decode a picture to RGB, upright.
 
@@ -140,7 +140,7 @@ def open_picture(
     source : a path, or the bytes of a file.
     at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its short side keeps
         this many pixels. 0 decodes all of it.
-    header : called with the picture when nothing but its header is read.
+    header : called with the picture, of which nothing but the header is read, and its open file.
 
     Raises
     ------
@@ -152,10 +152,10 @@ def open_picture(
         with warnings.catch_warnings():
             # Pillow warns of large pictures; the limit below is ours and is an error.
             warnings.simplefilter("ignore")
-            with _opened(source, name) as picture:
+            with _opened(source, name) as (picture, file):
                 _check_size(picture, name)
                 if header is not None:
-                    header(picture)
+                    header(picture, file)
                 if picture.format != "JPEG":  # whose size for the decoder is chosen before
                     picture.load()
                     # HEIC has one in its header, and one in each of its tiles.
@@ -190,8 +190,10 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
 
 
 @contextlib.contextmanager
-def _opened(source: str | os.PathLike[str] | bytes, name: str) -> Iterator[Image.Image]:
-    """The picture, its header read; the file is closed with the block."""
+def _opened(
+    source: str | os.PathLike[str] | bytes, name: str
+) -> Iterator[tuple[Image.Image, BinaryIO]]:
+    """The picture, its header read, and its file, which is closed with the block."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         head = file.read(64)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
@@ -203,9 +205,9 @@ def _opened(source: str | os.PathLike[str] | bytes, name: str) -> Iterator[Image
             # to choose. libheif turns them upright, and their EXIF is told so.
             from pillow_heif import HeifImageFile
 
-            yield HeifImageFile(file)
+            yield HeifImageFile(file), file
         else:
-            yield Image.open(file, formats=FORMATS)
+            yield Image.open(file, formats=FORMATS), file
 
 
 def _check_size(picture: Image.Image, name: str) -> None:

@@ -10,18 +10,20 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.file_state import FileState
 from datasets.core.processes import cores, look_apart, look_at
 from datasets.core.scanning import SUFFIXES
 from datasets.items.labels import UNKNOWN, clean_label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from PIL import Image
 
     from datasets.images import Taken
 
@@ -41,10 +43,15 @@ _SHOWN = 5
 
 
 class Look(NamedTuple):
-    """What the one opening of a picture file shows beside that it can be read."""
+    """What the one opening of a picture file shows beside that it can be read.
+
+    ``size`` : width and height in pixels, as its header has them.
+    """
 
     thumbnail: NDArray[np.float32]
     taken: Taken | None
+    size: tuple[int, int]
+    state: FileState
 
 
 def usable(
@@ -99,12 +106,14 @@ def _check_picture(path: str) -> Look:
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    times: list[Taken | None] = []
+    seen: list[tuple[Taken | None, tuple[int, int], FileState]] = []
+
+    def header(opened: Image.Image, file: BinaryIO) -> None:
+        seen.append((taken(opened), opened.size, FileState.of_opened(file)))
+
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
-    picture = open_picture(
-        path, at_least=2 * THUMBNAIL, header=lambda opened: times.append(taken(opened))
-    )
-    return Look(thumbnail(picture), *times)
+    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
+    return Look(thumbnail(picture), *seen[0])
 
 
 def _check_sound(path: str) -> None:

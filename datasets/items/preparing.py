@@ -89,7 +89,7 @@ def prepare_items(
         _load_background(table, data, signal, seed)
     if data.unknown:
         there = pd.concat([table.frame, table.unknowns, table.background])
-        strangers, bad = load_strangers(data.unknown, table.kind, there)
+        strangers, bad = load_strangers(data.unknown, table.kind, there, looks=table.looks)
         table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
         table.rejected += bad
     rows, background = table.frame, table.background

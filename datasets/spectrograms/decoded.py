@@ -108,8 +108,9 @@ class DecodedPictures:
         self._bytes[0] = sum(self._kept.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
-        # A tensor in shared memory travels by a file descriptor; the number will do.
-        return {**self.__dict__, "_bytes": [int(self._bytes[0])]}
+        # A tensor in shared memory travels by a file descriptor. The number will do where all has room;
+        # else nothing is added where nobody counts.
+        return {**self.__dict__, "_bytes": [int(self._bytes[0]) if self.fits else self.max_bytes]}
 
     def _read(self, file: Path) -> Image.Image | None:
         try:
@@ -161,16 +162,21 @@ class Prepared:
         self.fitted = f"fit {size} {look.crop} {look.interpolation} {look.squish} {look.needs}"
         self.larger = f"short side {self.side} {look.interpolation} {look.needs}"
 
-    def bytes_for(self, train: int, valid: int) -> int:
+    def bytes_for(self, train: int, others: int) -> int:
         """What so many pictures take, if they are large and have the shape of photographs."""
         fitted = math.prod(self.preprocessing.shape)
-        return 3 * (round(train * self.side**2 * 1.4) + (train + valid) * fitted)
+        return 3 * (round(train * self.side**2 * 1.4) + (train + others) * fitted)
 
     def open_for_training(self, path: str) -> Image.Image:
         return self._through(path, self.larger, self._scaled_down, self._decode)
 
     def open_for_validation(self, path: str) -> Image.Image:
         return self._through(path, self.fitted, self.preprocessing.fit, self._decode)
+
+    def open_for_page(self, path: str, side: int) -> Image.Image:
+        """All of a picture, its short side ``side`` pixels at least where it has them."""
+        decode = partial(open_picture, at_least=side)
+        return self._through(path, f"at least {side}", lambda picture: picture, decode)
 
     def keep(self, path: str, training: bool) -> None:
         """Put a picture into the store. One to train on is decoded once for both ways: the fit of the
@@ -202,19 +208,20 @@ class Prepared:
         return picture.resize((size[0], size[1]), self.preprocessing.resampling)
 
 
-def keep(prepared: Prepared, train: Sequence[str], valid: Sequence[str]) -> None:
-    """Decode pictures on all cores before a training, which then needs no processes that load.
+def keep(prepared: Prepared, train: Sequence[str], others: Sequence[str]) -> None:
+    """Decode pictures on all cores before a training, which then needs no processes that load; no later
+    stage of the run decodes them again.
 
     Those are forked anew for every epoch, and whatever page of its memory the training writes to
     while one lives is copied first. A file that cannot be read is the loader's to name.
 
     Parameters
     ----------
-    train, valid : paths, put into the store by `Prepared.keep`; without a store nothing is done.
+    train, others : paths, put into the store by `Prepared.keep`; without a store nothing is done.
     """
     if prepared.store is None:
         return
-    wanted = [(path, True) for path in train] + [(path, False) for path in valid]
+    wanted = [(path, True) for path in train] + [(path, False) for path in others]
     chunks = [wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK)]
     for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
         pass

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from datasets.audio import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, Apart, cores
-from datasets.images import Preprocessing, open_picture, pixels
-from datasets.spectrograms import Recipe, Source
+from datasets.images import pixels
+from datasets.spectrograms import Prepared, Recipe, Source
 from learners.inference.answers import NO_SIGNAL, Prediction
 from learners.uncertainty import Reason
 
@@ -62,13 +62,13 @@ class Decoder:
 
     Parameters
     ----------
-    preprocessing : what the network was trained with.
+    prepared : how pictures are opened, and through what store.
     recipe : how signals are drawn; None for pictures.
     overlap : of the windows of a long recording, as a part of a window.
     """
 
-    def __init__(self, preprocessing: Preprocessing, recipe: Recipe | None, overlap: float) -> None:
-        self._opener = Opener(preprocessing, recipe)
+    def __init__(self, prepared: Prepared, recipe: Recipe | None, overlap: float) -> None:
+        self._opener = Opener(prepared, recipe)
         self._cutter = Cutter(recipe, overlap) if isinstance(recipe, AudioRecipe) else None
         self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None
@@ -150,22 +150,21 @@ class Opener:
     """The network's input before normalisation, uint8 [3, size, size], or what is wrong; and the
     moment of it: as it was asked for, or the one that was found in strain."""
 
-    preprocessing: Preprocessing
+    prepared: Prepared
     recipe: Recipe | None
 
     def __call__(self, source: Source) -> tuple[Opened, float | None]:
         path, start, end, at = source
         try:
             if self.recipe is None:
-                picture = open_picture(path, at_least=self.preprocessing.needs)
-            else:
-                signal = self.recipe.read(path, start=start, end=end, at=at)
-                if at is None:
-                    at = self.recipe.moment(signal)
-                if self.recipe.no_signal(signal):
-                    return NO_SIGNAL, at
-                picture = self.recipe.image(signal).convert("RGB")
-            return pixels(self.preprocessing.fit(picture)), at
+                return pixels(self.prepared.open_for_validation(path)), at
+            signal = self.recipe.read(path, start=start, end=end, at=at)
+            if at is None:
+                at = self.recipe.moment(signal)
+            if self.recipe.no_signal(signal):
+                return NO_SIGNAL, at
+            picture = self.recipe.image(signal).convert("RGB")
+            return pixels(self.prepared.preprocessing.fit(picture)), at
         except BadFile as error:
             return error, at
         except SecondhandError as error:  # the file is fine, the span asked for is not

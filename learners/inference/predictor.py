@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from datasets.core.errors import SecondhandError
 from datasets.recipes import recipe_from_dict
-from datasets.spectrograms import Source
+from datasets.spectrograms import DecodedPictures, Prepared, Source
 from learners.inference.answers import (
     Answer,
     Floats,
@@ -57,6 +57,7 @@ class Predictor:
     engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
         `engine.pick_engine` has it.
     only : classes that may be answered, of the model's: those that there can be at a site.
+    decoded : pixels that a run keeps of its pictures, so that none is decoded twice.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Predictor:
         tta: bool = True,
         engine: str = "auto",
         only: Collection[str] | None = None,
+        decoded: DecodedPictures | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
         self._run: Path | None = None
@@ -97,7 +99,8 @@ class Predictor:
         self.top = min(top, len(self.classes))
         self._arithmetic = arithmetic(self.bundle, engine, self.device, self.views)
         self.engine = self._arithmetic.name
-        self.decoder = Decoder(self.bundle.preprocessing, self.recipe, self.bundle.overlap)
+        self.prepared = Prepared(self.bundle.preprocessing, 1.0, decoded)
+        self.decoder = Decoder(self.prepared, self.recipe, self.bundle.overlap)
 
     def predict(
         self,

@@ -12,7 +12,6 @@ import pandas as pd
 from PIL import Image
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.images import open_picture
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import STRANGE, Changes, Evaluation, Judged
 from learners.files import Names
@@ -58,7 +57,7 @@ class Pictures:
         """
         recipe = self.predictor.recipe
         if recipe is None:
-            return open_picture(source.path, at_least=SIDE)
+            return self.predictor.prepared.open_for_page(source.path, SIDE)
         signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
         return recipe.image(signal).convert("RGB")
 

@@ -54,7 +54,7 @@ def facts(table: ItemTable) -> dict[str, str]:
         return found
     about = "" if len(looked) == len(paths) else f" (of {len(looked)} files looked into)"
     if table.kind == "picture":
-        sizes = [size for path in looked if (size := _size(path))]
+        sizes = [size for path in looked if (size := _size(table, path))]
         if sizes:
             small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
             found["short side"] = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}{about}"
@@ -77,10 +77,12 @@ def facts(table: ItemTable) -> dict[str, str]:
     return found
 
 
-def _size(path: str) -> tuple[int, int] | None:
+def _size(table: ItemTable, path: str) -> tuple[int, int] | None:
     """Width and height from the header alone; None where it is no picture any more."""
     from PIL import Image
 
+    if path in table.looks:
+        return table.looks[path].size
     try:
         with Image.open(path) as picture:
             return picture.size

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -241,9 +242,14 @@ def has_progress(folder: Path) -> bool:
     return any(any(inside.rglob(name)) for name in ("best.safetensors", "state-*.json"))
 
 
-def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] = ()) -> None:
+def begin(
+    folder: Path,
+    tables: Mapping[str, pd.DataFrame],
+    also: Sequence[str] = (),
+    known: Mapping[str, FileState] = MappingProxyType({}),
+) -> None:
     """Note what a run begins with: ``items.csv`` and other tables of items, where there are any, and
-    what their files, and those named ``also``, look like.
+    what their files, and those named ``also``, look like; ``known`` are states that were taken already.
 
     Of a run that goes on: compare that with what is there now.
 
@@ -253,7 +259,7 @@ def begin(folder: Path, tables: Mapping[str, pd.DataFrame], also: Sequence[str] 
     """
     texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
     paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
-    files = {path: FileState.of(path) for path in paths}
+    files = {path: known.get(path) or FileState.of(path) for path in paths}
     record = folder / BEGUN
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())

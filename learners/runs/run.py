@@ -18,7 +18,7 @@ import pandas as pd
 from datasets.core.errors import Rejected
 from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
 from datasets.recipes import recipe_from_dict
-from datasets.spectrograms import Recipe
+from datasets.spectrograms import DecodedPictures, Recipe
 from learners import distributed
 from learners.backbones import mel_of
 from learners.cli.settings import Settings
@@ -70,7 +70,14 @@ class Run:
         """Answers with the model. Made where it is first asked: of several processes, in one."""
         from learners.inference import Predictor
 
-        return Predictor(self.bundle, device=self.settings.speed.device)
+        return Predictor(self.bundle, device=self.settings.speed.device, decoded=self.decoded)
+
+    @cached_property
+    def decoded(self) -> DecodedPictures:
+        """The pixels of the items, which all stages share: each file is decoded once for them."""
+        from learners.training import decoded_of
+
+        return decoded_of(self.items, self.bundle.preprocessing, self.settings)
 
 
 def prepare(
@@ -169,6 +176,7 @@ def load_items(
     table = loaded.table
     items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
     weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
-    begin(folder, {"items.csv": items, "background.csv": table.background}, weights)
+    tables = {"items.csv": items, "background.csv": table.background}
+    begin(folder, tables, weights, {path: look.state for path, look in table.looks.items()})
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded

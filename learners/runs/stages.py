@@ -42,7 +42,7 @@ def train(run: Run) -> None:
     """
     bundle, table = run.bundle, run.items.table
     kept, run.interrupted = train_members(
-        run.folder, run.items, run.settings, run.device, run.task, bundle, run.origin
+        run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin
     )
     distributed.leave()
     bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
@@ -90,7 +90,7 @@ def answer(run: Run, reference: Items | None) -> Answered:
         tables = {"Backbones": as_table(run.choice.candidates), **tables}
     changes = None
     if origin is not None:
-        earlier = Predictor(origin, device=run.settings.speed.device)
+        earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)
         before = answer_held_out(earlier, table, train.bs).predictions
         after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
         of_both = (origin.classes, bundle.classes)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
@@ -63,6 +64,7 @@ def train_members(
     device: str,
     task: Task,
     bundle: Bundle,
+    decoded: DecodedPictures,
     origin: Bundle | None = None,
 ) -> tuple[list[str], bool]:
     """Train ``train.seeds`` networks on the same split, each with a seed of its own.
@@ -76,6 +78,7 @@ def train_members(
     settings : resolved.
     bundle : its network is the first, as `new_network` made it; in its place come all of them, in eval mode
         with the weights of their best epochs.
+    decoded : as `decoded_of` made it.
     origin : as in `new_network`.
 
     Returns
@@ -132,7 +135,7 @@ def train_members(
         if distributed.is_first():
             cbs += tracker(settings.run.track, inside if number else folder)
         learn = make_learner(
-            _batches(folder, items, bundle.preprocessing, settings, device, task),
+            _batches(folder, items, bundle.preprocessing, settings, decoded, device, task),
             network,
             bundle.preprocessing,
             train,
@@ -259,20 +262,11 @@ def _batches(
     items: Loaded,
     preprocessing: Preprocessing,
     settings: Settings,
+    decoded: DecodedPictures,
     device: str,
     task: Task,
 ) -> DataLoaders:
     augment = settings.augment
-    train, valid = (
-        items.rows["path"][items.rows["split"].eq(name)].tolist() for name in ("train", "valid")
-    )
-    # Of a drawing no larger version is kept to crop from.
-    counts = (len(train), len(valid)) if items.recipe is None else (0, len(train) + len(valid))
-    decoded = DecodedPictures(
-        settings.signal.cache_dir or cache_root(),
-        max_bytes=int(settings.signal.cache_limit * 2**30),
-        expected=Prepared(preprocessing, augment.min_scale, None).bytes_for(*counts),
-    )
     block: TransformBlock
     if items.recipe is None:
         varied = Augmentation(
@@ -280,7 +274,7 @@ def _batches(
         )
         block = PictureBlock(preprocessing, varied, decoded)
         if decoded.fits and distributed.is_first():
-            keep(Prepared(preprocessing, augment.min_scale, decoded), train, valid)
+            keep(Prepared(preprocessing, augment.min_scale, decoded), *_pictures(items))
     else:
         heard = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)
@@ -295,6 +289,29 @@ def _batches(
         path=str(folder),
         device=device,
     )
+
+
+def decoded_of(items: Loaded, preprocessing: Preprocessing, settings: Settings) -> DecodedPictures:
+    """Where the pixels of a run's items are kept from one epoch, and one stage, to the next."""
+    if items.recipe is None:
+        train, others = map(len, _pictures(items))
+    else:  # of a drawing no larger version is kept to crop from
+        train, others = 0, int(items.rows["split"].isin(["train", "valid"]).sum())
+    prepared = Prepared(preprocessing, settings.augment.min_scale, None)
+    return DecodedPictures(
+        settings.signal.cache_dir or cache_root(),
+        max_bytes=int(settings.signal.cache_limit * 2**30),
+        expected=prepared.bytes_for(train, others),
+    )
+
+
+def _pictures(items: Loaded) -> tuple[list[str], list[str]]:
+    """The files to train on, and all others that the run asks about."""
+    table, rows = items.table, items.rows
+    frames = (rows, table.frame, table.background, table.unknowns)
+    paths = pd.concat(frame["path"] for frame in frames)
+    train = rows["path"][rows["split"].eq("train")].tolist()
+    return train, paths[~paths.isin(train)].unique().tolist()
 
 
 def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:

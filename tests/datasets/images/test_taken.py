@@ -18,7 +18,7 @@ NOON = datetime(2023, 5, 1, 12)
 
 def look(file: str) -> Taken | None:
     found: list[Taken | None] = []
-    open_picture(file, header=lambda picture: found.append(taken(picture)))
+    open_picture(file, header=lambda picture, _: found.append(taken(picture)))
     return found[0]
 
 

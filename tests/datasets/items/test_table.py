@@ -15,6 +15,7 @@ from PIL import Image
 
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
 from datasets.spectrograms.pictures import PictureCache
 from tests.datasets.files import picture, reasons, root, sound, write
@@ -39,6 +40,17 @@ def test_a_folder_of_class_folders(root: Path) -> None:
     assert table.unknowns["path"].map(os.path.basename).tolist() == ["x.jpg"]
     assert table.rejected == []
     assert load_table(str(root)).frame.equals(table.frame)
+
+
+def test_the_opening_of_a_picture_shows_its_size_and_state(tmp_path: Path) -> None:
+    for label in "ab":
+        for number, ending in enumerate(("jpg", "png", "tif", "webp", "gif")):
+            picture(tmp_path / label / f"{number}.{ending}")
+    table = load_table(tmp_path)
+    assert len(table.looks) == 10
+    for path, look in table.looks.items():
+        assert look.state == FileState.of(path)
+        assert look.size == (64, 48)
 
 
 @pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "validation", "testing")])

@@ -17,8 +17,8 @@ from datasets.audio.recipe import AudioRecipe
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
+from datasets.spectrograms import decoded
 from datasets.spectrograms.pictures import Source
-from learners.inference import decoding
 from learners.inference.embedding import embed
 from learners.inference.predictor import Predictor
 from learners.predict import main
@@ -59,7 +59,7 @@ def test_a_decoder_that_dies_costs_one_answer(
     files = [picture(tmp_path / f"{n}.png") for n in range(9)]
     expected = list(Predictor(models / "picture").predict(files))
     files.insert(4, picture(tmp_path / f"{deed}.png"))
-    monkeypatch.setattr(decoding, "open_picture", fragile(decoding.open_picture))
+    monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
     monkeypatch.setattr(_workers, "PATIENCE", 3.0)
     answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
     assert answers.pop(4)[:5] == (str(files[4]), "unknown", "", pytest.approx(np.nan, nan_ok=True),
@@ -96,7 +96,7 @@ def test_what_is_embedded_is_opened_apart_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [picture(tmp_path / f"{name}.png") for name in ("a", "deadly", "b")]
-    monkeypatch.setattr(decoding, "open_picture", fragile(decoding.open_picture))
+    monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
     features, rejected = embed(files, backbone="embedded", size=64)
     assert [Path(item.path).name for item in rejected] == ["deadly.png"]
     assert rejected[0].reason == CRASHED

@@ -12,8 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
+from datasets.core import store as sources
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.images.opening import Preprocessing
+from datasets.spectrograms import decoded
+from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Prediction, Predictor
 from learners.machine import threads_kept
@@ -115,6 +118,17 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     assert len(expected) == len(pictures)
     assert expected.std() > 0.3
     torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+
+
+def test_what_is_kept_is_not_opened_again_and_answered_the_same(
+    model, pictures, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sources, "SETTLED", 0.0)
+    store = DecodedPictures(tmp_path, max_bytes=2**24)
+    expected = str(list(Predictor(model, device="cpu").predict(pictures)))  # NaN is not NaN
+    keep(Prepared(model.preprocessing, 0.35, store), [], [*map(str, pictures)])
+    monkeypatch.setattr(decoded, "open_picture", None)
+    assert str(list(Predictor(model, device="cpu", decoded=store).predict(pictures))) == expected
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from app.drawing import resembling
+from datasets.core import store
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms import Source
 from learners.cli.console import command_line
@@ -78,6 +80,32 @@ def finished(ran: tuple[Path, Counter[str]]) -> Path:
 
 def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
     assert ran[1] == {"predictors": 1, "judged": 1}
+
+
+def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_path, monkeypatch):
+    """And once more in the first report that shows it."""
+    folder = write_pictures(tmp_path / "pictures", unknown=4)
+    for number, file in enumerate(sorted(folder.rglob("*.jpg"))):  # those of one size are hashed
+        file.write_bytes(file.read_bytes().ljust(20_000 + number, b"\0"))
+    monkeypatch.setattr(store, "SETTLED", 0.0)  # as if they had been there for a while
+    opened: Counter[str] = Counter()
+    monkeypatch.setattr(
+        builtins,
+        "open",
+        lambda file, *a, _open=open, **k: opened.update([str(file)]) or _open(file, *a, **k),
+    )
+
+    def run(name: str, *words: str) -> list[int]:
+        opened.clear()
+        assert main(["--data", str(folder), "--out", str(tmp_path / name), *words, *QUICK]) == 0
+        return sorted(opened[str(file)] for file in folder.rglob("*.jpg"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "report", lambda run, answered: None)
+        cold = run("first", "--seed", "1")
+    assert set(cold) == {2}
+    run("second")
+    assert set(run("third")) == {1}
 
 
 @pytest.fixture
