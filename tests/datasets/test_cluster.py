@@ -160,26 +160,6 @@ def test_a_killed_worker_costs_nothing(tmp_path):
     assert {pid for _, pid in lines} == {str(workers[1].pid)}
 
 
-def test_nothing_is_done_twice_but_what_the_lost_worker_held(tmp_path):
-    log = tmp_path / "log"
-    log.touch()
-    work = [[4 * n + k for k in range(4)] for n in range(50)]
-    with scheduler_and_workers(tmp_path) as (address, workers), connect(address) as cluster:
-
-        def both_are_at_it() -> bool:
-            lines = log.read_text().splitlines()
-            return len(lines) >= 60 and any(w.endswith(f" {workers[0].pid}") for w in lines)
-
-        with killed_when(both_are_at_it, workers[0]):
-            answers = list(cluster.spread(partial(noted, log), work, None))
-    assert sorted(answers) == list(enumerate(work))  # each once
-    times = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
-    assert set(times) == set(range(200))
-    assert max(times.values()) <= 2
-    # At most what it had under way, or had done and nobody had fetched.
-    assert sum(n == 2 for n in times.values()) <= 4 * 6
-
-
 def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     import psutil
 

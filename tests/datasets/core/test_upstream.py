@@ -23,7 +23,6 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner, Recorder
 from fastai.optimizer import Optimizer, OptimWrapper
 from fastai.torch_core import num_distrib
-from fastxtend.callback.ema import EMACallback
 from safetensors.torch import save_file
 from torch import nn
 
@@ -52,29 +51,6 @@ def test_the_version_is_the_one_that_was_looked_at(name: str) -> None:
         f"constraints.txt has another {name}: read what {HERE} says of it, look whether it is "
         "still so and still needed, and put the version there"
     )
-
-
-@pytest.mark.parametrize(
-    ("function", "needed"),
-    [
-        (Learner.fit, {"n_epoch", "start_epoch"}),
-        (Learner.fit_one_cycle, {"lr_max", "div", "div_final", "pct_start", "start_epoch"}),
-        (DataBlock.__init__, {"blocks", "dl_type", "splitter"}),
-        (EMACallback.__init__, {"foreach"}),
-        (torch.compile, {"dynamic", "backend"}),
-    ],
-)
-def test_public_hooks_have_the_arguments_that_are_given(function, needed) -> None:
-    there = set(inspect.signature(function).parameters) | set(DataBlock._methods)
-    assert needed <= there, f"{function.__qualname__} has moved: no {needed - there} any more"
-
-
-def test_public_hooks_are_there() -> None:
-    loader = {"get_idxs", "do_item", "create_batches", "chunkify", "randomize", "new"}
-    assert loader <= METHODS, f"fastai's DataLoader has moved: no {loader - METHODS} any more"
-    recorder = Recorder()
-    for name in ("loss", "smooth_loss"):
-        assert hasattr(recorder, name), f"fastai's Recorder has moved: no {name} any more"
 
 
 def test_the_workers_seed_is_drawn_from_the_loaders_generator() -> None:

@@ -106,17 +106,6 @@ def test_groups_are_never_split(seed: int) -> None:
     assert 0.1 < held < 0.55
 
 
-def test_where_each_item_is_a_group_of_its_own_the_shares_are_exact() -> None:
-    frame = table({"a": 60, "b": 40}, group=lambda label, i: f"{label}{i}")
-    frame, moved = assign_splits(frame, valid=0.15, calibration=0.2)
-    counts = frame.groupby(["label", "split"]).size()
-    assert not moved
-    assert counts.to_dict() == {
-        ("a", "train"): 39, ("a", "valid"): 9, ("a", "calibration"): 12,
-        ("b", "train"): 26, ("b", "valid"): 6, ("b", "calibration"): 8,
-    }  # fmt: skip
-
-
 def test_one_group_cannot_be_held_out() -> None:
     frame = table({"a": 20, "b": 20}, group=lambda label, i: "me")
     with pytest.raises(SecondhandError, match=r"one group 'me'.*--group-by"):
@@ -351,11 +340,6 @@ def test_without_groups_each_label_is_shared_out_to_within_one(k: int) -> None:
     assert counts.max() - counts.min() <= 1
     other = assign_folds(frame, k, seed=2)
     assert not other.equals(assign_folds(frame, k, seed=1))
-
-
-def test_more_folds_than_items_of_any_label() -> None:
-    frame = folded(3, "abcd")
-    assert assign_folds(frame, 6).value_counts().tolist() == [2] * 6
 
 
 def test_no_fold_is_empty_where_labels_have_few_groups() -> None:
