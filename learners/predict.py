@@ -167,8 +167,8 @@ def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
 
 def _triggers(predictor: Predictor, settings: Any) -> int:
     """The table of --triggers with an answer a row, to --out or standard output."""
+    from datasets.annotations import check_table, read_triggers, write_table
     from datasets.strain import read_frames
-    from datasets.triggers import check_table, read_triggers, write_table
     from learners.inference import answer_triggers
 
     other = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")

@@ -1,18 +1,25 @@
-"""Raven's selection tables and Audacity's label tracks -> spans of a recording with their labels.
+"""Raven's selection tables and Audacity's label tracks, and the recordings that they are named after -> rows of
+an item table; and which of the programs wrote what ``--data`` names.
 
 Read here, not by crowsetta: that needs pandera and pydantic for three columns between tabs.
 """
 
 from __future__ import annotations
 
+import filecmp
 import math
+import os
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections import defaultdict
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
-from datasets.core.cells import text_of, too_short
-from datasets.core.errors import BadFile, Rejected, shown
+import pandas as pd
+
+from datasets.annotations.camtrap import PACKAGE, read_package
+from datasets.core.cells import file_named, text_of, too_short
+from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.scanning import files_below, kind_of, visible, walk
 
 #: Raven's columns; where it wrote one table of several recordings, also the last three.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
@@ -32,6 +39,10 @@ class Span(NamedTuple):
     label: str
     line: int
     file: str = ""
+
+
+#: A span, and the two cells that it was read from.
+Found = tuple[Span, tuple[str, str]]
 
 
 def one_cell(text: str) -> str:
@@ -60,14 +71,23 @@ def read_track(path: Path, label_column: str | None = None) -> tuple[list[Span],
     if not lines:  # a label track without labels
         return [], []
     if _is_raven(lines[0][1]):
-        return _raven(path, lines, label_column)
-    if _is_label(lines[0][1]):
-        return _audacity(path, lines)
-    raise BadFile(
-        path,
-        f"neither a Raven selection table, with columns {BEGIN} and {END} between tabs, nor an "
-        "Audacity label track, with start, end and label between tabs",
-    )
+        found = _raven(path, lines, label_column)
+    elif _is_label(lines[0][1]):
+        found = _audacity(lines)
+    else:
+        raise BadFile(
+            path,
+            f"neither a Raven selection table, with columns {BEGIN} and {END} between tabs, nor an "
+            "Audacity label track, with start, end and label between tabs",
+        )
+    reasons = [_wrong(span, *cells) for span, cells in found]
+    spans = [span for (span, _), reason in zip(found, reasons, strict=True) if not reason]
+    rejected = [
+        Rejected(f"{path}, line {span.line}", reason)
+        for (span, _), reason in zip(found, reasons, strict=True)
+        if reason
+    ]
+    return spans, rejected
 
 
 def _lines(text: str) -> list[Line]:
@@ -76,11 +96,11 @@ def _lines(text: str) -> list[Line]:
     return [(n, row) for n, row in cells if any(row)]
 
 
-def _is_raven(first: Sequence[str]) -> bool:
+def _is_raven(first: list[str]) -> bool:
     return BEGIN in first or END in first
 
 
-def _is_label(first: Sequence[str]) -> bool:
+def _is_label(first: list[str]) -> bool:
     return len(first) > 1 and not any(math.isnan(_seconds(cell)) for cell in first[:2])
 
 
@@ -93,9 +113,7 @@ def _seconds(cell: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def _raven(
-    path: Path, lines: list[Line], label_column: str | None
-) -> tuple[list[Span], list[Rejected]]:
+def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Found]:
     names = lines[0][1]
     wanted = [label_column] if label_column else [name for name in LABELS if name in names][:1]
     missing = [name for name in (BEGIN, END, *wanted) if name not in names]
@@ -103,8 +121,7 @@ def _raven(
         lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
         remedy = "" if label_column or missing else ": name it by --label-column"
         raise BadFile(path, f"{lack}{remedy}; it has {', '.join(names)}")
-    spans: list[Span] = []
-    rejected: list[Rejected] = []
+    found: list[Found] = []
     seen: set[tuple[str, ...]] = set()
     for n, cells in lines[1:]:
         row = dict(zip(names, cells, strict=False))
@@ -116,41 +133,183 @@ def _raven(
         start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
         file = row.get(PATH) or row.get(FILE) or ""
         span = Span(start, start + (end - begin), row.get(wanted[0], ""), n, file)
-        _take(path, span, row.get(BEGIN, ""), row.get(END, ""), spans, rejected)
-    if OFFSET not in names and len({span.file for span in spans}) > 1:
+        found.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
+    if OFFSET not in names and len({span.file for span, _ in found}) > 1:
         raise BadFile(
             path, f"it names several recordings, and no column {OFFSET} says where in them"
         )
-    return spans, rejected
+    return found
 
 
-def _audacity(path: Path, lines: list[Line]) -> tuple[list[Span], list[Rejected]]:
-    spans: list[Span] = []
-    rejected: list[Rejected] = []
+def _audacity(lines: list[Line]) -> list[Found]:
+    found: list[Found] = []
     for n, cells in lines:
-        if cells[0] == "\\":  # the frequencies of the label above
-            continue
-        start, end = (*cells, "")[:2]
-        span = Span(_seconds(start), _seconds(end), " ".join(cells[2:]).strip(), n)
-        _take(path, span, start, end, spans, rejected)
-    return spans, rejected
+        if cells[0] != "\\":  # the frequencies of the label above
+            start, end = (*cells, "")[:2]
+            label = " ".join(cells[2:]).strip()
+            found.append((Span(_seconds(start), _seconds(end), label, n), (start, end)))
+    return found
 
 
-def _take(
-    path: Path, span: Span, begin: str, end: str, spans: list[Span], rejected: list[Rejected]
-) -> None:
-    """Among the spans, or with what is wrong among those left out."""
-    reason = ""
+def _wrong(span: Span, begin: str, end: str) -> str:
+    """Why a span is left out, "" for one that is not."""
     if math.isnan(span.start) or math.isnan(span.end):
-        reason = f"{shown(begin)} and {shown(end)} are no two numbers of seconds"
-    elif span.start < 0:
-        reason = f"begins before the recording, at {span.start:g} s"
-    elif span.start >= span.end:
+        return f"{shown(begin)} and {shown(end)} are no two numbers of seconds"
+    if span.start < 0:
+        return f"begins before the recording, at {span.start:g} s"
+    if span.start >= span.end:
         what = "a point" if span.start == span.end else "it ends before it begins"
-        reason = f"{span.start:g} to {span.end:g} s: {what}, and a span is needed"
+        return f"{span.start:g} to {span.end:g} s: {what}, and a span is needed"
+    return too_short(span.start, span.end) or ("" if span.label else "no label")
+
+
+Row = dict[str, object]
+
+
+class Recordings:
+    """Sound files by their names, with their endings and without."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
+        for file in map(Path, files):
+            for key in (file.name, file.stem, one_cell(file.name)):
+                for folder in (file.parent, None):
+                    if str(file) not in self._named[folder, key]:
+                        self._named[folder, key].append(str(file))
+
+    def beside(self, table: Path, there: str) -> str:
+        """The recording that a table names; if that lies elsewhere, its copy in the table's folder."""
+        if not Path(there).absolute().is_relative_to(table.parent.absolute()):
+            for copy in self._named.get((table.parent, Path(there).name), []):
+                if filecmp.cmp(copy, there, shallow=False):
+                    return copy
+        return there
+
+    def named(self, folder: Path, name: str) -> list[str]:
+        """Those of this name in the folder; where there are none, those anywhere."""
+        return self._named.get((folder, name)) or self._named.get((None, name), [])
+
+    def of_table(self, table: Path) -> list[str]:
+        """Those that a table is named after: ``a.Table.1.selections.txt`` is of ``a.wav``, unless
+        there is an ``a.Table.wav``."""
+        words = table.name.split(".")
+        names = (".".join(words[:n]) for n in range(len(words) - 1, 0, -1))
+        return next((found for name in names if (found := self.named(table.parent, name))), [])
+
+
+def has_tracks(folder: Path) -> bool:
+    """Whether it holds tables of labels: Raven's anywhere, told by their names, or at its top some
+    that read like Raven's or Audacity's."""
+    top = (path for path in folder.iterdir() if path.suffix.lower() == ".txt" and visible(path))
+    return any(path.is_file() and is_track(path) for path in top) or any(
+        path.endswith(".selections.txt") for path in walk(folder, [])
+    )
+
+
+def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[Rejected]]:
+    """Of a table the rows of its recording, which lies beside it; of a folder those of all tables
+    in it and below. What is left over of either is listed.
+
+    Raises
+    ------
+    SecondhandError : no label of a recording is there.
+    """
+    if path.is_dir():
+        files, rejected = files_below(path)
+        tables = [Path(file) for file in files if file.lower().endswith(".txt")]
     else:
-        reason = too_short(span.start, span.end) or ("" if span.label else "no label")
-    if reason:
-        rejected.append(Rejected(f"{path}, line {span.line}", reason))
+        files = [str(file) for file in sorted(path.parent.iterdir()) if file.is_file()]
+        tables, rejected = [path], []
+    sounds = [file for file in files if kind_of(file) == "sound"]
+    recordings, rows, named = Recordings(sounds), list[Row](), dict[str, str]()
+    for table in tables:
+        try:
+            spans, bad = read_track(table, label_column)
+        except BadFile as error:
+            rejected.append(Rejected(str(table), error.reason))
+            continue
+        rejected += bad
+        found, bad, of_it = _placed(table, spans, recordings)
+        rows += found
+        rejected += bad
+        named |= of_it
+    if not rows:
+        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(f"--data {path}: no labelled span of a recording{first}")
+    if path.is_dir():
+        labelled = {row["path"] for row in rows}
+        for file in files:
+            if file in sounds and file not in labelled:
+                rejected.append(Rejected(file, named.get(file, "no table of its name")))
+            elif file not in sounds and Path(file) not in tables:
+                rejected.append(Rejected(file, "neither a recording nor a table of labels"))
+    return rows, rejected
+
+
+def _placed(
+    table: Path, spans: list[Span], recordings: Recordings
+) -> tuple[list[Row], list[Rejected], dict[str, str]]:
+    """The spans of a table in their recordings; the others; and the recordings that it is named after,
+    with why they may have no span."""
+    own = recordings.of_table(table)
+    single = len({span.file for span in spans}) <= 1
+    rows: list[Row] = []
+    rejected: list[Rejected] = []
+    for span in spans:
+        said = PureWindowsPath(span.file).name  # which splits at / as well
+        there = file_named(table.parent, span.file) if said else ""
+        if os.path.isfile(there):
+            found = [recordings.beside(table, there)]
+        else:
+            found = recordings.named(table.parent, said)
+        found = found or (own if single else [])
+        if len(found) == 1:
+            rows.append(
+                {"path": found[0], "label": span.label, "start": span.start, "end": span.end}
+            )
+            continue
+        what = f"which of {', '.join(found)}" if found else "no recording"
+        of = shown(said) if said else "that the table is named after"
+        rejected.append(Rejected(f"{table}, line {span.line}", f"{what}: none {of}"))
+    if not spans and len(own) != 1:
+        rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))
+    why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
+    return rows, rejected, dict.fromkeys(own, why)
+
+
+def is_annotated(path: Path) -> bool:
+    """Whether a folder or file is annotations: a data package, tables beside recordings, or a table."""
+    if path.is_dir():
+        return (path / PACKAGE).is_file() or has_tracks(path)
+    return path.suffix.lower() == ".txt" or path.name == PACKAGE
+
+
+def read_annotations(
+    path: Path, label_column: str | None = None
+) -> tuple[pd.DataFrame, list[Rejected], str]:
+    """The rows of annotations: path, label, start, end (seconds), and of a data package group; what
+    was left out; and a word on where the labels are from.
+
+    A span that has two labels is left out, for an item has one.
+
+    Raises
+    ------
+    SecondhandError : no label is there, or a table or column is missing.
+    """
+    folder = path if path.is_dir() else path.parent
+    if (folder / PACKAGE).is_file() and path in (folder, folder / PACKAGE):
+        frame, rejected, note = read_package(folder, label_column)
     else:
-        spans.append(span)
+        rows, rejected = read_tracks(path, label_column)
+        frame, note = pd.DataFrame(rows), ""
+    key = ["path", "start", "end"]
+    frame = frame.drop_duplicates([*key, "label"])
+    several = frame.duplicated(key, keep=False)
+    for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
+        span = "" if start != start else f"{start:g} to {end:g} s: "
+        labels = " and ".join(sorted(same["label"]))
+        rejected.append(Rejected(str(file), f"{span}it has the labels {labels}, and one is learnt"))
+    frame = frame.loc[~several].reset_index(drop=True)
+    if frame.empty:
+        raise SecondhandError(f"--data {path}: no item is left; {': '.join(rejected[0])}")
+    return frame, rejected, note

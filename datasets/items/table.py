@@ -145,7 +145,7 @@ def load_table(
     label_column : of the tables, where it is called otherwise than usual.
     strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in; of
         demo:glitches the file, folder or pattern of strain of your own to put its events into.
-    together : of triggers, as `datasets.triggers.items_of_triggers` has it.
+    together : of triggers, as `datasets.annotations.items_of_triggers` has it.
     labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
         names of the columns that there are instead, one a class. None is one label an item.
     before : rows of an earlier run, as `read_rows` has them: a source before the others.
@@ -155,7 +155,7 @@ def load_table(
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes of enough
         files, labels that differ only in case or spaces, or times that are none.
     """
-    from datasets.triggers import has_triggers, items_of_triggers
+    from datasets.annotations import has_triggers, items_of_triggers
 
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)

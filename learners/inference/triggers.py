@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
+from datasets.annotations import Triggers, places
 from datasets.core.errors import Rejected
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from datasets.strain import Frames, StrainRecipe
-from datasets.triggers import Triggers, places
 from learners.inference.predictor import Predictor
 
 #: The answers' columns: the best class and its probability, whatever it is worth, as Gravity Spy calls

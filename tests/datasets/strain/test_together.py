@@ -13,8 +13,8 @@ from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.items.table import load_table
 from datasets.recipes import recipe_from_dict
 from datasets.strain import StrainRecipe, read_cache, write_cache
+from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
-from tests.datasets.triggers.strain import RATE, START, frame
 
 pytestmark = pytest.mark.slow
 

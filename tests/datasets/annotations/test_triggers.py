@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from datasets.annotations import check_table, read_triggers, write_table
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.table import load_table
 from datasets.strain import read_frames
-from datasets.triggers import check_table, read_triggers, write_table
+from tests.datasets.annotations.strain import CSV, START, frame
 from tests.datasets.files import write
-from tests.datasets.triggers.strain import CSV, START, frame
 
 
 @pytest.fixture(scope="module")
