@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,17 +37,31 @@ from tests.phones import avif, heic
 from tests.pictures import write_pictures
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def saved(folder: Path, confidence: Confidence) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, confidence=settings(3))
-    return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
+    classes = ["blue", "green", "red"]
+    return str(
+        save_bundle(Bundle(network, spec, classes, preprocessing, confidence=confidence), folder)
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("models") / "model", settings(3))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pictures(tmp_path_factory.mktemp("pictures"), per_class=3)
+
+
+def rows_of(capsys) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def lines_of(capsys) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
@@ -80,9 +95,9 @@ def test_quiet_says_only_what_is_wrong(model, folder, capsys, monkeypatch):
 
 def test_jsonl_has_the_same_answers(model, folder, capsys):
     main([model, str(folder), "--top", "2"])
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = rows_of(capsys)
     main([model, str(folder), "--top", "2", "--format", "jsonl"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = lines_of(capsys)
     assert [list(line) for line in lines] == [
         [f for f in Prediction._fields if f not in ("set", "known", "branch")]
     ] * 9
@@ -98,12 +113,8 @@ def test_bad_files_are_answered_listed_and_counted(model, folder, tmp_path, caps
     assert main([model, good, str(broken), str(tmp_path / "gone.png"), good]) == 3
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [row["reason"].partition(":")[0] == "bad file" for row in rows] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    bad = [row["reason"].startswith("bad file: ") for row in rows]
+    assert bad == [False, True, True, False]
     assert rows[1]["label"] == "unknown"
     assert str(broken) in err
     assert "2 of 4 files were bad" in err
@@ -111,10 +122,10 @@ def test_bad_files_are_answered_listed_and_counted(model, folder, tmp_path, caps
 
 def test_a_threshold_of_one_accepts_nothing_and_of_zero_everything(model, folder, capsys):
     main([model, str(folder), "--threshold", "1"])
-    labels = {row["label"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    labels = {row["label"] for row in rows_of(capsys)}
     assert labels == {"unknown"}
     main([model, str(folder), "--threshold", "0"])
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = rows_of(capsys)
     assert all(row["label"] == row["best"] for row in rows)
     with pytest.raises(SecondhandError, match=r"1\.1"):
         main([model, str(folder), "--threshold", "1.1"])
@@ -162,13 +173,9 @@ def test_photos_of_phones_are_answered_as_the_same_pixels_elsewhere(model, tmp_p
         (tmp_path / name).write_bytes(data)
         open_picture(data).save(tmp_path / f"{name}.png")
     assert main([model, str(tmp_path)]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [Path(row["path"]).name for row in rows] == [
-        "a.heic",
-        "a.heic.png",
-        "b.AVIF",
-        "b.AVIF.png",
-    ]
+    rows = rows_of(capsys)
+    names = ["a.heic", "a.heic.png", "b.AVIF", "b.AVIF.png"]
+    assert [Path(row["path"]).name for row in rows] == names
     assert rows[0]["top"] == rows[1]["top"]
     assert rows[2]["top"] == rows[3]["top"]
 
@@ -213,18 +220,14 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
 
 
 def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
-    torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     rng = np.random.default_rng(0)
     held = Items(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
     fitted = Confidence.fit(held, settings=ConfidenceSettings(coverage=0.8))
-    classes = ["blue", "green", "red"]
-    made = Bundle(network, spec, classes, preprocessing, confidence=fitted)
-    model = str(save_bundle(made, tmp_path / "model"))
+    model = saved(tmp_path / "model", fitted)
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
     assert main([model, str(folder), str(broken), "--sets"]) == 3
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = rows_of(capsys)
     assert list(rows[0])[-2:] == ["set", "at"]
     assert rows[-1]["set"] == "[]"
     for row in rows[:-1]:
@@ -232,7 +235,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
         assert found
         assert found == [name for name, _ in top][: len(found)]
     main([model, str(folder), "--sets", "--format", "jsonl"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = lines_of(capsys)
     assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
     main([model, str(folder), "--sets", "--format", "table"])
     for line, row in zip(capsys.readouterr().out.splitlines(), rows, strict=False):
@@ -247,9 +250,9 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
     before = main([model, str(folder), str(broken)])
-    plain = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    plain = rows_of(capsys)
     assert main([model, str(folder), str(broken), "--score", "msp"]) == before == 3
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = rows_of(capsys)
     assert list(rows[0])[-2:] == ["at", "known"]
     assert rows[-1].pop("known") == ""
     for row in rows[:-1]:
@@ -257,22 +260,21 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
         assert float(row.pop("known")) == pytest.approx(expected, abs=1e-5)
     assert rows == plain
     main([model, str(folder), "--score", "msp", "--format", "jsonl"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = lines_of(capsys)
     assert all(isinstance(line["known"], float) for line in lines)
     with pytest.raises(SecondhandError, match="score 'knn' is none that this model holds"):
         main([model, str(folder), "--score", "knn"])
 
 
-def test_nothing_is_replaced_where_nothing_is_written(model, folder):
-    with pytest.raises(SecondhandError, match="--overwrite: replaces what is at --out"):
-        main([model, str(folder), "--overwrite"])
-    with pytest.raises(SecondhandError, match="--overwrite: replaces what is at --out"):
-        search([model, str(folder / "red/red_000.jpg"), str(folder), "--overwrite"])
-
-
-def test_sets_that_the_model_does_not_make_are_a_wrong_call(model, folder):
-    with pytest.raises(SecondhandError, match=r"--sets: .* fine-tune with --coverage"):
-        main([model, str(folder), "--sets"])
+def test_what_makes_no_sense_is_a_wrong_call(model, folder):
+    example = str(folder / "red/red_000.jpg")
+    for command, words, said in (
+        (main, [str(folder), "--overwrite"], "--overwrite: replaces what is at --out"),
+        (search, [example, str(folder), "--overwrite"], "--overwrite: replaces what is at --out"),
+        (main, [str(folder), "--sets"], "--sets: .* fine-tune with --coverage"),
+    ):
+        with pytest.raises(SecondhandError, match=said):
+            command([model, *words])
 
 
 def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys):
@@ -280,7 +282,7 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
     names.write_text("green\n\nred\n")
     for said in (str(names), "green, red"):
         main([model, str(folder), "--threshold", "0", "--classes", said])
-        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        rows = rows_of(capsys)
         for row in rows:
             shares = dict(json.loads(row["top"]))
             assert shares["blue"] == 0
@@ -302,12 +304,12 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
     table.write_text("label,threshold\nred,1\ngreen,0\n")
     call = [model, str(folder), "--threshold-per-class", str(table)]
     main([*call, "--threshold", "0"])
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = rows_of(capsys)
     assert len({row["best"] for row in rows} & {"red"}) < len({row["best"] for row in rows})
     for row in rows:
         assert row["label"] == ("unknown" if row["best"] == "red" else row["best"])
     main(call)  # blue has the model's own, 0.95
-    for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
+    for row in rows_of(capsys):
         assert (row["label"] == "unknown") == (row["best"] != "green")
     for text, said in {
         "label,cut\nred,1\n": "columns label, cut; label and threshold are needed",
