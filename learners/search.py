@@ -8,13 +8,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
-from datasets.core.scanning import skipped_line, some_files
+from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
+
+if TYPE_CHECKING:
+    from learners.active import Embeddings
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
@@ -57,27 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
     with tempfile.TemporaryDirectory() as folder:
         kept = Embeddings(settings.embeddings or Path(folder, "pool"), settings.model, predictor)
-        rejected = []
-        if files:
-            found = kept.extend(files, bs=settings.bs, workers=settings.workers)
-            rejected = found.rejected
-            if settings.embeddings:
-                print(
-                    f"embeddings of {found.new} files made, of {found.kept} there already: "
-                    f"{settings.embeddings}",
-                    file=sys.stderr,
-                )
-            if found.silent:
-                print(f"{found.silent} without signal: left out", file=sys.stderr)
-        for item in rejected:
-            print(f"{item.path}: {item.reason}", file=sys.stderr)
-        if files and not found.new + found.kept:
-            raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
+        status = _embed(kept, files, skipped, settings) if files else 0
         near = kept.like(settings.example, top=settings.top, at=settings.at, among=files or None)
-    if skipped:
-        print(skipped_line(skipped), file=sys.stderr)
-    if rejected:
-        print(f"{len(rejected)} of {len(files)} files were bad", file=sys.stderr)
 
     # As they were named; what the embeddings hold besides by its whole path.
     names = {os.path.abspath(file): file for file in files}
@@ -89,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = as_text(COLUMNS, rows, settings.format)
     if settings.out is None:
         sys.stdout.write(text)
-        return 3 if rejected else 0
+        return status
     from datasets.spectrograms import Source
 
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
@@ -100,7 +85,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         lead=f"The {len(shots)} nearest to it, and the cosine of their features and its own.",
     )  # fmt: skip
     print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
-    return 3 if rejected else 0
+    return status
+
+
+def _embed(kept: Embeddings, files: list[str], skipped: Counter[str], settings: Any) -> int:
+    """Embed the files that have no embedding yet, and say so; the exit status."""
+    found = kept.extend(files, bs=settings.bs, workers=settings.workers)
+    if settings.embeddings:
+        counts = f"embeddings of {found.new} files made, of {found.kept} there already"
+        print(f"{counts}: {settings.embeddings}", file=sys.stderr)
+    if found.silent:
+        print(f"{found.silent} without signal: left out", file=sys.stderr)
+    status = console.tell_left_out(found.rejected, len(files), skipped)
+    if not found.new + found.kept:
+        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
+    return status
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datasets.core.errors import SecondhandError
-from datasets.core.scanning import skipped_line, some_files
+from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
@@ -50,10 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bs=settings.bs,
         workers=settings.workers,
     )
-    for item in found.rejected:
-        print(f"{item.path}: {item.reason}", file=sys.stderr)
-    if skipped:
-        print(skipped_line(skipped), file=sys.stderr)
+    status = console.tell_left_out(found.rejected, found.files, skipped)
     left_out = {
         "labelled already": found.labelled,
         "copies of another": found.copies,
@@ -62,13 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for why, count in left_out.items():
         if count:
             print(f"{count} {why}: left out", file=sys.stderr)
-    if found.rejected:
-        print(f"{len(found.rejected)} of {found.files} files were bad", file=sys.stderr)
     if found.rejected and not (found.judged or found.labelled or found.silent):
         raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
     if not found.rows:
         print("there is nothing left to label", file=sys.stderr)
-        return 3 if found.rejected else 0
+        return status
 
     columns = ("path", "label", "score", "why", "guess", *TIMES[predictor.kind])
     rows = [
@@ -81,17 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{len(shots)} of {found.judged}, in the order to take them. Fill in the column label of "
         f"{settings.out.name}, where they stand as here; a class may be a new one, or unknown."
     )
-    write_list(
-        settings.out,
-        as_text(columns, rows),
-        predictor,
-        shots,
-        title="What to label next",
-        lead=lead,
-    )
+    text = as_text(columns, rows)
+    write_list(settings.out, text, predictor, shots, title="What to label next", lead=lead)
     sheet = sheet_of(settings.out) / "index.html"
     print(f"{len(rows)} of {found.judged} to label\ntable   {settings.out}\nsheet   {sheet}")
-    return 3 if found.rejected else 0
+    return status
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ import signal
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import WHEEL, as_called, hold_every_name
+from datasets.core.scanning import skipped_line
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
 from learners.machine import report_to_nobody
@@ -87,6 +89,18 @@ def as_typed(module: str, argv: Sequence[str] | None) -> str:
     """The command that is running, as a report and a model's provenance tell it."""
     words = sys.argv[1:] if argv is None else argv
     return shlex.join([*as_called(f"python -m {module}").split(), *words])
+
+
+def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:
+    """List the bad ones of so many ``files``, and count what folders held besides; the exit status, 3
+    where some were bad."""
+    for item in rejected:
+        print(f"{item.path}: {item.reason}", file=sys.stderr)
+    if skipped:
+        print(skipped_line(skipped), file=sys.stderr)
+    if rejected:
+        print(f"{len(rejected)} of {files} files were bad", file=sys.stderr)
+    return 3 if rejected else 0
 
 
 def print_figures(metrics: Mapping[str, Any]) -> None:

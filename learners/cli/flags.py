@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -38,20 +38,13 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
     """
     import jsonargparse
 
-    class All(argparse.Action):
-        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
-            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-            print(parser.format_help())
-            parser.exit()
-
-    class Quiet(argparse.Action):
-        def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
-            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+    class AtOnce(argparse.Action):
+        def __init__(self, do: Callable[[], None], **keywords: Any) -> None:
+            super().__init__(nargs=0, default=argparse.SUPPRESS, **keywords)
+            self.do = do
 
         def __call__(self, *_: Any) -> None:
-            be_quiet()
+            self.do()
 
     class Parser(jsonargparse.ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -78,9 +71,17 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
                 action.help = text
 
     parser = Parser(prog=as_called(f"python -m {prog}"), description=description)
-    parser.add_argument("--quiet", action=Quiet, help="say only what is wrong, and show no bars")
+
+    def help_all() -> NoReturn:
+        print(parser.format_help())
+        sys.exit(0)
+
+    quiet = "say only what is wrong, and show no bars"
+    parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=quiet)
     if usual:
-        parser.add_argument("--help-all", action=All, help="show all flags, and exit")
+        parser.add_argument(
+            "--help-all", action=AtOnce, do=help_all, help="show all flags, and exit"
+        )
     return parser
 
 
