@@ -66,47 +66,18 @@ class Report(NamedTuple):
     wrong: str = ""
 
 
-class Kind(NamedTuple):
-    """What all chunks of a work have in common.
-
-    Attributes
-    ----------
-    task : a function of a module that the workers have; gives one answer an item.
-    path_of : the absolute path of an item's file, or None where items have none.
-    marker : a file that the workers must see.
-    renderer : the version of this program, as far as spectrograms go.
-    """
-
-    task: Callable[[list[Any]], list[Any]]
-    path_of: Callable[[Any], str] | None
-    marker: Path | None
-    renderer: int
-
-    def packed(self, chunk: list[Any], number: int | str) -> tuple[bytes, str]:
-        """A chunk and its key, which is made from all of it.
-
-        Pickled here, so that Dask looks for no graphs in it. Files that are not there for this
-        process need not be there for the worker.
-        """
-        paths = [] if self.path_of is None else [self.path_of(item) for item in chunk]
-        payload = pickle.dumps((self._replace(path_of=None), chunk, list(filter(exists, paths))))
-        return payload, f"secondhand-{number}-{hashlib.sha256(payload).hexdigest()}"
-
-
 def run_chunk(payload: bytes) -> Report:
     """The task, in the worker: one answer an item, or what is wrong with this worker."""
     from distributed import get_worker
     from threadpoolctl import threadpool_limits
 
     worker = f"{get_worker().address} on {socket.gethostname()}"
-    kind, chunk, paths = pickle.loads(payload)
-    if kind.renderer != renderer():
+    version, task, chunk, paths, marker = pickle.loads(payload)
+    if version != RENDERER_VERSION:
         return Report([], worker, "runs another version of this program; install the same")
-    if kind.marker is not None and not kind.marker.exists():
-        folder = kind.marker.parent
-        return Report(
-            [], worker, f"does not see the folder {folder} that is meant; name a shared one"
-        )
+    if marker is not None and not marker.exists():
+        wrong = f"does not see the folder {marker.parent} that is meant; name a shared one"
+        return Report([], worker, wrong)
     for path in paths:
         # Before the work, which would store the failure in a cache that others share.
         if not exists(path):
@@ -114,13 +85,9 @@ def run_chunk(payload: bytes) -> Report:
             return Report([], worker, wrong)
     try:
         with threadpool_limits(1):
-            return Report(kind.task(chunk), worker)
+            return Report(task(chunk), worker)
     except SecondhandError as error:
         return Report([], worker, f"says: {error}")
-
-
-def renderer() -> int:
-    return RENDERER_VERSION
 
 
 @contextlib.contextmanager
@@ -175,11 +142,19 @@ class Cluster:
         """
         left = deque(range(len(chunks)))
         with marked(folder) as marker:
-            kind = Kind(task, path_of, marker, renderer())
+
+            def send(chunk: list[T], number: int | str) -> Any:
+                # Files that are not there for this process need not be there for the worker.
+                paths = [path for path in map(path_of, chunk) if exists(path)] if path_of else []
+                # Pickled here, so that Dask looks for no graphs in it; the key is made from all of it.
+                payload = pickle.dumps((RENDERER_VERSION, task, chunk, paths, marker))
+                key = f"secondhand-{number}-{hashlib.sha256(payload).hexdigest()}"
+                return self._client.submit(run_chunk, payload, key=key)
+
             while left:
                 suspects = []
                 # When workers die, what is under way ends first: it shall not be blamed, or killed.
-                for number, answers in self._until_deaths(kind, chunks, left):
+                for number, answers in self._until_deaths(send, chunks, left):
                     if answers is None:
                         suspects.append(number)
                     else:
@@ -187,10 +162,13 @@ class Cluster:
                 if suspects:
                     log.warning("workers died; what they may have read is tried file by file")
                 for number in suspects:
-                    yield number, [self._alone(kind, item, crashed) for item in chunks[number]]
+                    yield (
+                        number,
+                        [self._alone(send([item], "alone"), crashed) for item in chunks[number]],
+                    )
 
     def _until_deaths(
-        self, kind: Kind, chunks: Sequence[list[Any]], left: deque[int]
+        self, send: Callable[[list[T], int], Any], chunks: Sequence[list[T]], left: deque[int]
     ) -> Iterator[tuple[int, list[Any] | None]]:
         """Answers by chunk; after the first None, for which workers died, no more are begun."""
         running: dict[Any, int] = {}
@@ -198,21 +176,16 @@ class Cluster:
         while running or (left and not died):
             while left and not died and len(running) < self._ahead():
                 number = left.popleft()
-                running[self._send(kind, chunks[number], number)] = number
+                running[send(chunks[number], number)] = number
             for future in self._ready(running):
                 answers = self._answers(future)
                 died |= answers is None
                 yield running.pop(future), answers
 
-    def _alone(self, kind: Kind, item: T, crashed: R) -> R:
-        future = self._send(kind, [item], "alone")
+    def _alone(self, future: Any, crashed: R) -> R:
         self._ready({future: 0})
         answers = self._answers(future)
         return crashed if answers is None else answers[0]
-
-    def _send(self, kind: Kind, chunk: list[Any], number: int | str) -> Any:
-        payload, key = kind.packed(chunk, number)
-        return self._client.submit(run_chunk, payload, key=key)
 
     def _ready(self, running: dict[Any, int]) -> list[Any]:
         """Futures that are done; waits for one."""

@@ -61,20 +61,10 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
 
 
 def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
-    monkeypatch.setattr(_cluster.Kind, "packed", seen_here(_cluster.Kind.packed))
+    seen = iter([True])  # by who asks, then not by the worker
+    monkeypatch.setattr(_cluster, "exists", lambda path: next(seen, False))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
         list(here.spread(halves, [[2]], None, path_of=path_of))
-
-
-def seen_here(packed):
-    """As on a machine where all files are there."""
-
-    def changed(kind, chunk, number):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_cluster, "exists", lambda path: True)
-            return packed(kind, chunk, number)
-
-    return changed
 
 
 def test_a_file_that_nobody_sees_is_left_to_the_task(here):
@@ -90,8 +80,7 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
-    own, others = _cluster.renderer(), iter([999])  # who asks is first, then the worker
-    monkeypatch.setattr(_cluster, "renderer", lambda: next(others, own))
+    monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # as no other's
     with pytest.raises(SecondhandError, match="runs another version"):
         list(here.spread(halves, [[2]], None))
 
