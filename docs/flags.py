@@ -31,9 +31,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     def stop(parser: Any, *_: Any, **__: Any) -> None:
         raise Made(parser)
 
-    module = import_module(
-        f"{command}.__main__" if command in ("app", "learners.share") else command
-    )
+    module = import_module("app.__main__" if command == "app" else command)
     with (
         patch.object(argparse.ArgumentParser, "parse_args", stop),
         patch.object(jsonargparse.ArgumentParser, "parse_args", stop),

@@ -19,7 +19,7 @@ import pytest
 from learners.inference.engine import write_network
 from learners.machine import UNREPORTED
 from learners.model.bundle import add_onnx, save_bundle
-from learners.share.__main__ import main as share
+from learners.share import main as share
 from tests.learners.exports import plain_bundle
 from tests.pictures import write_pictures
 

@@ -34,7 +34,7 @@ from learners.inference.exporting import export_onnx, metadata, notes
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
-from learners.share.__main__ import main as share
+from learners.share import main as share
 from learners.uncertainty import Confidence, Items
 from tests.learners.exports import (
     CLASSES,

@@ -25,7 +25,7 @@ from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundl
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.runs.continuing import gone_on_from
-from learners.share.__main__ import main as share
+from learners.share import main as share
 from learners.uncertainty import read_tree
 from learners.uncertainty.tree import Naming
 from tests.learners.exports import CLASSES, bundle

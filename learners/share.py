@@ -44,36 +44,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="also this report, as RUN/report/index.html: it shows some of the pictures learnt from",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace it, without asking")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     console.log_to_terminal()
-    file = asked.zip
-    if (asked.to is None) == (file is None):
+    model, to, file, report = Path(options.model), options.to, options.zip, options.report
+    if (to is None) == (file is None):
         raise SecondhandError("name where to: USER/NAME on the hub, or --zip model.zip")
-    if asked.report is not None and file is None:
-        raise SecondhandError(
-            f"--report {asked.report}: goes into an archive (--zip), not to the hub"
-        )
-    if asked.private and file is not None:
-        raise SecondhandError("--private: of a model on the hub, not of --zip; leave it out")
-    if asked.to is not None:
+    if to is not None:
+        if report is not None:
+            raise SecondhandError(
+                f"--report {report}: goes into an archive (--zip), not to the hub"
+            )
         from learners.model import publish
 
-        how = {"private": asked.private}
-        address = publish(Path(asked.model), asked.to, **how, overwrite=asked.overwrite)
+        address = publish(model, to, private=options.private, overwrite=options.overwrite)
         if address is None:
-            if not replaced(f"{asked.to} on the hub"):
+            if not replaced(f"{to} on the hub"):
                 return 1
-            address = publish(Path(asked.model), asked.to, **how, overwrite=True)
+            address = publish(model, to, private=options.private, overwrite=True)
         print(address)
         return 0
-    if asked.report is not None and not asked.report.is_file():
-        raise SecondhandError(f"--report {asked.report}: no such file; as RUN/report/index.html")
+    if options.private:
+        raise SecondhandError("--private: of a model on the hub, not of --zip; leave it out")
+    if report is not None and not report.is_file():
+        raise SecondhandError(f"--report {report}: no such file; as RUN/report/index.html")
     if file.suffix != ".zip":
         raise SecondhandError(f"--zip {file}: name an archive, as model.zip")
-    check(model := Path(asked.model))
-    if file.exists() and not (asked.overwrite or replaced(str(file))):
+    check(model)
+    if file.exists() and not (options.overwrite or replaced(str(file))):
         return 1
-    share(model, file, asked.report)
+    share(model, file, report)
     print(file)
     return 0
 
@@ -91,13 +90,13 @@ def check(model: Path) -> None:
     or of several labels an item."""
     from learners.model import load_bundle
 
-    told = load_bundle(model, network=False)
-    if not told.decider.exclusive:
+    bundle = load_bundle(model, network=False)
+    if not bundle.decider.exclusive:
         raise SecondhandError(
             f"{model}: says several labels of a picture, and the archive's program says one: share the "
             "folder itself, which is safe to open"
         )
-    if (recipe := told.recipe) is not None:
+    if (recipe := bundle.recipe) is not None:
         raise SecondhandError(
             f"{model}: draws {recipe['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "
@@ -128,7 +127,7 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
             name = file.stem
             archive.write(network, f"{name}/model.onnx")
             archive.writestr(f"{name}/README.md", readme)
-            archive.write(Path(__file__).with_name("ask.py"), f"{name}/ask.py")
+            archive.write(Path(__file__).parent / "inference/ask.py", f"{name}/ask.py")
             archive.write(standalone.__file__, f"{name}/picture.py")
             if report is not None:
                 archive.write(report, f"{name}/report.html")

@@ -1,1 +1,0 @@
-"""A model folder -> the hub, or one archive for somebody who has nothing of this project."""
