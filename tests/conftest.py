@@ -101,7 +101,7 @@ def unreported() -> Iterator[None]:
     from learners.runs import stages
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "report", lambda run, answered: None)
+        patch.setattr(stages, "report", lambda run, evaluation: None)
         yield
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         expected_accuracy,
     )
     from learners.evaluation.figures import (
-        Answered,
         Judged,
         all_figures,
         confusion,

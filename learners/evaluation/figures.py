@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.items import UNKNOWN
-from learners.evaluation.before_after import Changes
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     reliability,
 )
 from learners.evaluation.depths import rightly, tree_figures
 from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, part_of
-from learners.evaluation.learning_curve import LearningCurve
 from learners.evaluation.promises import percent
 from learners.evaluation.rankings import score_figures
 from learners.files import jsonable
@@ -84,17 +82,6 @@ class Judged:
         """The items where ``mask [n]`` is true."""
         parts = {name: value for name, value in vars(self).items() if name != "score"}
         return replace(self, **{name: value[mask] for name, value in parts.items()})
-
-
-class Answered(NamedTuple):
-    """What a model says of what was held out, that judged by its task, tables for the report, what is other
-    than with the model that it goes on from, and how often it would be right with fewer labels."""
-
-    evaluation: Evaluation
-    judged: Any
-    tables: dict[str, pd.DataFrame]
-    changes: Changes | None = None
-    curve: LearningCurve | None = None
 
 
 def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,8 @@ STRANGE = (BACKGROUND, UNKNOWN)
 
 @dataclass
 class Evaluation:
-    """What a model says of labelled items, and what it rests on; one row an item in each.
+    """What a model says of labelled items, and what it rests on, one row an item in each; then what its task
+    has measured of that.
 
     Attributes
     ----------
@@ -38,14 +40,30 @@ class Evaluation:
         `Reason`.
     logits : float32 [n, classes]; NaN for items that could not be judged.
     features : float32 [n, width], of the body, pooled; NaN likewise.
+    judged : what the task makes of the logits: a `Judged`, or `JudgedLabels`.
+    metrics : the figures, fit for JSON, as a model folder keeps them.
+    tables : for the report, by their titles.
+    lines : sentences that stand on top of the report and on the terminal.
+    notes : sentences for the terminal alone, for the report has them in words of its own.
+    headline : which figure to go by, and why; "" where that goes without saying.
+    changes : `Changes` from the model that this one goes on from; None without one.
+    curve : the `LearningCurve`; None where none was asked for.
     """
 
     predictions: pd.DataFrame
     logits: Floats
     features: Floats
+    judged: Any = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    headline: str = ""
+    changes: Any = None
+    curve: Any = None
 
     def where(self, kept: NDArray[np.bool_]) -> Evaluation:
-        """The rows where ``kept [n]`` is true."""
+        """The rows where ``kept [n]`` is true, not yet measured."""
         predictions = self.predictions.loc[kept].reset_index(drop=True)
         return Evaluation(predictions, self.logits[kept], self.features[kept])
 

@@ -12,7 +12,6 @@ from datasets.items import ItemTable
 from learners.evaluation import (
     LOW,
     STRANGE,
-    Answered,
     Changes,
     Evaluation,
     all_figures,
@@ -30,14 +29,15 @@ from learners.uncertainty import Confidence
 
 
 def class_sections(
-    material: Material, answered: Answered, *, twins: pd.DataFrame | None = None
+    material: Material, evaluation: Evaluation, *, twins: pd.DataFrame | None = None
 ) -> Sections:
     """Of the predictor's answers for what was held out; their tables stand under their titles.
 
     ``twins`` : near-duplicates across splits, as `learners.evaluation.near_duplicates` gives them;
     without it no names of training items are known.
     """
-    evaluation, judged, tables, changes, curve = answered
+    judged, tables = evaluation.judged, evaluation.tables
+    changes, curve = evaluation.changes, evaluation.curve
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
     found = all_figures(evaluation, bundle, judged=judged)

@@ -10,18 +10,18 @@ from markupsafe import Markup
 
 from datasets.items import ItemTable, names_of
 from datasets.spectrograms import source_of
-from learners.evaluation import Answered, Evaluation, all_label_figures
+from learners.evaluation import Evaluation, all_label_figures
 from learners.report import plots
 from learners.report.galleries import Pictures
 from learners.report.report import Material, Sections
 from learners.report.summary import facts
 
 
-def label_sections(material: Material, answered: Answered) -> Sections:
+def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     """Of the predictor's answers for what was held out, each label by itself and all together."""
-    table, pictures, evaluation = material.table, material.pictures, answered.evaluation
+    table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    found = all_label_figures(evaluation, answered.judged, bundle)
+    found = all_label_figures(evaluation, evaluation.judged, bundle)
     paths = evaluation.predictions["path"]
     mistakes = [
         {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in found["mistakes"]

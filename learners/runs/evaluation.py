@@ -29,7 +29,6 @@ from datasets.items import (
 )
 from learners.cli.settings import EvaluateSettings
 from learners.evaluation import (
-    Answered,
     Evaluation,
     answer,
     answer_figures,
@@ -77,18 +76,17 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
-    judged = task.judge(evaluation, bundle)
     try:
-        measured = task.recheck(evaluation, judged, bundle)
+        evaluation = task.recheck(evaluation, bundle)
     except SecondhandError as error:
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {asked.data}: {error}{first}") from None
-    lines += measured.lines
-    bundle.metrics = {**measured.metrics, "bad_files": len(bad)}
-    sections = task.sections(Answered(evaluation, judged, measured.tables))
+    lines += evaluation.lines
+    bundle.metrics = {**evaluation.metrics, "bad_files": len(bad)}
+    sections = task.sections(evaluation)
     with _written(asked, table, everything) as folder:
         write_report(folder, predictor, table, sections, checks=lines, command=command)
-    return Evaluated(Path(asked.out), bundle.metrics, lines + measured.notes, bad)
+    return Evaluated(Path(asked.out), bundle.metrics, lines + evaluation.notes, bad)
 
 
 def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:

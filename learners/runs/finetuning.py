@@ -51,8 +51,8 @@ def launch(
             if not distributed.is_first():
                 return run
             reference = stages.calibrate(run)
-            answered = stages.answer(run, reference)
-            stages.report(run, answered)
+            evaluation = stages.answer(run, reference)
+            stages.report(run, evaluation)
             announce(run)
             stages.write_onnx(run)
         if not run.interrupted:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 
 from datasets.core.errors import Rejected
 from datasets.items import UNKNOWN, earlier_items, is_replayed, items_of_run
 from learners import distributed
 from learners.evaluation import (
-    Answered,
     Evaluation,
     compare,
     curve_of,
@@ -68,17 +68,16 @@ def calibrate(run: Run) -> Items | None:
     return reference
 
 
-def answer(run: Run, reference: Items | None) -> Answered:
+def answer(run: Run, reference: Items | None) -> Evaluation:
     """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
     with the figures in it, ``model/``."""
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
     evaluation = answer_held_out(run.predictor, table, train.bs)
     if origin is not None:
         evaluation = _without_learnt_strangers(run, origin, evaluation)
-    judged = run.task.judge(evaluation, bundle)
-    measured = run.task.measure(evaluation, judged, bundle, reference)
-    tables, bundle.metrics = measured.tables, measured.metrics
-    bundle.provenance["headline"] = measured.headline
+    evaluation = run.task.measure(evaluation, bundle, reference)
+    tables, bundle.metrics = evaluation.tables, evaluation.metrics
+    bundle.provenance["headline"] = evaluation.headline
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     trained = reference_rows(run.items.rows, train.seed)
@@ -100,7 +99,7 @@ def answer(run: Run, reference: Items | None) -> Answered:
     curve = curve_of(run.folder / ANSWERS)
     if curve is not None:
         log.info("%s", curve.said)
-    return Answered(evaluation, judged, tables, changes, curve)
+    return replace(evaluation, tables=tables, changes=changes, curve=curve)
 
 
 def _without_learnt_strangers(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
@@ -132,14 +131,14 @@ def _without_learnt_strangers(run: Run, origin: Bundle, evaluation: Evaluation) 
     return evaluation.where(~doubtful.to_numpy())
 
 
-def report(run: Run, answered: Answered) -> None:
+def report(run: Run, evaluation: Evaluation) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
     trained = reference_rows(run.items.rows, run.settings.train.seed)
     write_report(
         run.folder / "report",
         run.predictor,
         run.items.table,
-        run.task.sections(answered, trained),
+        run.task.sections(evaluation, trained),
         history=run.folder / "history.csv",
     )
 

@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The figures of answers for labelled items.
-
-    Attributes
-    ----------
-    metrics : fit for JSON, as a model folder keeps them.
-    tables : for the report, by their titles.
-    lines : sentences that stand on top of the report and on the terminal.
-    notes : sentences for the terminal alone, for the report has them in words of its own.
-    headline : which figure to go by, and why; "" where that goes without saying.
-    """
-
-    metrics: dict[str, Any]
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    headline: str = ""
 
 
 class Task(Protocol):
@@ -80,14 +59,13 @@ class Task(Protocol):
 
     # Figures ----------------------------------------------------------------------------------------
 
-    def judge(self, evaluation: Any, model: Any) -> Any:
-        """What the logits of an evaluation say of the items that could be judged."""
+    def measure(self, evaluation: Any, model: Any, reference: Any) -> Any:
+        """The evaluation of what a run held out with its figures; ``reference`` is what `calibrate`
+        returned."""
 
-    def measure(self, evaluation: Any, judged: Any, model: Any, reference: Any) -> Measured:
-        """The figures of what a run held out; ``reference`` is what `calibrate` returned."""
-
-    def recheck(self, evaluation: Any, judged: Any, model: Any) -> Measured:
-        """The figures on labelled files from elsewhere, and whether what was promised holds there.
+    def recheck(self, evaluation: Any, model: Any) -> Any:
+        """The evaluation of labelled files from elsewhere with its figures, and whether what was promised
+        holds there.
 
         Raises SecondhandError where there is nothing to judge.
         """
@@ -103,8 +81,8 @@ class Task(Protocol):
 
     # Report -----------------------------------------------------------------------------------------
 
-    def sections(self, answered: Any, trained: pd.DataFrame | None = None) -> Callable[..., Any]:
-        """What the report shows of answers: called by `learners.report.write_report`.
+    def sections(self, evaluation: Any, trained: pd.DataFrame | None = None) -> Callable[..., Any]:
+        """What the report shows of an evaluation: called by `learners.report.write_report`.
 
         ``trained`` are the training rows, where near-duplicates of them are to be looked for.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,6 @@ from datasets.items import MANY, joined, names_of, parts_of
 from learners import evaluation as measuring
 from learners import report, training
 from learners.cli.settings import ConfidenceSettings
-from learners.tasks.base import Measured
 from learners.uncertainty import Confidence
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from datasets.items import ItemTable
     from datasets.loaders import Target
     from learners.cli.settings import Settings, TrainSettings
-    from learners.evaluation import Answered, Evaluation, JudgedLabels
+    from learners.evaluation import Evaluation
     from learners.inference import Predictor
     from learners.model import Bundle
     from learners.report import Material, Sections
@@ -91,23 +90,21 @@ class MultiLabel:
     ) -> None:
         measuring.calibrate_labels(predictor, frame, rows, settings)
 
-    def judge(self, evaluation: Evaluation, model: Bundle) -> JudgedLabels:
-        return measuring.judge_labels(evaluation, model)
-
-    def measure(
-        self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle, reference: None
-    ) -> Measured:
+    def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
+        judged = measuring.judge_labels(evaluation, model)
         figures = measuring.all_label_figures(evaluation, judged, model)
-        return Measured(figures["metrics"], headline=figures["headline"]["said"])
+        said = figures["headline"]["said"]
+        return replace(evaluation, judged=judged, metrics=figures["metrics"], headline=said)
 
-    def recheck(self, evaluation: Evaluation, judged: JudgedLabels, model: Bundle) -> Measured:
+    def recheck(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
+        judged = measuring.judge_labels(evaluation, model)
         figures = measuring.all_label_figures(evaluation, judged, model)
         broken = [
             f"{row['label']}: {row['kept']} ({row['promised']:.4g})"
             for row in figures["labels"]
             if row["kept"] not in ("", "yes")
         ]
-        return Measured(figures["metrics"], lines=broken)
+        return replace(evaluation, judged=judged, metrics=figures["metrics"], lines=broken)
 
     def label_columns(
         self, table: Path, label_column: str | None, classes: Sequence[str]
@@ -139,5 +136,7 @@ class MultiLabel:
             lines.append(f"no column of {', '.join(missing)}: they are not judged")
         return lines
 
-    def sections(self, answered: Answered, trained: Any = None) -> Callable[[Material], Sections]:
-        return lambda material: report.label_sections(material, answered)
+    def sections(
+        self, evaluation: Evaluation, trained: Any = None
+    ) -> Callable[[Material], Sections]:
+        return lambda material: report.label_sections(material, evaluation)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
@@ -14,13 +14,12 @@ from datasets.items import UNKNOWN, alike
 from learners import evaluation as measuring
 from learners import report, training
 from learners.files import jsonable
-from learners.tasks.base import Measured
 
 if TYPE_CHECKING:
     from datasets.items import ItemTable
     from datasets.loaders import Target
     from learners.cli.settings import Settings, TrainSettings
-    from learners.evaluation import Answered, Evaluation, Judged
+    from learners.evaluation import Evaluation
     from learners.inference import Predictor
     from learners.model import Bundle
     from learners.report import Material, Sections
@@ -67,21 +66,22 @@ class SingleLabel:
             predictor, frame, rows, settings.confidence, settings.train, self.tree
         )
 
-    def judge(self, evaluation: Evaluation, model: Bundle) -> Judged:
-        return measuring.judge(evaluation, model)
-
-    def measure(
-        self, evaluation: Evaluation, judged: Judged, model: Bundle, reference: Items | None
-    ) -> Measured:
+    def measure(self, evaluation: Evaluation, model: Bundle, reference: Items | None) -> Evaluation:
         predictions = evaluation.predictions
         tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
         metrics = measuring.measure(predictions, self.tree)
         metrics["scores"] = _rows(tables)
         metrics[measuring.ACCURACY_THRESHOLD] = jsonable(measuring.accuracy_threshold(predictions))
         headline = measuring.headline(set(predictions["split"]))[1]
-        return Measured(metrics, tables, headline=headline)
+        return replace(
+            evaluation,
+            judged=measuring.judge(evaluation, model),
+            metrics=metrics,
+            tables=tables,
+            headline=headline,
+        )
 
-    def recheck(self, evaluation: Evaluation, judged: Judged, model: Bundle) -> Measured:
+    def recheck(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
         known = measuring.judged_items(evaluation, model.classes, "test", 1.0)
         if not len(known):
@@ -91,9 +91,12 @@ class SingleLabel:
         metrics = measuring.measure(evaluation.predictions, self.tree)
         metrics |= {"scores": _rows(ranked), "recheck": jsonable(checked.table.to_dict("records"))}
         notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
-        return Measured(
-            metrics,
-            {"Does its confidence hold here?": checked.table, **ranked},
+        judged = measuring.judge(evaluation, model)
+        return replace(
+            evaluation,
+            judged=judged,
+            metrics=metrics,
+            tables={"Does its confidence hold here?": checked.table, **ranked},
             lines=checked.lines,
             notes=[*confidence.notes, *notes, *copied(evaluation, judged, model)],
         )
@@ -128,21 +131,21 @@ class SingleLabel:
         ]
 
     def sections(
-        self, answered: Answered, trained: pd.DataFrame | None = None
+        self, evaluation: Evaluation, trained: pd.DataFrame | None = None
     ) -> Callable[[Material], Sections]:
         def show(material: Material) -> Sections:
             duplicates = None
             if trained is not None:
-                evaluation, bundle = answered.evaluation, material.predictor.bundle
+                bundle, draw = material.predictor.bundle, material.pictures.draw
                 duplicates = measuring.near_duplicates(
-                    evaluation, bundle, answered.judged, trained, material.pictures.draw
+                    evaluation, bundle, evaluation.judged, trained, draw
                 )
-            return report.class_sections(material, answered, twins=duplicates)
+            return report.class_sections(material, evaluation, twins=duplicates)
 
         return show
 
 
-def copied(evaluation: Evaluation, judged: Judged, model: Bundle) -> list[str]:
+def copied(evaluation: Evaluation, judged: Any, model: Bundle) -> list[str]:
     """How many files the model was trained on, as a sentence; nothing of none."""
     same = int(measuring.copies(evaluation, model, judged).sum())
     line = f"{same} files are to the network the same as one that it was trained on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import Rejected
-from learners.evaluation.figures import CHOSE, Answered, judge
+from learners.evaluation.figures import CHOSE, judge
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.learning_curve import LearningCurve
 from learners.files import jsonable
@@ -86,8 +87,9 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    answered = Answered(evaluation, judge(evaluation, bundle), options.pop("tables", {}))
-    sections = partial(class_sections, answered=answered, twins=options.pop("twins", None))
+    judged, tables = judge(evaluation, bundle), options.pop("tables", {})
+    evaluation = replace(evaluation, judged=judged, tables=tables)
+    sections = partial(class_sections, evaluation=evaluation, twins=options.pop("twins", None))
     page = write_report(tmp_path / "report", Predictor(bundle), table, sections, **options)
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
     return Page(page), json.loads((page.parent / "report.json").read_text(encoding="utf-8"))

@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
     ]:  # unknown to it, and of the class to come
         Image.open(file).rotate(180).save(root / "two" / "unknown" / file.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "report", lambda run, answered: None)
+        patch.setattr(stages, "report", lambda run, evaluation: None)
         assert main(["--data", str(root / "two"), *QUICK, "--out", str(root / "old")]) == 0
     wrong = pd.read_csv(root / "old" / "items.csv").query("split == 'train'")["path"].iloc[0]
     rows = [(str(file), "blue") for file in sorted((pictures / "blue").iterdir())]
@@ -133,7 +133,7 @@ def test_stopped_it_goes_on_bit_for_bit(
     root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
-    monkeypatch.setattr(stages, "report", lambda run, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     out = root / "stopped"
     stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0
@@ -247,7 +247,7 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong with it is said before anything is trained."""
-    monkeypatch.setattr(stages, "report", lambda run, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     table = tmp_path / "classes.csv"
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     words += ["--epochs", "0", "--threshold", "0.4", "--out", str(tmp_path / "run")]

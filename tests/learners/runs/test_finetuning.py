@@ -111,7 +111,7 @@ def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_pa
 @pytest.fixture
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     """For runs beside the one whose report is looked at."""
-    monkeypatch.setattr(stages, "report", lambda run, answered: None)
+    monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
 
 
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
