@@ -11,14 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
@@ -36,7 +29,7 @@ R = TypeVar("R")
 CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
 _CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
-PATIENCE = 600.0  # seconds in which some chunk, or one file alone, has to be done
+PATIENCE = 600.0  # seconds that are waited for a chunk, or for one file alone
 FORKS = sys.platform == "linux"
 
 
@@ -52,7 +45,7 @@ def cores() -> int:
 def in_parallel(
     task: Callable[[list[T]], list[R]], chunks: Sequence[list[T]], workers: int | None, crashed: R
 ) -> Iterator[tuple[int, list[R]]]:
-    """Apply `task` to each chunk: yields (number of the chunk, its answers) as they come.
+    """Apply `task` to each chunk: yields (number of the chunk, its answers), in order.
 
     Where processes are not forked one worker is none but this process: a fresh one costs seconds.
 
@@ -68,30 +61,15 @@ def in_parallel(
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
-    left = deque(range(len(chunks)))
-    while left:
-        running: dict[Future[list[R]], int] = {}
-        pool = _pool(count)
-        try:
-            while left or running:
-                while left and len(running) < AHEAD * count:
-                    running[pool.submit(task, chunks[left[0]])] = left[0]
-                    left.popleft()
-                done = wait(running, PATIENCE, return_when=FIRST_COMPLETED).done
-                if not done:
-                    _kill(pool)
-                for future in done:
-                    answers = future.result()
-                    yield running.pop(future), answers
-        except BrokenProcessPool:
-            suspects = sorted(running.values())
-            log.warning("a worker died; what it may have read is tried one file at a time")
-        else:
-            suspects = []
-        finally:
-            pool.shutdown(cancel_futures=True)
-        for number in suspects:
-            yield number, [_alone(partial(_one, task), item, crashed) for item in chunks[number]]
+    calls: Apart[list[T], list[R] | None] = Apart(task, count, None, settle_in)
+    try:
+        work = calls.ahead(enumerate(chunks), AHEAD * count, of=lambda numbered: numbered[1])
+        for (number, chunk), answers in work:
+            if answers is None:
+                answers = [_alone(partial(_one, task), item, crashed) for item in chunk]
+            yield number, answers
+    finally:
+        calls.close()
 
 
 def look_at(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
@@ -137,10 +115,18 @@ class Apart(Generic[T, R]):
     task : picklable, and what it gives too.
     workers : processes, started at the first call.
     crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    settle : what each process does first; by default it stays behind its caller.
     """
 
-    def __init__(self, task: Callable[[T], R], workers: int, crashed: R) -> None:
+    def __init__(
+        self,
+        task: Callable[[T], R],
+        workers: int,
+        crashed: R,
+        settle: Callable[[frozenset[int]], None] | None = None,
+    ) -> None:
         self.task, self.workers, self.crashed = task, workers, crashed
+        self._settle = settle or settle_quietly
         self._pool: Executor | None = None
         self._lock = threading.Lock()
 
@@ -193,7 +179,7 @@ class Apart(Generic[T, R]):
     def _start(self) -> Executor:
         if not _may_fork():
             return ThreadPoolExecutor(self.workers)
-        return _pool(self.workers, settle_quietly)
+        return _pool(self.workers, self._settle)
 
     def close(self) -> None:
         """End the processes, and wait until they have ended; another call starts new ones."""
@@ -249,7 +235,7 @@ def _one(task: Callable[[list[T]], list[R]], item: T) -> R:
 
 def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
-    with _pool(1) as pool:
+    with _pool(1, settle_in) as pool:
         future = pool.submit(task, item)
         try:
             return future.result(PATIENCE)
@@ -279,9 +265,7 @@ def _kill(pool: Executor) -> None:
             process.kill()
 
 
-def _pool(
-    count: int, initializer: Callable[[frozenset[int]], None] | None = None
-) -> ProcessPoolExecutor:
+def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolExecutor:
     """Workers; on Linux forked, as torch's loaders are: they are at work at once.
 
     A fresh interpreter first imports for as long as a hundred pictures take.
@@ -290,9 +274,7 @@ def _pool(
 
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
     held = frozenset(connections().values() if FORKS else ())  # before the pool has its own
-    return ProcessPoolExecutor(
-        count, mp_context=context, initializer=initializer or settle_in, initargs=(held,)
-    )
+    return ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(held,))
 
 
 #: A network's threads wait for the slowest among them: who works ahead of it takes the time that
