@@ -8,11 +8,12 @@ from datasets.core.lazy import on_demand
 if TYPE_CHECKING:
     from learners.evaluation.before_after import Changes, compare, learnt_since
     from learners.evaluation.calibration_metrics import clopper_pearson, fraction
-    from learners.evaluation.expected import (
+    from learners.evaluation.elsewhere import (
         ACCURACY_THRESHOLD,
         accuracy_threshold,
         answer_figures,
         expected_accuracy,
+        recheck,
     )
     from learners.evaluation.figures import (
         Judged,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         judge_labels,
     )
     from learners.evaluation.learning_curve import LearningCurve, curve_of
-    from learners.evaluation.promises import recheck
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
 

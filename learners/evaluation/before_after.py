@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from datasets.items import UNKNOWN
-from learners.evaluation.depths import rightly
-from learners.evaluation.held_out import STRANGE, part_of
+from learners.evaluation.calibration_metrics import part_of
+from learners.evaluation.held_out import STRANGE, rightly
 from learners.uncertainty import Tree
 
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.

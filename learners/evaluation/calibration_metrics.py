@@ -1,6 +1,7 @@
-"""How far probabilities can be believed: NLL, Brier, calibration errors, reliability.
+"""Figures with their limits: parts of items, and how far probabilities can be believed (NLL, Brier,
+calibration errors, reliability).
 
-Probabilities ``[n, classes]`` and integer labels ``[n]`` in, dataclasses out. Lower is better.
+Of the latter lower is better.
 """
 
 from __future__ import annotations
@@ -8,12 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import scipy  # scipy.sparse is loaded where it is first used
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty import Floats, Groups, Ints, check_labels, check_probabilities, worth
+from learners.uncertainty import (
+    Floats,
+    Groups,
+    Ints,
+    Mask,
+    check_labels,
+    check_probabilities,
+    worth,
+)
 
 #: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
 BINS = 15
@@ -65,21 +75,35 @@ class Reliability:
     low: Floats
     high: Floats
 
+    @property
+    def error(self) -> float:
+        """The expected calibration error: |mean confidence - accuracy|, the mean over items."""
+        return float(
+            (self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum()
+        )
+
 
 def reliability(
-    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = BINS, groups: Groups = None
+    probabilities: ArrayLike, labels: ArrayLike, *, groups: Groups = None
 ) -> Reliability:
     """Mean confidence against accuracy, in bins of the top probability; ``groups`` as in `fraction`."""
     p, y = _check(probabilities, labels)
-    top, right = p.max(axis=1), p.argmax(axis=1) == y
-    bin_of = _bins(top, bins)
+    return binned(p.max(axis=1), p.argmax(axis=1) == y, groups)
+
+
+def binned(confidence: Floats, right: Mask, groups: Groups = None) -> Reliability:
+    """Of items ``[n]`` that are right with a probability: the mean of that, and how many are, in bins."""
+    bin_of = _bins(confidence)
     count = np.bincount(bin_of)
     kept = count > 0
     n = count[kept]
     hits = np.bincount(bin_of, weights=right)[kept]
-    low, high = limits_of_parts(right, bin_of, groups)
-    confidence = np.bincount(bin_of, weights=top)[kept] / n
-    return Reliability(confidence, hits / n, n, low, high)
+    parts = [
+        fraction(right[bin_of == one], None if groups is None else groups[bin_of == one])[1:]
+        for one in np.flatnonzero(kept)
+    ]
+    low, high = np.array(parts, np.float64).reshape(-1, 2).T
+    return Reliability(np.bincount(bin_of, weights=confidence)[kept] / n, hits / n, n, low, high)
 
 
 def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
@@ -112,15 +136,23 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
     return part, float(low), float(high)
 
 
-def limits_of_parts(right: ArrayLike, part: Ints, groups: Groups) -> tuple[Floats, Floats]:
-    """The limits of `fraction` for each part that has items, in the order of their numbers [n]."""
-    outcomes = np.asarray(right)
-    limits = [
-        fraction(outcomes[part == one], None if groups is None else groups[part == one])[1:]
-        for one in np.unique(part)
-    ]
-    low, high = np.array(limits, np.float64).reshape(-1, 2).T
-    return low, high
+def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
+    """`fraction` of some of the ``answers``, by their index, that counts what belongs together."""
+    units = answers.get("unit")
+    return fraction(hits, None if units is None else units.loc[hits.index])
+
+
+def named_limits(limits: tuple[float, float, float]) -> dict[str, float]:
+    """A part and its limits, by their names."""
+    return dict(zip(("value", "low", "high"), limits, strict=True))
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def with_limits(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
 
 
 def calibration_figures(
@@ -200,7 +232,7 @@ def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:
     return p, check_labels(labels, *p.shape)
 
 
-def _bins(values: Floats, bins: int = BINS) -> Ints:
+def _bins(values: Floats) -> Ints:
     """Which bin each value falls in. Equal values share one: a split would depend on the order."""
-    inner = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
+    inner = np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1])
     return np.searchsorted(inner, values, side="left").astype(np.int64)

@@ -7,29 +7,32 @@ only *test* has had no part in the model.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
+    fraction,
+    named_limits,
+    part_of,
+    percent,
     reliability,
 )
-from learners.evaluation.depths import rightly, tree_figures
-from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, part_of
-from learners.evaluation.promises import percent
+from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, rightly
 from learners.evaluation.rankings import score_figures
 from learners.files import jsonable
 from learners.model import Bundle
 from learners.uncertainty import (
     Confidence,
     Floats,
+    Groups,
     Ints,
+    Mask,
     Tree,
     aurc,
     make_score,
@@ -46,7 +49,7 @@ CHOSE = (
 )
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
-LIMITS = ("value", "low", "high")
+TREE_POINTS = 60  # of a curve of answers by depth
 BINS = 30  # of a histogram of scores
 
 
@@ -75,10 +78,10 @@ class Judged:
     after: Floats
     known: Floats
     gate: Floats
-    right: NDArray[np.bool_]
+    right: Mask
     score: str
 
-    def where(self, mask: NDArray[np.bool_]) -> Judged:
+    def where(self, mask: Mask) -> Judged:
         """The items where ``mask [n]`` is true."""
         parts = {name: value for name, value in vars(self).items() if name != "score"}
         return replace(self, **{name: value[mask] for name, value in parts.items()})
@@ -192,7 +195,7 @@ def all_figures(
         ),
         "background": {
             "items": len(learned),
-            "refused": _rate(learned["label"].eq(UNKNOWN), learned),
+            "refused": named_limits(part_of(learned["label"].eq(UNKNOWN), learned)),
         }
         if len(learned)
         else None,
@@ -235,11 +238,6 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
 
-def _rate(hits: pd.Series, answers: pd.DataFrame) -> dict[str, float]:
-    """Of how many of the ``answers`` it holds, with 95 % limits; nan of nothing."""
-    return dict(zip(LIMITS, part_of(hits, answers), strict=True))
-
-
 def _split(
     predictions: pd.DataFrame, judged: Judged, name: str, tree: Tree | None
 ) -> dict[str, Any]:
@@ -249,7 +247,7 @@ def _split(
     return {
         "items": len(rows),
         "judged": len(here.rows),
-        **{name: _rate(hits, rows) for name, hits in _outcomes(rows, tree).items()},
+        **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
             if len(labelled.rows)
@@ -313,7 +311,7 @@ def _accepted_strangers(
     """How many are accepted at the threshold in force, and what a stricter one would cost."""
     taken = predictions["label"].ne(UNKNOWN)
     strange = predictions["split"].eq(UNKNOWN)
-    rate = _rate(taken.loc[strange], predictions)
+    rate = named_limits(part_of(taken.loc[strange], predictions))
     accepted = taken.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (strangers, known)]
     on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
@@ -338,7 +336,7 @@ def _accepted_strangers(
         f"accepted, not {percent(before)}",
         "stricter": {
             "threshold": value,
-            "accepted": _rate(still[strange], predictions),
+            "accepted": named_limits(part_of(still[strange], predictions)),
             "coverage": after,
         },
     }
@@ -372,3 +370,85 @@ def _strangers(
             "unknown": np.histogram(strangers.known, edges)[0],
         },
     }
+
+
+def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[str, Any] | None:
+    """Figures of known items that could be judged; None without any.
+
+    Parameters
+    ----------
+    rows : their answers, with the columns ``label`` and ``truth``. probabilities : [n, classes].
+
+    Returns
+    -------
+    ``depths``: for the nodes of each depth and for the classes, how many answers name one, which part
+    of all items that is, how many of those answers are right, with 95 % limits, and the ECE of
+    the probabilities there, of the sums as they are. ``precision``, ``recall``: hierarchical ones, of
+    answers (Kiritchenko et al. 2006): the part of the nodes on the way to the answer that are on the
+    way to the truth, and of those on the way to the truth the part that is answered, over all items.
+    ``curves``: by their names, with the tree and of classes alone, ``risk``, the part of wrong answers,
+    and ``specificity`` over thresholds on the probability: the mean over all items of 1 - log(classes
+    below the answer) / log(classes), which is 1 of a class and 0 of "unknown" (information gain, Deng et
+    al. 2012).
+    """
+    numbers = {name: number for number, name in enumerate(tree.names)}
+    labels = np.array([numbers.get(name, -1) for name in rows["truth"]], np.int64)
+    known = (labels >= 0) & (labels < tree.classes)
+    if not known.any():
+        return None
+    labels, p = labels[known], probabilities[known]
+    answered = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
+    units = rows["unit"].to_numpy()[known] if "unit" in rows else None
+    table = [
+        {
+            "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
+            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.among(nodes, p, labels)).ece.value),
+        }
+        for name, nodes, n, hits in by_depth(tree, answered, labels, units)
+    ]  # fmt: skip
+    ways = [
+        ({*tree.path(a)} if a >= 0 else set(), {*tree.path(t)})
+        for a, t in zip(answered, labels, strict=True)
+    ]
+    both, said, true = (
+        sum(map(len, sets)) for sets in ([a & t for a, t in ways], *zip(*ways, strict=True))
+    )
+    unknown = rows["label"].eq(UNKNOWN).to_numpy()[known]
+    return {
+        "depths": table,
+        "unknown": float(unknown.mean()),
+        "precision": both / said if said else None,
+        "recall": both / true,
+        "curves": {
+            "with the tree": _tree_curve(tree, p, labels),
+            "classes alone": _tree_curve(None, p, labels),
+        },
+    }
+
+
+def by_depth(
+    tree: Tree, answered: Ints, labels: Ints, groups: Groups = None
+) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
+    """For each depth, and the classes: its name, its nodes, how many answers name one, and which part of
+    those is right, with the limits of `fraction`. ``answered [n]`` are nodes, -1 for unknown."""
+    right = tree.holds(answered, labels)
+    for name, nodes in tree.levels:
+        here = np.isin(answered, nodes)
+        yield (
+            name, nodes, int(here.sum()), fraction(right[here], None if groups is None else groups[here]),
+        )  # fmt: skip
+
+
+def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:
+    sizes = np.ones(p.shape[1])
+    if tree is not None:
+        sizes = tree.masses(np.eye(tree.classes)).sum(axis=0)
+    worth = 1 - np.log(sizes) / np.log(p.shape[1])
+    risk, specificity = [], []
+    for cut in np.unique(np.quantile(p.max(axis=1), np.linspace(0, 1, TREE_POINTS))):
+        named, sure = (p.argmax(1), p.max(1)) if tree is None else tree.named(p, float(cut))
+        taken = sure >= cut
+        right = named == labels if tree is None else tree.holds(named, labels)
+        risk.append(float(1 - right[taken].mean()))
+        specificity.append(float((worth[named] * taken).mean()))
+    return {"risk": risk, "specificity": specificity}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from datasets.items import UNKNOWN, ItemTable, units_of
 from datasets.spectrograms import Source, items
 from learners.cli.settings import ConfidenceSettings, TrainSettings
-from learners.evaluation.calibration_metrics import fraction
 from learners.inference import Floats, Prediction, Predictor, stacked
 from learners.uncertainty import Confidence, Ints, Items, Tree
 
@@ -147,10 +146,12 @@ def answer(
     return Evaluation(frame, *stacked(answers))
 
 
-def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
-    """`fraction` of some of the ``answers``, by their index, that counts what belongs together."""
-    units = answers.get("unit")
-    return fraction(hits, None if units is None else units.loc[hits.index])
+def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
+    """Whether what each row names is its true class, or with a tree stands above it; without a tree
+    the best class, whether it was accepted or not."""
+    if tree is None:
+        return rows["best"].eq(rows["truth"])
+    return pd.Series(tree.right(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:

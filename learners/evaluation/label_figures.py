@@ -9,21 +9,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from datasets.items import targets_of
 from learners.cli.settings import Settings
-from learners.evaluation.calibration_metrics import BINS, fraction, limits_of_parts
-from learners.evaluation.figures import HONEST, LIMITS, MAX_POINTS, headline
+from learners.evaluation.calibration_metrics import binned, fraction, named_limits
+from learners.evaluation.figures import HONEST, MAX_POINTS, headline
 from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
 from learners.files import jsonable
 from learners.inference import Predictor
 from learners.model import Bundle
-from learners.uncertainty import UNLIKE, Confidence, Floats, Groups, Ints, Items, Threshold
+from learners.uncertainty import UNLIKE, Confidence, Floats, Groups, Ints, Items, Mask, Threshold
 
 log = logging.getLogger(__name__)
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -168,18 +165,11 @@ def label_figures(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
         "average_precision": float(average_precision_score(there, p)) if wanted else float("nan"),
         "auroc": float(roc_auc_score(there, p)) if 0 < wanted < len(p) else float("nan"),
         "said": count,
-        "precision": dict(zip(LIMITS, precision, strict=True)),
-        "recall": dict(zip(LIMITS, recall, strict=True)),
+        "precision": named_limits(precision),
+        "recall": named_limits(recall),
         "f1": 2 * hits / (count + wanted) if count + wanted else float("nan"),
-        "ece": calibration_error(p, there) if len(p) else float("nan"),
+        "ece": binned(p, there).error if len(p) else float("nan"),
     }
-
-
-def calibration_error(p: Floats, there: Mask) -> float:
-    """Expected calibration error of one probability: |mean probability - part that is there|, the mean
-    over `BINS` bins of equal numbers of items."""
-    _, count, confidence, part = _binned(p, there)
-    return float((count * np.abs(confidence - part)).sum() / len(p))
 
 
 def label_curves(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
@@ -194,13 +184,12 @@ def label_curves(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
     kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
     roc = np.stack(roc_curve(there, p)[:2])
     of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
-    bins, _, confidence, part = _binned(p, there)
-    low, high = limits_of_parts(there, bins, units)
+    bins = vars(binned(p, there, units))
     return {
         "recall": recall[kept],
         "precision": precision[kept],
         "roc": roc[:, of_roc],
-        "reliability": {"confidence": confidence, "accuracy": part, "low": low, "high": high},
+        "reliability": {name: bins[name] for name in ("confidence", "accuracy", "low", "high")},
     }
 
 
@@ -210,15 +199,6 @@ def _known(judged: JudgedLabels, k: int, here: Mask) -> tuple[Floats, Mask, Mask
     asked = here & ~np.isnan(judged.targets[:, k])
     p, said, there = judged.probabilities, judged.said, judged.targets == 1
     return p[asked, k], said[asked, k], there[asked, k], judged.together(asked)
-
-
-def _binned(p: Floats, there: Mask) -> tuple[Ints, Floats, Floats, Floats]:
-    """Each item's bin; of each bin the items, the mean probability and the part with the label."""
-    inner = np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1])
-    bins = np.searchsorted(inner, p, side="left")
-    found = [np.bincount(bins, w, BINS).astype(np.float64) for w in (np.ones(len(p)), there, p)]
-    count, hits, sums = (v[found[0] > 0] for v in found)
-    return bins, count, sums / count, hits / count
 
 
 def _together(

@@ -1,7 +1,9 @@
-"""The pictures of a report: items as they are, and where the network looked."""
+"""The pictures of a report: items as they are, and where the network looked; and files side by side on a
+page of their own, to be looked at or heard (a contact sheet)."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +13,20 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from datasets.audio import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import folder_beside
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import STRANGE, Changes, Evaluation, Judged
 from learners.files import Names
 from learners.inference import Predictor, heatmap, overlay
-from learners.templates import data_uri, percent
+from learners.templates import data_uri, percent, render
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
+INDEX = "index.html"
 EACH, MANY = 3, 20  # examples of a class, and classes up to which they are shown
 
 
@@ -234,3 +239,51 @@ def twinned(pictures: Pictures, twins: pd.DataFrame, evaluation: Evaluation) -> 
         names = [f"held out: {held['truth']}", f"in training: {twin['train_label']}"]
         drawn.append(pictures.pair([source_of(held), trained], words, names))
     return drawn
+
+
+class Shot(NamedTuple):
+    """A file of a sheet, what stands before its words, and these."""
+
+    source: Source
+    number: str
+    said: str
+
+
+def write_sheet(
+    folder: Path, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
+) -> Path:
+    """Write ``folder/index.html``, which takes the place of an older sheet; the page's path.
+
+    Pictures stand in the page; what is heard, as FLAC at the model's rate, lies beside it. A file
+    that is gone meanwhile is named with the reason.
+    """
+    pictures = Pictures(predictor)
+    names = Names("", [shot.source.path for shot in shots])
+    with folder_beside(folder, replace=True) as beside:
+        cards = []
+        for place, (source, number, said) in enumerate(shots, start=1):
+            card = {"number": number, "said": said, "picture": "", "sound": ""}
+            card["under"] = names.file(source.path) + when(source)
+            try:
+                card["picture"] = shown(pictures.draw(source))
+                if sound := heard(predictor, source):
+                    card["sound"] = f"{place:04d}.flac"
+                    (beside / card["sound"]).write_bytes(sound)
+            except SecondhandError as error:
+                card["said"] = f"{said} · {names(str(error))}"
+            cards.append(card)
+        page = render("learners.report", "sheet.html", title=title, lead=lead, shots=cards)
+        (beside / INDEX).write_text(page, encoding="utf-8")
+    return folder / INDEX
+
+
+def heard(predictor: Predictor, source: Source) -> bytes:
+    """A sound, or a span of one, at the model's rate as FLAC; nothing of what does not sound."""
+    if not isinstance(recipe := predictor.recipe, AudioRecipe):
+        return b""
+    import soundfile
+
+    signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
+    written = io.BytesIO()
+    soundfile.write(written, signal, recipe.rate, format="FLAC", subtype="PCM_16")
+    return written.getvalue()

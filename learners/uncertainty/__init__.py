@@ -8,6 +8,7 @@ from learners.uncertainty.arrays import (
     Groups,
     Ints,
     Items,
+    Mask,
     check_labels,
     check_probabilities,
     known_labels,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from learners.evaluation.expected import (
+from learners.evaluation.elsewhere import (
     ACCURACY_THRESHOLD,
     ENOUGH,
     accuracy_threshold,

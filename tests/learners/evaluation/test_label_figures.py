@@ -12,11 +12,7 @@ from scipy.special import expit
 from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.label_figures import (
-    all_label_figures,
-    calibration_error,
-    judge_labels,
-)
+from learners.evaluation.label_figures import all_label_figures, judge_labels
 from learners.uncertainty import Confidence, LabelCut, Threshold
 
 CLASSES = ["a", "b", "c"]
@@ -77,9 +73,3 @@ def test_figures_are_scikit_learns() -> None:
     assert abs(p[:, k] - y[rows, k]).max() == pytest.approx(
         abs(surest["probability"] - surest["there"])
     )
-
-
-def test_calibration_error_is_the_gap_in_bins() -> None:
-    p = np.repeat([0.2, 0.7], 500)
-    there = np.r_[np.arange(500) < 150, np.arange(500) < 250]
-    assert calibration_error(p, there) == pytest.approx((0.1 + 0.2) / 2)

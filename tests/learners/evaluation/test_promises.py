@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.promises import recheck
+from learners.evaluation.elsewhere import recheck
 from learners.uncertainty import Items
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence

@@ -27,9 +27,9 @@ from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.report import plots
-from learners.report.class_page import class_sections
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
+from learners.report.sections import class_sections
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
 pytestmark = pytest.mark.slow

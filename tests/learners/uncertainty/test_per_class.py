@@ -12,7 +12,7 @@ from scipy.stats import beta, binomtest
 from app.views import own_rule, rule_words
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.promises import recheck
+from learners.evaluation.elsewhere import recheck
 from learners.inference.exporting import metadata
 from learners.model.bundle import load_bundle, save_bundle
 from learners.uncertainty import Items

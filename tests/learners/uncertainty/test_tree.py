@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
-from learners.evaluation.depths import tree_figures
+from learners.evaluation.figures import tree_figures
 from learners.model.bundle import load_bundle, save_bundle
 from learners.uncertainty import Items, thresholds
 from learners.uncertainty.arrays import softmax
