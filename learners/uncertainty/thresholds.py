@@ -106,9 +106,8 @@ def threshold_for_accuracy(
     break the promise, which that paper mends by dividing the risk of 5 % among the log2(n) steps of
     a binary search. Here all thresholds are looked at, each at one smaller risk, found exactly:
     where the error is ``1 - target`` whatever the score, the chance that any of the n limits passes
-    is 5 %. In simulations with a target of 0.95 that kept 0.42 and 0.54 of the items for n = 500 and
-    1000, the division 0.25 and 0.50. The promise is over the draw of the calibration items: for 95 %
-    of draws, accepted items are right at least ``target``.
+    is 5 %. The promise is over the draw of the calibration items: for 95 % of draws, accepted items are
+    right at least ``target``.
 
     Items of one group err together, so each limit is that of as many independent items as they are
     worth (`design_effects`), and the number of limits counts likewise.
@@ -330,11 +329,7 @@ def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
     The variance is that between groups (Taylor linearised). Few groups show little of it, and none at
     all where every item is right, so that one group more that is all wrong and one that is all right
     are counted with them, each of the mean size that an item's group has. So d starts at that size,
-    where a group counts as one item, and comes down as the groups show that their items differ. In
-    simulations (groups of 3, 10 and 30, correlations of 0.1 to 0.95) promises were so broken in at most
-    0.06 of the draws, by the variance alone in up to 0.47, though with a factor of Student's t, and by
-    one correlation of all items in 0.08 where the surest items err otherwise. A group as one item kept
-    them too, and supported fewer targets (`tests/learners/uncertainty/test_groups.py`).
+    where a group counts as one item, and comes down as the groups show that their items differ.
 
     Parameters
     ----------

@@ -130,10 +130,6 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
         np.testing.assert_array_equal(found.label, first)
 
 
-def test_a_target_stands_alone():
-    assert fitted(target_accuracy=0.9).ranking.floors == {}
-
-
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
 def test_floors_of_a_foreign_file_are_checked(floors):
     stored = fitted().to_dict() | {"score": {"name": "combined", "floors": floors}}
@@ -244,6 +240,7 @@ def test_a_target_accuracy_is_met_on_new_items():
     held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
     model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
+    assert model.ranking.floors == {}
     assert model.cut.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
     found = model.decide(new_logits, new)
@@ -251,11 +248,6 @@ def test_a_target_accuracy_is_met_on_new_items():
     assert accepted.mean() > 0.3
     assert (found.label == new_labels)[accepted].mean() >= 0.97
     assert (found.best == new_labels).mean() < 0.97  # it had something to do
-
-
-def test_a_target_that_cannot_be_supported_is_noted():
-    model = fitted(150, target_accuracy=0.999)
-    assert any("cannot support an accuracy of 0.999" in note for note in model.notes)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -374,10 +366,13 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("threshold.cut.value", 1.1),
         ("threshold.cut.value", float("nan")),
         ("threshold.cut.coverage", 2),
+        ("sets", [1]),
+        ("sets.classes", 4),
+        ("sets.n", 1.5),
     ],
 )
 def test_a_bad_value_in_json_is_named(key, bad):
-    model = fitted()
+    model = fitted(coverage=0.9)
     settings = json.loads(json.dumps(model.to_dict()))
     *outer, last = key.split(".")
     where = settings
@@ -414,28 +409,23 @@ def test_missing_and_foreign_keys_and_arrays_are_named():
             Confidence.from_dict(settings, {**arrays, "distance.copy": np.array(bad)})
 
 
-def test_values_that_are_not_finite_are_refused_by_name():
-    model = fitted()
+@pytest.mark.parametrize(
+    ("columns", "change", "message"),
+    [
+        (5, lambda x: x * [[1], [np.inf]], r"second\.png.*not finite"),
+        (4, lambda x: x, "4 classes: expected 5"),
+        (5, lambda x: None, "features are needed"),
+        (5, lambda x: x[:, :3], "numbers: expected 16"),
+        (5, lambda x: x[:1], "features of shape"),
+    ],
+)
+def test_items_that_do_not_fit_are_refused(columns, change, message):
     logits, _, features = world(2, seed=8)
-    for bad_logits, bad_features in [
-        (logits * [[1], [np.nan]], features),
-        (logits, features * [[1], [np.inf]]),
-    ]:
-        with pytest.raises(SecondhandError, match=r"second\.png.*not finite"):
-            model.decide(bad_logits, bad_features, paths=["first.png", "second.png"])
-
-
-def test_other_shapes_are_refused():
-    model = fitted()
-    logits, _, features = world(2, seed=8)
-    with pytest.raises(SecondhandError, match="4 classes: expected 5"):
-        model.decide(logits[:, :4], features)
-    with pytest.raises(SecondhandError, match="features are needed"):
-        model.decide(logits)
-    with pytest.raises(SecondhandError, match="numbers: expected 16"):
-        model.decide(logits, features[:, :3])
-    with pytest.raises(SecondhandError, match="features of shape"):
-        model.decide(logits, features[:1])
+    paths = ["first.png", "second.png"]
+    with pytest.raises(SecondhandError, match=message):
+        fitted().decide(logits[:, :columns], change(features), paths=paths)
+    with pytest.raises(SecondhandError, match=r"second\.png.*not finite"):
+        fitted().decide(logits * [[1], [np.nan]], features, paths=paths)
 
 
 def test_distances_to_classes_need_the_training_items_labels():
@@ -450,7 +440,8 @@ def test_distances_to_classes_need_the_training_items_labels():
 
 
 def test_few_items_are_noted():
-    model = fitted(10)
+    model = fitted(10, coverage=0.99)
+    assert any("cannot support a coverage of 0.99" in note for note in model.notes)
     assert any("not enough to calibrate: 10 items" in note for note in model.notes)
     assert any("at least 20 calibration items" in note for note in model.notes)
     assert fitted(20).decide(*strange(1)).reason == [UNLIKE]
@@ -494,10 +485,6 @@ def test_a_class_missing_from_calibration_can_still_be_predicted():
     assert (found.label[new_labels == 2] == 2).mean() > 0.5
 
 
-def test_the_same_seed_gives_the_same_settings():
-    assert fitted().to_dict() == fitted().to_dict()
-
-
 def test_sets_travel_with_the_settings():
     model = fitted(coverage=0.9)
     settings = json.loads(json.dumps(model.to_dict()))
@@ -508,28 +495,6 @@ def test_sets_travel_with_the_settings():
     assert (inside == model.sets.predict(p)).all()
     assert inside[np.arange(500), labels].mean() > 0.86
     assert fitted().sets is None
-
-
-@pytest.mark.parametrize(
-    ("key", "bad"),
-    [("quantile", -1), ("coverage", 1), ("classes", 4), ("classes", "5"), ("n", 1.5), ("code", 1)],
-)
-def test_hostile_sets_are_named(key, bad):
-    model = fitted(coverage=0.9)
-    settings = json.loads(json.dumps(model.to_dict()))
-    settings["sets"][key] = bad
-    with pytest.raises(
-        SecondhandError, match="coverage" if key == "coverage" else r"confidence\.sets"
-    ):
-        Confidence.from_dict(settings, model.arrays())
-    with pytest.raises(SecondhandError, match=r"confidence\.sets"):
-        Confidence.from_dict({**settings, "sets": [1]}, model.arrays())
-
-
-def test_too_few_items_for_the_sets_are_noted():
-    model = fitted(10, coverage=0.99)
-    assert any("cannot support a coverage of 0.99" in note for note in model.notes)
-    assert model.sets.predict(np.full((3, 5), 0.2)).all()
 
 
 def test_another_threshold_or_score_leaves_the_rest():

@@ -1,23 +1,41 @@
-"""Thresholds that keep their promise, and curves against scikit-learn and their definitions."""
+"""Thresholds that keep their promise, of all items, of each class, and of items that belong together: against
+scipy's exact limits, direct sums and simulations."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
-from scipy.stats import beta
+from scipy.special import ndtri
+from scipy.stats import beta, binomtest
 
+from app.views import own_rule, rule_words
 from datasets.core.errors import SecondhandError
+from learners.cli.settings import ConfidenceSettings
+from learners.evaluation import recheck
+from learners.evaluation.calibration_metrics import fraction
 from learners.files import jsonable
-from learners.uncertainty.arrays import just_below
+from learners.inference.exporting import metadata
+from learners.model import load_bundle, save_bundle
+from learners.uncertainty import Items
+from learners.uncertainty.arrays import just_below, softmax
+from learners.uncertainty.decision import NO_CLASS, Confidence
 from learners.uncertainty.thresholds import (
     Threshold,
     _joint_risk,
     aurc,
     check_threshold,
+    design_effects,
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,
+    thresholds_by_class,
+    worth,
 )
+from learners.uncertainty.tree import TOP, Tree, promised
+from tests.learners.evaluations import make_bundle
 
 
 def draw(n, seed):
@@ -152,3 +170,248 @@ def test_threshold_from_json_names_the_bad_key():
     for key, bad in [("value", 1.1), ("value", None), ("accuracy", float("inf")), ("message", [])]:
         with pytest.raises(SecondhandError, match=rf"t\.{key}"):
             Threshold.from_dict({**good, key: bad}, "t", low=0, high=1)
+
+
+# --- items that belong together ---------------------------------------------------------------------
+
+
+def in_groups(
+    seed: int, size: int, alike: float, accuracy: float = 0.899
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores of no use, outcomes and groups of 300 items in groups of ``size``, whose normal variables
+    are correlated by ``alike``."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(300 // size), size)
+    score, outcome = (
+        np.sqrt(alike) * rng.normal(size=len(groups))[groups]
+        + np.sqrt(1 - alike) * rng.normal(size=300)
+        for _ in range(2)
+    )
+    order = rng.permutation(300)
+    return score[order], (outcome < ndtri(accuracy))[order], groups[order]
+
+
+def test_the_design_effect_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    groups, wrong = rng.integers(0, 12, 60), rng.random(60) < 0.4
+    found = design_effects(wrong, groups)
+    for n in (1, 7, 30, 60):
+        size = np.bincount(groups[:n], minlength=12).astype(float)
+        errors = np.bincount(groups[:n], wrong[:n], 12)
+        mean = (size**2).sum() / n
+        # One group more that is all wrong, and one that is all right.
+        size, errors = np.r_[size, mean, mean], np.r_[errors, mean, 0]
+        rate = errors.sum() / size.sum()
+        variance = ((errors - rate * size) ** 2).sum() / (size.sum() * rate * (1 - rate))
+        assert found[n - 1] == pytest.approx(np.clip(variance, 1, mean))
+
+
+def test_a_group_of_items_that_are_all_alike_is_one_item() -> None:
+    groups = np.repeat(np.arange(40), 5)
+    assert worth(np.ones(200), groups) == pytest.approx((40, 40))
+    assert worth(np.repeat(np.arange(40) % 4 > 0, 5), groups) == pytest.approx((30, 40))
+    many = np.random.default_rng(0).random(200_000) < 0.8
+    hits, n = worth(many, np.arange(200_000) // 5)
+    assert n == pytest.approx(200_000, rel=0.02)  # of independent items each is one
+    assert hits / n == pytest.approx(many.mean())
+    assert worth([], None) == (0, 0)
+
+
+def test_items_that_are_by_themselves_give_the_same_numbers_with_groups() -> None:
+    score, right, _ = in_groups(3, 1, 0, 0.97)
+    alone = np.random.default_rng(1).permutation(300) + 5
+    for target in (0.9, 0.99):
+        assert threshold_for_accuracy(score, right, target) == threshold_for_accuracy(
+            score, right, target, groups=alone
+        )
+    assert fraction(right) == fraction(right, alone)
+
+
+@pytest.mark.parametrize(("size", "alike"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
+def test_a_promise_of_groups_is_broken_no_more_often_than_it_says(size: int, alike: float) -> None:
+    broken = np.zeros(2)
+    for seed in range(100):
+        score, right, groups = in_groups(seed, size, alike)
+        broken += [
+            not threshold_for_accuracy(score, right, 0.9, groups=given).message
+            for given in (None, groups)
+        ]
+    assert broken[0] >= 15  # as if each were by itself
+    assert broken[1] <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)
+
+
+def test_limits_of_a_part_hold_the_truth_for_groups() -> None:
+    held = np.zeros(2)
+    for seed in range(200):
+        _, right, groups = in_groups(seed, 10, 0.6)
+        limits = fraction(right), fraction(right, groups)
+        held += [low <= 0.899 <= high for _, low, high in limits]
+    assert held[0] < 160
+    assert held[1] >= 190 - 3 * np.sqrt(200 * 0.05 * 0.95)
+
+
+def test_independent_items_in_small_groups_still_support_a_target() -> None:
+    score, right, groups = in_groups(0, 3, 0, 0.97)
+    found = threshold_for_accuracy(score, right, 0.9, groups=groups)
+    assert found.message == ""
+    assert found.coverage > 0.95
+
+
+def test_every_target_counts_groups() -> None:
+    """300 items, all right, promise 0.9; as 10 groups of 30 they cannot."""
+    groups = np.repeat(np.arange(10), 30)
+    score, right = np.random.default_rng(0).random(300), np.ones(300, bool)
+    found = threshold_for_accuracy(score, right, 0.9, groups=groups)
+    assert "300 calibration items, which belong together and are worth 10 indep" in found.message
+    assert found.accuracy_low < 0.9 < threshold_for_accuracy(score, right, 0.9).accuracy_low
+    tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
+    labels = np.arange(300) % 2
+    logits = 4 * np.eye(2)[labels] + score[:, None] * [0.1, -0.1]
+    many = ConfidenceSettings(target_accuracy=0.9)
+    for given, messages in ((None, False), (groups, True)):
+        whole = threshold_for_accuracy(score, right, 0.9)
+        _, each, _ = thresholds_by_class(whole, labels, score, right, ["a", "b"], given)
+        assert [bool(cut.message) for cut in each] == [messages] * 2
+        every = np.ones(300, bool)
+        cut, _, _ = promised(tree, labels * 4, score, right, every, 0.9, given)
+        assert bool(cut.message) == messages
+        one = Confidence.fit_labels(
+            Items(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
+        )
+        assert [bool(cut.message) for cut in one.cut.promises] == [messages] * 2
+
+
+def test_items_keep_their_groups_when_some_are_taken() -> None:
+    items = Items(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
+    taken = items.take(np.array([True, False, True, True])).groups
+    assert taken is not None
+    assert taken.tolist() == [7, 8, 9]
+
+
+# --- a promise for each class ------------------------------------------------------------------------
+
+NAMES = ["often", "doubtful", "rare", "wrong"]
+
+
+def by_score(n: list[int], seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Named class, score and outcome: each class is right by the score in a way of its own."""
+    rng = np.random.default_rng(seed)
+    named = np.repeat(np.arange(4), n)
+    score = rng.random(len(named))
+    right = rng.random(len(named)) < np.choose(named, [0.99, 0.7 + 0.3 * score, 1.0, 0.7])
+    return named, score, right
+
+
+def limits(score: np.ndarray, right: np.ndarray, cut: float, risk: float) -> tuple[float, float]:
+    """One-sided each at ``risk``, of what reaches the cut."""
+    hits, n = right[score >= cut].sum(), (score >= cut).sum()
+    return beta.ppf(risk, hits, n - hits + 1), beta.ppf(1 - risk, hits + 1, n - hits)
+
+
+def by_class(n: list[int], seed: int, whole: float = 0.5) -> tuple[list[Threshold], list[str]]:
+    named, score, right = by_score(n, seed)
+    cut = Threshold(whole, 1.0, 0.9, 0.9, "", 0.9)
+    total, found, said = thresholds_by_class(cut, named, score, right, NAMES)
+    taken = score >= np.array([one.value for one in found])[named]
+    assert (total.coverage, total.accuracy) == (taken.mean(), right[taken].mean())
+    assert total.value == whole
+    assert np.isnan([total.target, total.accuracy_low]).all()  # it is each class's now
+    return found, said
+
+
+def test_each_class_has_the_lowest_threshold_that_its_items_support() -> None:
+    sizes = [150, 900, 12, 150]
+    named, score, right = by_score(sizes, 3)
+    (often, doubtful, rare, wrong), said = by_class(sizes, 3)
+    for k, cut in ((0, often), (1, doubtful)):
+        mine = [values[named == k] for values in (score, right)]
+        risk = _joint_risk(sizes[k], 0.9, 0.05)
+        passing = [t for t in mine[0] if limits(*mine, t, risk)[0] >= 0.9]
+        assert cut.value == pytest.approx(min(passing), rel=1.01e-4)
+        taken = mine[1][mine[0] >= cut.value]
+        exact = binomtest(int(taken.sum()), len(taken), alternative="greater")
+        assert cut.accuracy_low == pytest.approx(exact.proportion_ci(1 - risk, "exact").low)
+        assert (cut.message, cut.target) == ("", 0.9)
+        assert cut.coverage == (mine[0] >= cut.value).mean()
+    # Nothing speaks against the rare one; against the other, this does.
+    assert rare.value == 0.5
+    assert "cannot support" in rare.message
+    assert limits(*(v[named == 3] for v in (score, right)), 0.5, 0.05)[1] < 0.9
+    assert (wrong.value, wrong.coverage) == (np.inf, 0)
+    n = int((score[named == 2] >= 0.5).sum())
+    assert said[0].startswith("calibration items do not suffice to promise 0.9 of these")
+    assert said[0].endswith(
+        f"answered from the threshold of all classes on: rare ({n} of {n} right)"
+    )
+    assert "answered nowhere: wrong (" in said[1]
+
+
+def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() -> None:
+    named, score, right = by_score([150, 0, 12, 0], 3)
+    cut = Threshold(0.5, 1.0, 0.9, 0.8, "cannot support", 0.9)
+    _, found, _ = thresholds_by_class(cut, named, score, right, NAMES)
+    assert [one.value == np.inf for one in found] == [False, True, True, True]
+    few = named == 2
+    _, found, _ = thresholds_by_class(cut, named[few], score[few], right[few], NAMES)
+    assert [one.value for one in found] == [0.5] * 4  # as of one threshold for all
+
+
+@pytest.mark.slow
+def test_a_promise_of_a_class_is_broken_no_more_often_than_it_says() -> None:
+    """Scores of no use, each class just short of the target: to promise it is always wrong."""
+    broken = np.zeros(4)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        named, score = rng.integers(0, 4, 400), rng.random(400)
+        cut = Threshold(0.5, 1.0, 0.9, 0.9, "", 0.9)
+        found = thresholds_by_class(cut, named, score, rng.random(400) < 0.8999, NAMES)[1]
+        broken += [one.message == "" for one in found]
+    assert (broken <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)).all()
+    assert broken.sum() > 4  # nor is it needlessly strict
+
+
+def world(n: int, seed: int) -> Items:
+    """Calibrated logits of four classes: the first two are told from all, the others hardly."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, 1, (n, 4)) + 5 * np.eye(4)[rng.integers(0, 4, n)] * [1.6, 1.4, 0.8, 0.2]
+    return Items(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))
+
+
+@pytest.mark.slow
+def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> None:
+    asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
+    fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
+    promised = [k for k, cut in enumerate(fitted.cut.promises) if not cut.message]
+    assert 2 <= len(promised) < 4
+    assert any("do not suffice" in note and NAMES[3] in note for note in fitted.notes)
+    bundle = make_bundle(NAMES, distance=False)
+    bundle.confidence = fitted
+    folder = save_bundle(bundle, tmp_path / "model")
+    opened, new = load_bundle(folder).decider, world(6000, 1)
+    found = opened.decide(new.logits)
+    assert (found.label == fitted.decide(new.logits).label).all()
+    for k in promised:
+        right = new.labels[found.label == k] == k
+        assert limits(np.ones(len(right)), right, 1, 0.05)[1] >= 0.95
+    assert (found.label == NO_CLASS).any()
+    # One threshold for all leaves more of what is easily told unknown.
+    one = ConfidenceSettings(target_accuracy=0.95, score="msp")
+    same = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
+    assert (found.label == 0).sum() > (same.label == 0).sum()
+    checked = recheck(opened, new, NAMES)
+    row = checked.table.set_index("what").loc["accuracy of those as often"]
+    assert (row["promised"], row["items"]) == (0.95, (found.label == 0).sum())
+    answered = f"answered as often: {row['items']:.0f} of {len(new)}, right "
+    assert any(line.startswith(answered) for line in checked.lines)
+    rule = own_rule(opened, NAMES)
+    assert "for each class a threshold of its own, chosen for a target accuracy of each of 95" in (
+        rule_words(rule)
+    )
+    told = json.loads(metadata(bundle)["secondhand.thresholds"])
+    assert told == [None if v == np.inf else v for v in opened.cut.each]
+    assert not opened.with_threshold(0.5).cut.promises
+    config = json.loads((folder / "config.json").read_text())
+    config["confidence"]["threshold"]["promises"].pop()
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SecondhandError, match=r"confidence\.promises: expected a list"):
+        load_bundle(folder)
