@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
+from datasets.items.splits import components
 from datasets.spectrograms import Source
 
 if TYPE_CHECKING:
@@ -70,17 +71,13 @@ def find_clusters(
     files : [rows], the file of each row, from 0; pictures of one file are not compared.
     labels : [rows].
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
     there = np.flatnonzero(thumbnails.any(axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
     first, second = _candidates(thumbnails[there], files[there])
     first, second = there[first], there[second]
     enough = _learnt(thumbnails[there], files[there], labels[there])
     alike = _pairwise(thumbnails, first, second) >= enough
-    edges = (np.ones(alike.sum()), (files[first[alike]], files[second[alike]]))
-    _, of_file = connected_components(coo_matrix(edges, (n_files, n_files)), directed=False)
+    of_file = components(files[first[alike]], files[second[alike]], n_files)
     size = pd.Series(files).groupby(of_file[files]).nunique()
     loose = _most_of_a_class(of_file[files], files, labels) & set(size.index[size > 1])
     kept = [c for c in size.index[size > 1] if c not in loose]
@@ -109,15 +106,10 @@ def tied(
     -------
     The number of each file's visit, from 0; -1 for none, or a loosed one.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
     n, first = len(labels), int(visits.max(initial=-1)) + 1
     keys = np.concatenate([visits, np.where(clusters < 0, -1, clusters + first)])
     there, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
-    edges = (np.ones(there.sum()), (np.tile(np.arange(n), 2)[there], n + keys[there]))
-    _, found = connected_components(coo_matrix(edges, (size, size)), directed=False)
-    joined = found[:n]
+    joined = components(np.tile(np.arange(n), 2)[there], n + keys[there], size)[:n]
     loose = list(_most_of_a_class(joined, np.arange(n), labels))
     kept = np.isin(joined, joined[visits >= 0]) & ~np.isin(joined, loose)
     numbers = np.full(n, -1, dtype=np.int64)

@@ -452,17 +452,23 @@ def units(frame: pd.DataFrame) -> pd.Series:
     ----------
     frame : item table with path and group, and where it has them start, end and gps.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     groups, files = frame["group"], pd.factorize(frame["path"])[0]
     keys, names = pd.factorize(groups.where(groups.ne(""), frame["path"]))
     ungrouped = np.isin(files, files[groups.eq("")])
     ties, _ = pd.factorize(np.where(ungrouped, -1 - files, stretches(frame)))
-    size = len(names) + len(frame)
-    edges = coo_array((np.ones(len(frame)), (keys, len(names) + ties)), shape=(size, size))
-    _, found = connected_components(edges, directed=False)
-    return pd.Series(pd.factorize(found[keys])[0], index=frame.index)
+    numbers = components(keys, len(names) + ties, len(names) + len(frame))
+    return pd.Series(pd.factorize(numbers[keys])[0], index=frame.index)
+
+
+def components(
+    first: npt.NDArray[np.integer], second: npt.NDArray[np.integer], size: int
+) -> npt.NDArray[np.integer]:
+    """The number of the component of each of ``size`` nodes; each ``first`` has an edge to its ``second``."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
+    return connected_components(edges, directed=False)[1]
 
 
 def stretches(frame: pd.DataFrame) -> npt.NDArray[np.intp]:

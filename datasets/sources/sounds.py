@@ -210,15 +210,15 @@ def write_demo(
 HOW_MANY = (0.15, 0.35, 0.3, 0.2)
 
 
-def simulate_scene(
-    labels: list[str], *, rng: np.random.Generator, rate: int = 22050, duration: float = 2.0
-) -> tuple[NDArray[np.float32], str]:
-    """Sounds of `CLASSES` over each other in pink noise; and the name of the loudest.
+def simulate_scene(labels: list[str], *, rng: Rng) -> tuple[NDArray[np.float32], str]:
+    """Two seconds at 22 050 Hz of sounds of `CLASSES` over each other in pink noise; and the name of the
+    loudest.
 
     The sounds' powers are those of the loudest, and up to 10 dB below it; the noise is 15 to 30 dB
     below. float32 [samples], its peak between 0.1 and 0.9.
     """
-    t = np.arange(round(rate * duration)) / rate
+    rate = 22050
+    t = np.arange(2 * rate) / rate
     mixed = pink_noise(rng, len(t)) * 10 ** (-rng.uniform(15, 30) / 20)
     levels = [0.0, *rng.uniform(-10, 0, max(0, len(labels) - 1))][: len(labels)]
     order = rng.permutation(len(labels))
