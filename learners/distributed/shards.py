@@ -47,9 +47,6 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
             learn.create_opt()  # which knows BatchNorm by its class
         learn.model = convert_sync_batchnorm(learn.model)
     plain = list(learn.dls.loaders)
-    accumulation = getattr(learn, "gradient_accumulation", None)
-    if accumulation is not None:  # it counts the items of its own process
-        accumulation.n_acc = accumulation.n_acc // plain[0].bs * (plain[0].bs // ranks)
     learn.dls.loaders = [Shard(loader, rank, ranks) for loader in plain]
     try:
         with (

@@ -1,4 +1,4 @@
-"""What acts during training: precision, EMA, compile, history, the best checkpoint.
+"""What acts during training: precision, EMA, compile, randomness, history.
 
 Order of the hooks matters more than their code, so the orders stand beside each class.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
-import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,19 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
+from fastai.data.core import DataLoaders
 from fastai.learner import Learner, Recorder
+from fastai.torch_core import get_random_states, set_random_states, set_seed
 from fastxtend.callback.ema import EMACallback
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
+from datasets.loaders import seed_of
 from learners import distributed
 from learners.backbones import batch_norms
-from learners.model import save_weights
 
 log = logging.getLogger(__name__)
-
-#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names;
-#: the first is preferred, for it answers files of other places and refuses unknown classes best.
-BLENDS = {0.5: "half", 0.25: "a quarter"}
-#: So many answers more or fewer are chance, whatever they are (sign test, two-sided, 5 %): 2 * 0.5^5 > 0.05.
-CHANCE = 5
 
 
 def mixed_precision(precision: str, device: str) -> list[Callback]:
@@ -151,10 +144,7 @@ class Ema(EMACallback):
         self.horizon = horizon
 
     def before_fit(self) -> None:
-        # `horizon` is taken of steps, not batches: gradient accumulation makes fewer of them.
-        accumulation = getattr(self.learn, "gradient_accumulation", None)
-        per_step = max(1, accumulation.n_acc // self.dls.train.bs) if accumulation else 1
-        steps = max(1, self.n_epoch * len(self.dls.train) // per_step)
+        steps = max(1, self.n_epoch * len(self.dls.train))
         reach = max(min(2, steps), self.horizon * steps)
         self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
@@ -210,6 +200,73 @@ class Compile(Callback):
 def phase_of(learn: Learner) -> str:
     """What is trained: the head alone, "frozen", or the body as well, "unfrozen"."""
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
+
+
+class Seeds(Callback):
+    """Seeds each epoch and each item in it; ends a training of which no file can be read any more.
+
+    Every epoch draws from generators seeded by (seed, phase, epoch), and every item from such as are
+    seeded by its number as well. An epoch can therefore be begun, or gone on with, by a process that has
+    seen nothing of those before; and the number of workers changes nothing.
+
+    Parameters
+    ----------
+    seed : the network's own.
+    """
+
+    order = -8  # before anything that draws
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.seen = self.searching = False
+
+    def before_fit(self) -> None:
+        self.searching = hasattr(self.learn, "lr_finder")
+        for loader in self.dls.loaders:
+            if loader.seed is None:
+                loader.seed = 0
+
+    def before_train(self) -> None:
+        self.seen = False
+        if self.searching:
+            return
+        seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
+        # Dropout and the like differ between processes; the order of the items does not.
+        set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
+        self.dls.train.begin(seed)
+
+    def before_batch(self) -> None:
+        self.seen = True
+
+    def after_train(self) -> None:
+        self._check("training")
+
+    def before_validate(self) -> None:
+        self.seen = False
+
+    def after_validate(self) -> None:
+        self._check("validation")
+
+    def _check(self, part: str) -> None:
+        if not self.searching and not any(distributed.gathered(self.seen)):
+            raise SecondhandError(
+                f"no file of the {part} part can be read any more: is their folder still there?"
+            )
+
+
+@contextmanager
+def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
+    """Puts back all generators, CUDA's and the loaders' too, after a look ahead as at a learning rate."""
+    loaders = list(dls.loaders) if dls is not None else []
+    orders = [(loader, loader.rng, loader.rng.getstate()) for loader in loaders]
+    states = get_random_states()
+    try:
+        yield
+    finally:
+        set_random_states(**states)
+        for loader, rng, state in orders:
+            rng.setstate(state)
+            loader.rng = rng  # fastai draws a new generator for every epoch
 
 
 class WatchLoss(Callback):
@@ -295,167 +352,3 @@ class History(EpochEnd):
             write_beside(self.file, lines.getvalue().encode())
         shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
         log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
-
-
-class KeepBest(EpochEnd):
-    """The weights that validate best so far, in ``best.safetensors`` with ``best.json`` beside it.
-
-    Or those of the last epoch, where what is validated may choose nothing: a published fold on which
-    the figure is to be measured, a speaker nobody has heard.
-
-    Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
-    is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
-    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903). A blend is kept
-    whose validation loss is within a standard error of the lowest, half of the way before a quarter: few
-    files cannot tell candidates apart that differ by less. Nothing is kept that validates clearly worse
-    than the probe.
-
-    Parameters
-    ----------
-    folder : where the files go.
-    last : keep the last epoch, whatever its value.
-    fitted : the head is fitted before the body learns: the frozen phase ends in a linear probe.
-    """
-
-    order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
-
-    def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
-        self.folder, self.last, self.fitted = folder, last, fitted
-        self.kept: dict[str, Any] = {}
-
-    def epoch_ends(self) -> None:
-        phase = phase_of(self.learn)
-        ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
-        if self.fitted and ends and not self.last:
-            self._save("probe" if phase == "frozen" else "last", self._model(), {})
-        self._offer(self.figures(), self._model(), phase, self.epoch + 1)
-
-    def try_part_way(self, epochs: int) -> None:
-        """Validate the weights between the probe and the last ones, and keep the first of them whose loss
-        is the lowest but for chance.
-
-        The loss of an item is about as spread as it is large, so the standard error of a mean over n items
-        is about the mean / sqrt(n). Both ends come from their files, which then go: a run that was stopped in between goes on here.
-        """
-        ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
-        distributed.gathered(None)  # the first process has written them
-        if not all(file.exists() for file in ends):  # nor where the last epoch was asked for
-            return
-        probe, last = map(load_file, ends)
-        model = distributed.plain_model(self.learn)
-        averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
-
-        def blend(part: float) -> dict[str, Tensor]:
-            return {
-                n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
-                for n, t in last.items()
-            }
-
-        tried = {}
-        for part, name in BLENDS.items():
-            model.load_state_dict(blend(part))
-            with self.learn.removed_cbs(averages):  # it would begin another average
-                values = map(float, self.learn.validate())
-            names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-            tried[part] = figures = distributed.share(dict(zip(names, values, strict=True)))
-            shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
-            log.info("%s of the way from the head-only model  %s", name, shown)
-        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in tried.values()))
-        enough = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
-        for part, figures in tried.items():
-            if figures["valid_loss"] <= enough:
-                model.load_state_dict(blend(part))
-                self._keep(figures, model, f"{BLENDS[part]} of the way", epochs, lowest)
-                break
-        distributed.gathered(None)  # all have read them
-        if distributed.is_first():
-            for file in ends:
-                file.unlink()
-
-    def _model(self) -> nn.Module:
-        ema = getattr(self.learn, "ema", None)
-        return distributed.plain_model(self.learn) if ema is None else ema.ema_model
-
-    def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
-        """Keep these weights, unless others validated better: of equal ones the later have seen more."""
-        value = figures["valid_loss"]
-        if not self.kept or self.last or value <= self.kept["value"]:
-            self._keep(figures, model, phase, epoch, value)
-
-    def _keep(
-        self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int, lowest: float
-    ) -> None:
-        reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
-        probe = reached if self.fitted and phase == "frozen" else None
-        self.kept = {
-            "value": figures["valid_loss"],
-            "lowest": lowest,
-            "epoch": epoch,
-            "of": self.n_epoch,
-            "phase": phase,
-            "items": len(self.dls.valid_ds),
-            "reached": reached,
-            "probe": probe or self.kept.get("probe"),
-        }
-        if distributed.is_first():
-            text = json.dumps(self.kept)
-            self._save("best", model, {"best": text})
-            write_beside(self.folder / "best.json", text.encode())
-
-    def _save(self, name: str, model: nn.Module, said: dict[str, str]) -> None:
-        if distributed.is_first():
-            save_weights(model, self.folder / f"{name}.safetensors", said)
-
-    def said(self) -> str:
-        """Which weights are kept, and why; in a sentence."""
-        kept, probe, n = self.kept, self.kept["probe"], self.kept["items"]
-        what = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}"
-        if kept["phase"].endswith("way"):
-            what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
-        elif probe == kept["reached"]:
-            what = "the head-only model"
-        why = "the lowest"
-        if self.last:
-            why = "the last, as --keep last asks"
-        elif kept["value"] > kept["lowest"]:
-            why = f"the lowest but for chance ({kept['lowest']:.3g})"
-        words = f"{what}: validation loss {kept['value']:.3g}, {why}"
-        if "accuracy" not in kept["reached"]:
-            return words
-        right = round(n * kept["reached"]["accuracy"])
-        words += f"; {right} of {n} right"
-        if probe is None or probe == kept["reached"]:
-            return words
-        before = round(n * probe["accuracy"])
-        words += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
-        if 0 < before - right <= CHANCE:
-            words += f"; with {n} files {before - right} more may be chance"
-        return words
-
-    def go_on(self) -> None:
-        """Take the best epoch of an earlier process for the one to be surpassed.
-
-        Raises
-        ------
-        BadFile : its weights are damaged.
-        """
-        file = self.folder / "best.safetensors"
-        if file.exists():
-            try:
-                with safe_open(file, "pt") as opened:
-                    kept = dict(json.loads(opened.metadata()["best"]))
-                    self.kept = kept | {"value": float(kept["value"])}
-            except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
-                raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
-
-    def restore(self, model: nn.Module) -> bool:
-        """Load the best weights. False where no epoch was finished; BadFile if they are damaged."""
-        file = self.folder / "best.safetensors"
-        if not file.exists():
-            return False
-        self.go_on()
-        try:
-            model.load_state_dict(load_file(file))
-        except (SafetensorError, OSError) as error:
-            raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
-        return True

@@ -1,6 +1,6 @@
-"""Where a training stands: saved as each epoch ends, and taken up again by another process.
+"""What is kept of a training: its best weights, and where it stands, taken up again by another process.
 
-First the callback, then what a state is (tensors and numbers), then its files.
+First the two callbacks, then what a state is (tensors and numbers), then its files.
 """
 
 from __future__ import annotations
@@ -8,22 +8,23 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from fastai.learner import Learner
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from datasets.core.errors import BadFile
 from datasets.core.files import file_beside, write_beside
 from learners import distributed
 from learners.files import disk_error
-from learners.model import read_tensors, sha256, storable
-from learners.training.callbacks import EpochEnd, KeepBest, phase_of
+from learners.model import read_tensors, save_weights, sha256, storable
+from learners.training.callbacks import Ema, EpochEnd, phase_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,177 @@ TRAINED = "trained.json"
 KEPT = 2
 FORMAT = 1
 
+#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names;
+#: the first is preferred, for it answers files of other places and refuses unknown classes best.
+BLENDS = {0.5: "half", 0.25: "a quarter"}
+#: So many answers more or fewer are chance, whatever they are (sign test, two-sided, 5 %): 2 * 0.5^5 > 0.05.
+CHANCE = 5
+
 State = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+class KeepBest(EpochEnd):
+    """The weights that validate best so far, in ``best.safetensors`` with ``best.json`` beside it.
+
+    Or those of the last epoch, where what is validated may choose nothing: a published fold on which
+    the figure is to be measured, a speaker nobody has heard.
+
+    Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
+    is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
+    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903). A blend is kept
+    whose validation loss is within a standard error of the lowest, half of the way before a quarter: few
+    files cannot tell candidates apart that differ by less. Nothing is kept that validates clearly worse
+    than the probe.
+
+    Parameters
+    ----------
+    folder : where the files go.
+    last : keep the last epoch, whatever its value.
+    fitted : the head is fitted before the body learns: the frozen phase ends in a linear probe.
+    """
+
+    order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
+
+    def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
+        self.folder, self.last, self.fitted = folder, last, fitted
+        self.kept: dict[str, Any] = {}
+
+    def epoch_ends(self) -> None:
+        phase = phase_of(self.learn)
+        ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
+        if self.fitted and ends and not self.last:
+            self._save("probe" if phase == "frozen" else "last", self._model(), {})
+        self._offer(self.figures(), self._model(), phase, self.epoch + 1)
+
+    def try_part_way(self, epochs: int) -> None:
+        """Validate the weights between the probe and the last ones, and keep the first of them whose loss
+        is the lowest but for chance.
+
+        The loss of an item is about as spread as it is large, so the standard error of a mean over n items
+        is about the mean / sqrt(n). Both ends come from their files, which then go: a run that was stopped in between goes on here.
+        """
+        ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
+        distributed.gathered(None)  # the first process has written them
+        if not all(file.exists() for file in ends):  # nor where the last epoch was asked for
+            return
+        probe, last = map(load_file, ends)
+        model = distributed.plain_model(self.learn)
+        averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
+
+        def blend(part: float) -> dict[str, Tensor]:
+            return {
+                n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
+                for n, t in last.items()
+            }
+
+        tried = {}
+        for part, name in BLENDS.items():
+            model.load_state_dict(blend(part))
+            with self.learn.removed_cbs(averages):  # it would begin another average
+                values = map(float, self.learn.validate())
+            names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
+            tried[part] = figures = distributed.share(dict(zip(names, values, strict=True)))
+            shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
+            log.info("%s of the way from the head-only model  %s", name, shown)
+        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in tried.values()))
+        enough = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
+        for part, figures in tried.items():
+            if figures["valid_loss"] <= enough:
+                model.load_state_dict(blend(part))
+                self._keep(figures, model, f"{BLENDS[part]} of the way", epochs, lowest)
+                break
+        distributed.gathered(None)  # all have read them
+        if distributed.is_first():
+            for file in ends:
+                file.unlink()
+
+    def _model(self) -> nn.Module:
+        ema = getattr(self.learn, "ema", None)
+        return distributed.plain_model(self.learn) if ema is None else ema.ema_model
+
+    def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
+        """Keep these weights, unless others validated better: of equal ones the later have seen more."""
+        value = figures["valid_loss"]
+        if not self.kept or self.last or value <= self.kept["value"]:
+            self._keep(figures, model, phase, epoch, value)
+
+    def _keep(
+        self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int, lowest: float
+    ) -> None:
+        reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
+        probe = reached if self.fitted and phase == "frozen" else None
+        self.kept = {
+            "value": figures["valid_loss"],
+            "lowest": lowest,
+            "epoch": epoch,
+            "of": self.n_epoch,
+            "phase": phase,
+            "items": len(self.dls.valid_ds),
+            "reached": reached,
+            "probe": probe or self.kept.get("probe"),
+        }
+        if distributed.is_first():
+            text = json.dumps(self.kept)
+            self._save("best", model, {"best": text})
+            write_beside(self.folder / "best.json", text.encode())
+
+    def _save(self, name: str, model: nn.Module, said: dict[str, str]) -> None:
+        if distributed.is_first():
+            save_weights(model, self.folder / f"{name}.safetensors", said)
+
+    def said(self) -> str:
+        """Which weights are kept, and why; in a sentence."""
+        kept, probe, n = self.kept, self.kept["probe"], self.kept["items"]
+        what = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}"
+        if kept["phase"].endswith("way"):
+            what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
+        elif probe == kept["reached"]:
+            what = "the head-only model"
+        why = "the lowest"
+        if self.last:
+            why = "the last, as --keep last asks"
+        elif kept["value"] > kept["lowest"]:
+            why = f"the lowest but for chance ({kept['lowest']:.3g})"
+        words = f"{what}: validation loss {kept['value']:.3g}, {why}"
+        if "accuracy" not in kept["reached"]:
+            return words
+        right = round(n * kept["reached"]["accuracy"])
+        words += f"; {right} of {n} right"
+        if probe is None or probe == kept["reached"]:
+            return words
+        before = round(n * probe["accuracy"])
+        words += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
+        if 0 < before - right <= CHANCE:
+            words += f"; with {n} files {before - right} more may be chance"
+        return words
+
+    def go_on(self) -> None:
+        """Take the best epoch of an earlier process for the one to be surpassed.
+
+        Raises
+        ------
+        BadFile : its weights are damaged.
+        """
+        file = self.folder / "best.safetensors"
+        if file.exists():
+            try:
+                with safe_open(file, "pt") as opened:
+                    kept = dict(json.loads(opened.metadata()["best"]))
+                    self.kept = kept | {"value": float(kept["value"])}
+            except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+                raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+
+    def restore(self, model: nn.Module) -> bool:
+        """Load the best weights. False where no epoch was finished; BadFile if they are damaged."""
+        file = self.folder / "best.safetensors"
+        if not file.exists():
+            return False
+        self.go_on()
+        try:
+            model.load_state_dict(load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+        return True
 
 
 class Position(NamedTuple):
@@ -132,10 +303,11 @@ def gather(learn: Learner, *, within: bool) -> State:
     }
     numbers: dict[str, Any] = {}
     if within:
-        for key, parameter in enumerate(_parameters(learn)):
-            for name, value in _inner(learn).get(parameter, {}).items():
-                into = tensors if isinstance(value, Tensor) else numbers
-                into[f"optimizer.{key}.{name}"] = value
+        tensors |= {
+            f"optimizer.{key}.{name}": value
+            for key, parameter in enumerate(_parameters(learn))
+            for name, value in _inner(learn).get(parameter, {}).items()
+        }
         if getattr(learn, "ema", None) is not None:
             average = learn.ema.ema_model.state_dict()
             tensors |= {f"average.{name}": value for name, value in average.items()}
@@ -149,13 +321,10 @@ def gather(learn: Learner, *, within: bool) -> State:
 
 def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
     """All that `gather` took, but the weights."""
-    parameters = _parameters(learn)
-    inner = _inner(learn)
-    for name, value in [*tensors.items(), *numbers.items()]:
-        kind, _, rest = name.partition(".")
-        key, _, field = rest.partition(".")
-        if kind == "optimizer":
-            inner[parameters[int(key)]][field] = _like(value, parameters[int(key)])
+    parameters, inner = _parameters(learn), _inner(learn)
+    for name, value in _named(tensors, "optimizer").items():
+        key, _, field = name.partition(".")
+        inner[parameters[int(key)]][field] = _like(value, parameters[int(key)])
     if average := _named(tensors, "average"):
         learn.ema.ema_model.load_state_dict(average)
     if "scaler" in numbers:
@@ -242,10 +411,8 @@ def _inner(learn: Learner) -> Any:
     return learn.opt.opt.state
 
 
-def _like(value: Any, parameter: Tensor) -> Any:
+def _like(value: Tensor, parameter: Tensor) -> Tensor:
     """In the parameter's place and memory format."""
-    if not isinstance(value, Tensor):
-        return value
     if value.ndim == 0:  # a count of steps, which torch's fused optimizers want there as well
         return value.to(parameter.device)
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -32,8 +32,7 @@ from datasets.core.upstream import pass_by, pass_through
 from datasets.loaders import Repeatable
 from learners import distributed
 from learners.backbones import Unit, batch_norms
-from learners.training import callbacks
-from learners.training.seeding import undisturbed_randomness
+from learners.training.callbacks import Compile, undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def frozen_features(
     layers = [learn.model[0]]
     layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
     # Nothing of the body is left to run.
-    compiled = [cb for cb in learn.cbs if isinstance(cb, callbacks.Compile)]
+    compiled = [cb for cb in learn.cbs if isinstance(cb, Compile)]
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
         learn.removed_cbs(compiled),

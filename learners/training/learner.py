@@ -36,12 +36,11 @@ from learners import distributed
 from learners.backbones import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import report_to_nobody
-from learners.training.callbacks import FixedNorms, KeepBest, LossNumbers, PlainLoss
-from learners.training.checkpoints import Checkpoints, Position
+from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss, undisturbed_randomness
+from learners.training.checkpoints import Checkpoints, KeepBest, Position
 from learners.training.frozen import frozen_features
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import fit_head
-from learners.training.seeding import undisturbed_randomness
 
 log = logging.getLogger(__name__)
 

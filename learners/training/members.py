@@ -48,10 +48,9 @@ from learners.machine import SpeedSettings
 from learners.model import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
-from learners.training.checkpoints import Checkpoints
+from learners.training.checkpoints import Checkpoints, KeepBest
 from learners.training.growth import ANSWERS, Growth
 from learners.training.learner import fine_tune, make_learner, tracker
-from learners.training.seeding import Seeds
 from learners.training.speed import in_words, workers_for
 
 log = logging.getLogger(__name__)
@@ -110,9 +109,7 @@ def train_members(
             network, _, _ = new_network(folder, items, settings, task, origin, number)
         inside = folder / "checkpoint" / f"member-{number + 1}" if number else folder / "checkpoint"
         history = folder / (f"history-{number + 1}.csv" if number else "history.csv")
-        best = callbacks.KeepBest(
-            inside, last=train.keep == "last", fitted=train.freeze_epochs == "fit"
-        )
+        best = KeepBest(inside, last=train.keep == "last", fitted=train.freeze_epochs == "fit")
         checkpoints = Checkpoints(inside, history)
         if checkpoints.trained and best.restore(network):
             log.info("trained already: kept %s", best.said())
@@ -123,7 +120,7 @@ def train_members(
             callbacks.WatchLoss(),
             callbacks.History(history),
             best,
-            Seeds(train.seed + number),
+            callbacks.Seeds(train.seed + number),
             checkpoints,
         ]
         if settings.run.learning_curve and not number:

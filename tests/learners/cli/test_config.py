@@ -255,7 +255,11 @@ def test_switches_and_a_flag_that_may_stand_bare() -> None:
 
 @pytest.mark.parametrize(
     ("text", "fold", "cv"),
-    [("fold: 1\ncv: 5", "1", 5), ("fold: '1'\ncv: fold", "1", "fold"), ("fold:\nseed: 2", None, None)],
+    [
+        ("fold: 1\ncv: 5", "1", 5),
+        ("fold: '1'\ncv: fold", "1", "fold"),
+        ("fold:\nseed: 2", None, None),
+    ],
 )
 def test_folds_by_number_or_column_are_read_back_as_they_were(
     tmp_path: Path, text: str, fold: str | None, cv: object

@@ -25,8 +25,7 @@ from learners.model.bundle import load_bundle
 from learners.runs import stages
 from learners.runs.folder import go_on
 from learners.runs.stages import report
-from learners.training import callbacks, learner, members
-from learners.training import checkpoints as _state
+from learners.training import checkpoints, learner, members
 from tests.forks import Program
 from tests.learners.stops import QUICK, Stop, newest, same, stopped, stopped_in, with_callback
 from tests.pictures import write_pictures
@@ -93,7 +92,7 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out)])
-    stopped_in(monkeypatch, callbacks.KeepBest, "try_part_way", ["--resume", str(out)])
+    stopped_in(monkeypatch, checkpoints.KeepBest, "try_part_way", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     same(tmp_path / "whole", out)
 
@@ -126,7 +125,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0]
     assert f"go on with: {go_on(out)}" in capsys.readouterr().err
     # History is a row ahead of the checkpoint.
-    stopped_in(monkeypatch, _state, "write", ["--resume", str(out)])
+    stopped_in(monkeypatch, checkpoints, "write", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
     stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
     assert len(list(out.glob("checkpoint/state-*.json"))) == 2
@@ -232,7 +231,7 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     calls.clear()
     # The second network is stopped before its first checkpoint, then after it.
-    stopped_in(monkeypatch, _state, "write", [*words, "--out", str(out)], of="member-2")
+    stopped_in(monkeypatch, checkpoints, "write", [*words, "--out", str(out)], of="member-2")
     assert (out / "checkpoint/trained.json").exists()
     assert len(calls) == 2
     stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])

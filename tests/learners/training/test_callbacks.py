@@ -17,7 +17,7 @@ from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import TrainSettings
-from learners.training import callbacks
+from learners.training import callbacks, checkpoints
 from learners.training import learner as learner_module
 from learners.training.learner import fine_tune, make_learner
 from learners.training.objectives import class_objective
@@ -122,7 +122,7 @@ def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epoc
 
 
 def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
-    best = callbacks.KeepBest(tmp_path / "checkpoint")
+    best = checkpoints.KeepBest(tmp_path / "checkpoint")
     learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), best])
     quietly(learn, epochs=1, freeze_epochs=0)
     fresh = copy.deepcopy(learn.model)
@@ -134,7 +134,7 @@ def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
 @pytest.mark.parametrize("last", [False, True])
 def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
     """Of a fit that gets worse after its first epoch."""
-    best = callbacks.KeepBest(tmp_path / "checkpoint", last=last)
+    best = checkpoints.KeepBest(tmp_path / "checkpoint", last=last)
     assert not best.restore(torch.nn.Linear(2, 2))
     learn = learner(folder, tmp_path, cbs=[best])
     losses, weights = iter([0.1, 0.7, 0.4]), []
@@ -238,7 +238,7 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
 )
 def test_all_of_them_together(folder, tmp_path, precision):
     """Precision, EMA, compile, channels-last and clipping in one run."""
-    best = callbacks.KeepBest(tmp_path / "checkpoint")
+    best = checkpoints.KeepBest(tmp_path / "checkpoint")
     cbs = [
         *callbacks.mixed_precision(precision, "cpu"),
         callbacks.Ema(),

@@ -18,9 +18,9 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
-from learners.training import callbacks, frozen
+from learners.training import callbacks, checkpoints, frozen
 from learners.training import learner as learner_module
-from learners.training.seeding import Seeds
+from learners.training.callbacks import Seeds
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
 pytestmark = pytest.mark.slow
@@ -261,7 +261,7 @@ def test_ctrl_c_gives_the_files_back(folder, tmp_path):  # noqa: F811
 
 def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F811
     cbs = [callbacks.WatchLoss(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
-           best := callbacks.KeepBest(tmp_path / "checkpoint"), ChannelsLast(),
+           best := checkpoints.KeepBest(tmp_path / "checkpoint"), ChannelsLast(),
            compiled := callbacks.Compile(backend="eager"),
            *callbacks.mixed_precision("bf16", "cpu")]  # fmt: skip
     learn = learner(folder, tmp_path, clip=1.0, cbs=cbs)

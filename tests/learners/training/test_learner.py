@@ -7,9 +7,9 @@ from fastai.torch_core import set_seed
 
 from learners.backbones.building import parameter_groups
 from learners.cli.settings import TrainSettings
+from learners.training.callbacks import undisturbed_randomness
 from learners.training.learner import find_lr
 from learners.training.objectives import class_objective
-from learners.training.seeding import undisturbed_randomness
 from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
 
 pytestmark = pytest.mark.slow

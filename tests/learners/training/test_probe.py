@@ -24,7 +24,7 @@ from torch import nn
 from datasets.items import units_of
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
-from learners.training import callbacks, growth, objectives, probe
+from learners.training import checkpoints, growth, objectives, probe
 from learners.training.objectives import KnownLoss
 from learners.training.probe import fit_labels, fit_probe, last_layer
 from tests.pictures import write_pictures
@@ -198,9 +198,9 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
     pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
              "--epochs", "1", "--workers", "0", *more]  # fmt: skip
-    real = callbacks.KeepBest.try_part_way
+    real = checkpoints.KeepBest.try_part_way
 
-    def kept(best: callbacks.KeepBest, epochs: int) -> None:
+    def kept(best: checkpoints.KeepBest, epochs: int) -> None:
         shutil.copytree(best.folder, folder / "ends")
         real(best, epochs)
 
@@ -212,7 +212,7 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
-        patch.setattr(callbacks.KeepBest, "try_part_way", kept)
+        patch.setattr(checkpoints.KeepBest, "try_part_way", kept)
         patch.setattr(growth, "DRAWS", 1)
         assert main(words) == 0
     return folder
@@ -289,7 +289,7 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, kept):
     def validate() -> list[float]:
         return [(network.weight.item() - at) ** 2, 0.5]
 
-    best = callbacks.KeepBest(tmp_path, fitted=True)
+    best = checkpoints.KeepBest(tmp_path, fitted=True)
     best.learn = SimpleNamespace(
         model=network, validate=validate, cbs=[], epoch=0, n_epoch=1,
         dls=SimpleNamespace(valid_ds=range(20)), removed_cbs=lambda cbs: nullcontext(),
@@ -316,7 +316,7 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, kept):
     ],
 )
 def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
-    best = callbacks.KeepBest(tmp_path)
+    best = checkpoints.KeepBest(tmp_path)
     best.kept = {
         "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},

@@ -1,26 +1,72 @@
-"""Waiting threads and freed memory of a process."""
+"""What makes a network quicker unless it is switched off, calls side by side, threads and memory of a process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from learners.acceleration import SLEEPING
+from learners.acceleration import SLEEPING, CoreEach, accelerate
+from learners.machine import threads_kept
+from tests.learners.training.test_callbacks import folder, learner  # noqa: F401
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
+@pytest.mark.parametrize(("switch", "added"), [("1", {"ChannelsLast"}), ("0", set())])
+def test_all_of_it_can_be_switched_off(folder, tmp_path, monkeypatch, switch, added):  # noqa: F811
+    monkeypatch.setenv("SECONDHAND_ACCELERATION", switch)
+    learn = learner(folder, tmp_path, size=32)
+    before = {type(callback).__name__ for callback in learn.cbs}
+    accelerate(learn)
+    assert {type(callback).__name__ for callback in learn.cbs} - before == added
+    network = nn.Conv2d(8, 8, 3)
+    accelerate(network)
+    assert network.weight.is_contiguous(memory_format=torch.channels_last) == bool(added)
+
+
+def test_each_chunk_has_a_thread_of_its_own():
+    cores = CoreEach()
+    together = threading.Barrier(3, timeout=30)
+
+    def task(chunk: int) -> tuple[int, int]:
+        together.wait()
+        time.sleep(0.01 * (3 - chunk))
+        return 10 * chunk, torch.get_num_threads()
+
+    with threads_kept(3):
+        assert cores.map(task, [1, 2, 3]) == [(10, 1), (20, 1), (30, 1)]
+        assert torch.get_num_threads() == 3
+        later: list[int] = []
+        fresh = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        fresh.start()
+        fresh.join()
+        assert later == [3], "nor do threads that come later compute with one"
+
+
+def test_more_chunks_than_before_and_an_error_of_one():
+    cores = CoreEach()
+    assert cores.map(abs, [-1, 2]) == [1, 2]
+    assert cores.map(abs, [-1, 2, -3, 4]) == [1, 2, 3, 4]
+    with pytest.raises(ZeroDivisionError):
+        cores.map(lambda n: 1 / n, [1, 0])
+    assert cores.map(abs, [-5]) == [5]
+
+
+@pytest.fixture
 def switched_on(monkeypatch):
     monkeypatch.delenv("SECONDHAND_ACCELERATION", raising=False)
 
 
 @pytest.mark.slow
-def test_memory_is_kept_between_steps():
+def test_memory_is_kept_between_steps(switched_on):
     """In a process of its own: page faults of blocks that are allocated again and again, before and
     after, and in another thread, whose arena would be too small to keep them."""
     program = """if True:
@@ -54,7 +100,7 @@ def test_memory_is_kept_between_steps():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
-def test_commands_let_waiting_threads_sleep(module):
+def test_commands_let_waiting_threads_sleep(switched_on, module):
     """Before torch and NumPy are there, for they read it once; what the user set stays."""
     program = (
         "import os, sys\n"
