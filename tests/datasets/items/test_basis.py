@@ -27,34 +27,25 @@ FOLDS = [str(n // 8) for n in range(40)]
 PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
 
 
+DRAWN, LESS = "a random split of 2 classes", "; expect less elsewhere"
+NEAR = {"near": "9 files in 4 clusters, the largest of 3", "visits": "20 files in 5 visits"}
+KEPT = "; near-duplicates kept together: 9 files in 4 clusters, the largest of 3"
+KEPT += "; photos of one visit kept together: 20 files in 5 visits"
+LOOSE = {"near": "none found", "visits": "not kept together, for …"}
+
+
 @pytest.mark.parametrize(
-    ("data", "columns", "said"),
+    ("data", "columns", "expected"),
     [
-        ({}, {}, "a random split of 2 classes; expect less elsewhere"),
-        (
-            {},
-            {"near": "9 files in 4 clusters, the largest of 3", "visits": "20 files in 5 visits"},
-            "a random split of 2 classes; near-duplicates kept together: 9 files in 4 clusters, the "
-            "largest of 3; photos of one visit kept together: 20 files in 5 visits; expect less "
-            "elsewhere",
-        ),
-        (
-            {},
-            {"near": "none found", "visits": "not kept together, for …"},
-            "a random split of 2 classes; photos of one visit: not kept together, for …; expect less "
-            "elsewhere",
-        ),
-        (
-            {},
-            {"group": SITES},
-            "a random split of 2 classes; of 8 groups none is both learnt from and held out",
-        ),
+        ({}, {}, DRAWN + LESS),
+        ({}, NEAR, DRAWN + KEPT + LESS),
+        ({}, LOOSE, f"{DRAWN}; photos of one visit: not kept together, for …{LESS}"),
+        ({}, {"group": SITES}, f"{DRAWN}; of 8 groups none is both learnt from and held out"),
         ({}, {"split": PARTS}, "the parts that the data name (test, train, valid)"),
         (
             {},
             {"split": ["train"] * 32 + ["test"] * 8},
-            "the test part that the data name, and for the others on a random split; expect less "
-            "elsewhere",
+            f"the test part that the data name, and for the others on a random split{LESS}",
         ),
         ({"fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
         ({"cv": "fold", "fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
@@ -63,14 +54,10 @@ PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
             {"group": SITES},
             "group site 2 of 8, of which nothing was learnt",
         ),
-        (
-            {"cv": 4, "fold": "1"},
-            {},
-            "fold 1 of 4, drawn at random; expect less elsewhere",
-        ),
-        ({"cv": 4}, {"near": "none found"}, "4 folds, drawn at random; expect less elsewhere"),
+        ({"cv": 4, "fold": "1"}, {}, f"fold 1 of 4, drawn at random{LESS}"),
+        ({"cv": 4}, {"near": "none found"}, f"4 folds, drawn at random{LESS}"),
         ({"cv": "group"}, {"group": SITES}, "8 groups, of each nothing was learnt"),
     ],
 )
-def test_each_way_to_split_is_told(data, columns, said):
-    assert basis(DataSettings(data="x", **data), **columns) == said
+def test_each_way_to_split_is_told(data, columns, expected):
+    assert basis(DataSettings(data="x", **data), **columns) == expected
