@@ -313,12 +313,12 @@ def items_of_run(file: Path) -> pd.DataFrame:
     return with_columns(read_rows(file)[0])
 
 
-def summary(rejected: Sequence[Rejected], limit: int = 10) -> list[str]:
-    """Lines that count what was left out by reason and name the first ``limit`` files."""
+def summary(rejected: Sequence[Rejected]) -> list[str]:
+    """Lines that count what was left out and name the first ten files, with the reasons."""
     lines = [f"{len(rejected)} file(s) left out:"] if rejected else []
-    lines += [f"  {item.path}: {item.reason}" for item in rejected[:limit]]
-    if len(rejected) > limit:
-        lines.append(f"  … and {len(rejected) - limit} more, all in rejected.csv")
+    lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
+    if len(rejected) > 10:
+        lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
     return lines
 
 

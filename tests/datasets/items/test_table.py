@@ -227,11 +227,11 @@ def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None
 
 def test_the_summary_counts_and_names_the_first() -> None:
     rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
-    lines = summary(rejected, limit=3)
+    lines = summary(rejected)
     assert lines[0] == "12 file(s) left out:"
     assert lines[1] == "  0.jpg: empty file"
-    assert lines[-1] == "  … and 9 more, all in rejected.csv"
-    assert len(lines) == 5
+    assert lines[-1] == "  … and 2 more, all in rejected.csv"
+    assert len(lines) == 12
     assert summary([]) == []
 
 

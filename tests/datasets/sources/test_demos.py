@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.recipes import RECIPES
-from datasets.sources import demos as demos
+from datasets.sources import demos, glitches, sounds
 from datasets.spectrograms.pictures import PictureCache, cache_root
 
 pytestmark = pytest.mark.slow
@@ -78,3 +80,31 @@ def test_a_demo_cleared_in_part_is_written_again() -> None:
     again, _ = demos.write_demo("digits")
     assert again.equals(frame)
     assert Path(again["path"][0]).is_file()
+
+
+def digests(rows: list[dict]) -> dict[str, str]:
+    """Of the files, by their names."""
+    return {
+        Path(row["path"]).name: hashlib.sha256(Path(row["path"]).read_bytes()).hexdigest()
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("module", [sounds, glitches])
+def test_the_seed_settles_every_byte_and_classes_are_independent(module, tmp_path: Path) -> None:
+    write = partial(module.write_demo, per_class=1, duration=16 if module is glitches else 1)
+    first = digests(write(tmp_path / "a"))
+    assert len(set(first.values())) == len(first) == len(module.CLASSES)
+    assert digests(write(tmp_path / "b")) == first
+    assert digests(write(tmp_path / "c", classes=module.CLASSES[1:])).items() < first.items()
+    assert not set(digests(write(tmp_path / "d", seed=1)).values()) & set(first.values())
+
+
+@pytest.mark.parametrize("module", [sounds, glitches])
+def test_wrong_calls_are_named(module, tmp_path: Path) -> None:
+    with pytest.raises(SecondhandError, match=rf"'Rain'.*{module.CLASSES[0]}"):
+        module.simulate("Rain")
+    with pytest.raises(SecondhandError, match="'Rain'"):
+        module.write_demo(tmp_path, classes=["Rain"])
+    with pytest.raises(SecondhandError, match="0 files"):
+        module.write_demo(tmp_path, per_class=0)
