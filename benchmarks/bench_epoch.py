@@ -4,8 +4,6 @@ ours     the learner as the command makes it, EMA included, from the second epoc
          decoded before the first; its BatchNorms, stem and a third of its blocks are fixed, as behind a
          fitted head, where the peers train all layers (``--all-layers``: ours as well)
 timm     `create_dataset`, `create_loader` with its transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`
-trainer  the Trainer of transformers: a torch dataset with timm's transforms, its own AdamW, no EMA
-fastai   as its documentation teaches: `ImageDataLoaders`, `Resize`, `aug_transforms`, `vision_learner`
 bare     ready tensors through ours' network in ours' mode, a loop of plain torch: no loader, no callbacks
 
 All train the same network of timm, with batches of one size, of files that the script makes; each in a
@@ -59,42 +57,31 @@ def table(settings: argparse.Namespace) -> Any:
     return pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)
 
 
-def our_network(settings: argparse.Namespace, head: str = "auto") -> tuple[Any, Any]:
+def our_network(settings: argparse.Namespace) -> tuple[Any, Any]:
     from learners.backbones.building import NetworkSpec, build
 
-    spec = NetworkSpec(settings.network, len(CLASSES), settings.size, head)
+    spec = NetworkSpec(settings.network, len(CLASSES), settings.size)
     network, _, preprocessing = build(spec, pretrained=False)
     return network, preprocessing
-
-
-def one_epoch(learn: Any) -> Callable[[], object]:
-    """An epoch of a fastai learner, without its validation."""
-    from fastai.callback.core import Callback, CancelValidException
-
-    class NoValidation(Callback):
-        order = 99  # after those that prepare for one
-
-        def before_validate(self) -> None:
-            raise CancelValidException
-
-    learn.add_cb(NoValidation())
-
-    def epoch() -> None:
-        with learn.no_bar(), learn.no_logging():
-            learn.fit_one_cycle(1, slice(1e-5, 1e-3))
-
-    return epoch
 
 
 def ours(settings: argparse.Namespace) -> Callable[[], object]:
     """As `learners.training.members` makes the learner."""
     keep_memory()  # before any thread is there, as the command
+    from fastai.callback.core import Callback, CancelValidException
+
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
     from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
     from learners.training import callbacks
     from learners.training.learner import make_learner, thaw
+
+    class NoValidation(Callback):
+        order = 99  # after those that prepare for one
+
+        def before_validate(self) -> None:
+            raise CancelValidException
 
     frame, (network, preprocessing) = table(settings), our_network(settings)
     train = TrainSettings(bs=settings.bs, ema=True, lr_mult=1.0 if settings.all_layers else None)
@@ -109,30 +96,13 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
     accelerate(learn)
     thaw(learn, train)
-    return one_epoch(learn)
+    learn.add_cb(NoValidation())
 
+    def epoch() -> None:
+        with learn.no_bar(), learn.no_logging():
+            learn.fit_one_cycle(1, slice(1e-5, 1e-3))
 
-def fastai(settings: argparse.Namespace) -> Callable[[], object]:
-    from fastai.torch_core import params
-    from fastai.vision.all import ImageDataLoaders, Resize, aug_transforms, vision_learner
-    from fastai.vision.learner import model_meta
-
-    frame, (network, preprocessing) = table(settings), our_network(settings, "linear")
-    dls = ImageDataLoaders.from_df(
-        frame.assign(valid=frame["split"].eq("valid")), path="/", fn_col="path", label_col="label",
-        valid_col="valid", bs=settings.bs, num_workers=settings.workers,
-        item_tfms=Resize(round(settings.size * 1.25)), batch_tfms=aug_transforms(size=settings.size),
-    )  # fmt: skip
-
-    def arch(pretrained: bool = True) -> Any:
-        return network[0]
-
-    stats = ([*preprocessing.mean], [*preprocessing.std])
-    model_meta[arch] = {"cut": lambda body: body, "stats": stats,
-                        "split": lambda model: [params(model[0]), params(model[1])]}  # fmt: skip
-    learn = vision_learner(dls, arch, pretrained=False)
-    learn.unfreeze()
-    return one_epoch(learn)
+    return epoch
 
 
 def bare(settings: argparse.Namespace) -> Callable[[], object]:
@@ -202,45 +172,7 @@ def timm_pieces(settings: argparse.Namespace) -> Callable[[], object]:
     return epoch
 
 
-def trainer(settings: argparse.Namespace) -> Callable[[], object]:
-    # The Trainer takes any `datasets` for Hugging Face's, and this one has no `Dataset`.
-    sys.modules["datasets"] = None  # type: ignore[assignment]
-    import torch
-    from timm.data import create_dataset, create_transform
-    from transformers import Trainer, TrainingArguments
-
-    class Wrapped(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = timm_network(settings)
-
-        def forward(self, pixel_values: Any, labels: Any) -> dict[str, Any]:
-            logits = self.model(pixel_values)
-            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-    transform = create_transform((3, settings.size, settings.size), is_training=True)
-    dataset = create_dataset("", root=str(settings.folder), transform=transform)
-
-    def together(rows: list[Any]) -> dict[str, Any]:
-        return {
-            "pixel_values": torch.stack([picture for picture, _ in rows]),
-            "labels": torch.tensor([label for _, label in rows]),
-        }
-
-    model = Wrapped()
-    arguments = TrainingArguments(
-        output_dir=tempfile.mkdtemp(), num_train_epochs=1, save_strategy="no", report_to=[],
-        per_device_train_batch_size=settings.bs, dataloader_num_workers=settings.workers,
-        dataloader_drop_last=True, use_cpu=True, disable_tqdm=True, logging_strategy="no",
-    )  # fmt: skip
-
-    def epoch() -> None:
-        Trainer(model, arguments, data_collator=together, train_dataset=dataset).train()
-
-    return epoch
-
-
-SIDES = {"ours": ours, "timm": timm_pieces, "trainer": trainer, "fastai": fastai, "bare": bare}
+SIDES = {"ours": ours, "timm": timm_pieces, "bare": bare}
 PEERS = list(SIDES)[1:]
 
 
@@ -268,7 +200,7 @@ def main() -> None:
         words += ["--folder", passing, *["--all-layers"] * settings.all_layers]
         sides = [Side(__file__, name, *words, **SLEEPING) for name in ("ours", *settings.peers)]
         compare(*sides, rounds=settings.rounds)
-    print(surroundings("timm", "transformers", "fastai"))
+    print(surroundings("timm", "fastai"))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,7 @@
 ``sound``: `--clips` clips of five seconds at 44.1 kHz into PNGs of 224 px. Peer: the essay's recipe,
 `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and `savefig(dpi=400)` of a
 new figure for each clip, of matplotlib's default size (about 2000 px, to be scaled down later) and of
-0.72 inch (223 px), as is often done to have what a network takes. Bare is the least that one clip can
-cost: decoding with soundfile, the same frames' Fourier transforms with scipy, and a finished picture
-saved with Pillow at its fastest level as RGB, and once more by our own encoder; no cache, no mel bands.
-Cold draws into an empty cache, warm finds all of it again.
+0.72 inch (223 px), as is often done to have what a network takes. Ours draws into an empty cache.
 
 ``strain``: four views, 0.5, 1, 2 and 4 s, on the same grid, from strain in memory: whitening, transform,
 interpolation. "q_transform" calls gwpy's method of that name once a view, as its users do; "by hand"
@@ -33,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy is loaded
 
 import numpy as np
-from PIL.Image import Image
 
 from benchmarks._shared import parse, spread, surroundings
 from datasets.audio import AudioRecipe
@@ -82,19 +78,6 @@ def essay(path: Path, out: Path, inches: tuple[float, float] | None) -> None:
     plt.close("all")
 
 
-def bare(path: Path, out: Path, recipe: AudioRecipe, picture: Image, **encoder: int) -> None:
-    """The least one clip can cost: decode, transform, encode."""
-    import soundfile
-    from scipy.fft import rfft
-
-    signal, _ = soundfile.read(path, dtype="float32")
-    padded = np.pad(signal, recipe.n_fft // 2)
-    frames = np.lib.stride_tricks.sliding_window_view(padded, recipe.n_fft)[:: recipe.hop]
-    hann = np.hanning(recipe.n_fft + 1)[:-1].astype(np.float32)
-    rfft(frames * hann)
-    picture.save(out, "PNG", compress_level=1, **encoder)
-
-
 def timed(action: Callable[[], object]) -> float:
     """Milliseconds by the clock."""
     begun = time.perf_counter()
@@ -111,34 +94,26 @@ def sound(count: int, rounds: int) -> None:
         folder = Path(made)
         paths, out = make_clips(folder, count), folder / "peer.png"
         recipe = AudioRecipe.infer(paths)
-        picture = recipe.image(recipe.read(paths[0]))
-        rgb, store = picture.convert("RGB"), PictureCache(folder / "cache")
+        store = PictureCache(folder / "cache")
         essay(paths[0], out, None)  # imports and first calls are not counted
         PictureCache(folder / "first").render_all(paths[:1], recipe, workers=1)
         each = -(-len(paths) // rounds)
         times: dict[str, list[float]] = {}
 
-        def took(name: str, clips: list[Path], draw: Callable[[Path], object]) -> None:
-            milliseconds = timed(lambda: [draw(path) for path in clips]) / len(clips)
-            times.setdefault(name, []).append(milliseconds)
+        def took(name: str, clips: list[Path], draw: Callable[[list[Path]], object]) -> None:
+            times.setdefault(name, []).append(timed(lambda: draw(clips)) / len(clips))
+
+        def peer(inches: tuple[float, float] | None) -> Callable[[list[Path]], object]:
+            return lambda clips: [essay(clip, out, inches) for clip in clips]
 
         for first in range(0, len(paths), each):
             clips = paths[first : first + each]
-            cold = timed(lambda c=clips: store.render_all(c, recipe, workers=1)) / len(clips)  # type: ignore[misc]
-            times.setdefault("cold", []).append(cold)
-            took("librosa, default size", clips[:1], lambda path: essay(path, out, None))
-            took("librosa, 0.72 inch", clips[:2], lambda path: essay(path, out, SMALL))
-            took("bare", clips, lambda path: bare(path, out, recipe, rgb))
-            took(
-                "bare, our encoder",
-                clips,
-                lambda path: bare(path, out, recipe, picture, compress_type=2),
-            )
-        found_again = timed(lambda: PictureCache(folder / "cache").render_all(paths, recipe))
-    print(f"{count} clips of {SECONDS} s, one process: ms a clip, and the ratio of cold to it")
+            took("ours", clips, lambda clips: store.render_all(clips, recipe, workers=1))
+            took("librosa, default size", clips[:1], peer(None))
+            took("librosa, 0.72 inch", clips[:2], peer(SMALL))
+    print(f"{count} clips of {SECONDS} s, one process: ms a clip, and the ratio of ours to it")
     for name, values in times.items():
-        print(f"  {name:22} {statistics.median(values):8.2f}   {spread(times['cold'], values)}")
-    print(f"  {'warm':22} {found_again / count:8.2f}")
+        print(f"  {name:22} {statistics.median(values):8.2f}   {spread(times['ours'], values)}")
 
 
 def spans(centre: float) -> list[tuple[float, float]]:
@@ -211,7 +186,7 @@ def main() -> None:
         if not options.small:
             strain(32, 224, 224, options.rounds)
             strain(32, 1000, 500, options.rounds)
-    print(surroundings("librosa", "matplotlib", "gwpy", "scipy"))
+    print(surroundings("librosa", "matplotlib", "gwpy"))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, strain, tone
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = "/usr/bin/chromium"
 WAIT = 60_000
 #: The weakest contrast of the visible texts, each against what lies behind it (WCAG 2, 1.4.3).
@@ -106,10 +108,6 @@ def ask(page, file: str, number: int = 0) -> None:
     page.locator(f"#file-{number} input[type=file]").set_input_files(file)
 
 
-def label(page):
-    return page.locator(".sh-label:visible")
-
-
 def model(page, name: str) -> None:
     page.get_by_role("tab", name=name).click()
 
@@ -117,7 +115,7 @@ def model(page, name: str) -> None:
 def said(page, words: str | re.Pattern) -> None:
     from playwright.sync_api import expect
 
-    expect(label(page)).to_have_text(words, timeout=WAIT)
+    expect(page.locator(".sh-label:visible")).to_have_text(words, timeout=WAIT)
 
 
 def drawn(page, count: int) -> None:
@@ -131,7 +129,6 @@ def fits(page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
 def test_a_photo(opened, pictures):
     page = opened()
     ask(page, pictures["red"][0])
@@ -143,7 +140,6 @@ def test_a_photo(opened, pictures):
     said(page, "green")
 
 
-@pytest.mark.slow
 def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     page = opened()
     ask(page, pictures["red"][0])
@@ -183,7 +179,6 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     turn.get_by_text("2 of 7").wait_for()
 
 
-@pytest.mark.slow
 def test_unknown_and_the_slider(opened, pictures, up):
     page = opened()
     ask(page, pictures["unknown"][0])
@@ -215,7 +210,6 @@ def test_unknown_and_the_slider(opened, pictures, up):
     assert float(slider.input_value()) == 0.8
 
 
-@pytest.mark.slow
 def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     """Several files follow the rule of the tab *Ask* too, and a broken one is no unknown one."""
     page = opened()
@@ -253,7 +247,6 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
-@pytest.mark.slow
 def test_a_long_sound(opened, tmp_path):
     page = opened()
     model(page, "tones")
@@ -274,37 +267,25 @@ def test_a_long_sound(opened, tmp_path):
     page.locator(".sh-panel:visible", has_text="looked for “high”").wait_for()
 
 
-@pytest.mark.slow
-def test_strain_at_a_moment(opened, tmp_path):
+def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     page = opened()
     model(page, "bursts")
-    file = str(strain(tmp_path / "a.hdf5"))
-    page.locator("input[type=number]:visible").first.fill(str(MOMENT))
-    ask(page, file, 2)
-    label(page).wait_for()
+    ask(page, str(strain(tmp_path / "a.hdf5")), 2)
     drawn(page, 4)
     svg = page.locator(".sh-panel:visible").first.inner_html()
-    assert f"GPS {MOMENT:.3f}" in svg
+    assert f"GPS {MOMENT:.1f}" in svg
     assert "frequency (Hz)" in svg
     assert page.evaluate(CUT_OFF) == []
     gps = page.locator("input[type=number]:visible").first
+    gps.fill(str(MOMENT - 1))
+    gps.press("Enter")
+    page.locator(".sh-panel:visible", has_text=f"GPS {MOMENT - 1:.3f}").first.wait_for()
     gps.fill("5")
     gps.press("Enter")
     said(page, "no answer")
     assert "GPS 5.000 is outside" in page.locator(".sh-words:visible").inner_text()
 
 
-@pytest.mark.slow
-def test_strain_without_a_moment_is_asked_at_its_loudest(opened, tmp_path):
-    page = opened()
-    model(page, "bursts")
-    ask(page, str(strain(tmp_path / "a.hdf5")), 2)
-    label(page).wait_for()
-    drawn(page, 4)
-    assert f"GPS {MOMENT:.1f}" in page.locator(".sh-panel:visible").first.inner_html()
-
-
-@pytest.mark.slow
 def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     page = opened()
     page.get_by_role("tab", name="Several files").click()
@@ -340,7 +321,6 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     assert (kept["label"], kept["answered"], kept["model"]) == ("green", "blue", "colours")
 
 
-@pytest.mark.slow
 def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     page = opened()
     wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
@@ -362,20 +342,15 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 
-@pytest.mark.slow
 def test_two_tabs_do_not_mix(opened, pictures):
     one, two = opened(), opened()
     ask(one, pictures["red"][0])
     ask(two, pictures["blue"][0])
     said(one, "red")
-    said(two, "blue")
-    slider = one.get_by_role("slider", name="Threshold").first
-    slider.focus()
-    one.keyboard.press("End")
+    one.get_by_role("slider", name="Threshold").first.press("End")
     said(two, "blue")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1600])
 def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
@@ -398,7 +373,6 @@ def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
     assert page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.slow
 def test_by_keyboard_alone(opened, pictures):
     """Tab reaches the file button, the slider and the tabs; Enter and arrows work them."""
     from playwright.sync_api import Error

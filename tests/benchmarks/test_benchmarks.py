@@ -1,7 +1,7 @@
 """Each benchmark runs to its figures, at its smallest sizes (`--small`).
 
 In this process or in one that is forked, for to import what they need takes far longer than what they
-do; so do the sides that take turns, but for the Trainer's, which must not see our `datasets`.
+do; so do the sides that take turns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = Path(_shared.__file__).parent
 #: What tells that the figures were reached.
 FIGURES = {
     "bench_app": r"4 of 4 answered, 0 wrong; .* 95th percentile",
-    "bench_epoch": r"ours / timm by clock +\d[\s\S]*ours / trainer by clock +\d[\s\S]*ours / bare by clock +\d",
+    "bench_epoch": r"ours / timm by clock +\d[\s\S]*ours / bare by clock +\d",
     "bench_events": r'"rows": \d[\s\S]*"many rows": \d',
     "bench_few": r"sounds 8 +\d\.\d+[\s\S]*macro F1 \d\.\d{3}; ten events of a class: its F1 \d\.\d{3}",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
@@ -81,13 +81,6 @@ def begun(words: list[str], **how: Any) -> subprocess.Popen[str] | Program:
     return Program(*words[1:], env=how["env"])
 
 
-_Apart = _shared.Side
-
-
-def side(script: str, name: str, *words: str, **environment: str) -> _shared.Side:
-    return (_Apart if name == "trainer" else Here)(script, name, *words, **environment)
-
-
 #: Those that take over four seconds of a core. `make bench` runs them all, at these sizes.
 LONG = {
     "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_kills", "bench_render",
@@ -128,7 +121,7 @@ def test_it_runs_to_its_figures(
     monkeypatch.setattr(sys, "argv", [file, "--small"])
     monkeypatch.setattr(subprocess, "Popen", begun)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(_shared, "Side", side)
+    monkeypatch.setattr(_shared, "Side", Here)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
     monkeypatch.setenv("SECONDHAND_CACHE", os.environ["SECONDHAND_CACHE"])
