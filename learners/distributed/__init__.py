@@ -1,6 +1,7 @@
 """One run in several processes: which one this is, and what they tell each other."""
 
 from learners.distributed.ranks import (
+    apart,
     check_batch,
     count,
     device,

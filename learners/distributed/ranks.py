@@ -226,9 +226,22 @@ def training(learn: Learner) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def apart(learn: Learner) -> Iterator[None]:
+    """Within `training`, the learner as that of one process, for what the first does alone; entered by
+    all."""
+    if count() == 1:
+        yield
+        return
+    from learners.distributed.shards import unshared
+
+    with unshared(learn, plain_loaders(learn)):
+        yield
+
+
 def plain_model(learn: Learner) -> Any:
     """The learner's network without what is around it in training: its names are the model's own."""
-    return learn.model if count() == 1 else getattr(learn.model, "module", learn.model)
+    return getattr(learn.model, "module", learn.model)
 
 
 def part_of(loader: Any) -> Any:

@@ -58,6 +58,24 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
         learn.dls.loaders = plain
 
 
+@contextmanager
+def unshared(learn: Learner, loaders: list[Any]) -> Iterator[None]:
+    """Within `shared_out`, the learner over these loaders without what waits for another process."""
+    group = dist.new_subgroups(1)[0]
+    norms = [m for m in learn.model.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
+    shared, learn.dls.loaders = learn.dls.loaders, loaders
+    groups = [norm.process_group for norm in norms]
+    for norm in norms:
+        norm.process_group = group
+    try:
+        with learn.removed_cbs([learn.distributed_trainer, learn.gather]):
+            yield
+    finally:
+        learn.dls.loaders = shared
+        for norm, own in zip(norms, groups, strict=True):
+            norm.process_group = own
+
+
 def _from_first(tensors: Iterable[Tensor]) -> None:
     """The first process's values in all; contiguous on the way, for what is sent is the memory.
 

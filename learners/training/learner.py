@@ -177,7 +177,8 @@ def _rate(learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | No
         return settings.lr
     if checkpoints is not None and checkpoints.rate:
         return checkpoints.rate
-    found, suggestions = distributed.from_first(lambda: find_lr(learn))
+    with distributed.apart(learn):
+        found, suggestions = distributed.from_first(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.info("learning rate %.2g (%s)", found, named)
     if checkpoints is not None:

@@ -305,9 +305,11 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     # Corrected by the keyboard alone: the file, then the class, each found as it is typed.
     page.get_by_text("Correct the table").first.click()
     page.get_by_label("Row", exact=True).first.fill("blue_0")
+    page.get_by_role("option", name="blue_001.jpg").wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.get_by_label("Right label").first.fill("gre")
+    page.get_by_role("option", name="green").wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Correct", exact=True).first.press("Enter")
