@@ -24,6 +24,7 @@ import pandas as pd
 
 TOLERANCE = 1e-6
 SMALL = ["--size", "48", "--epochs", "1", "--threads", "1", "--workers", "0", "--seed", "1"]
+HEAD = ["--epochs", "0", "--target-accuracy"]
 #: The flags of each run; ``{dir}`` is the folder that is written to.
 RUNS = {
     "digits": ["--data", "demo:digits", *SMALL, "--tta", "2", "--coverage", "0.9"],
@@ -31,20 +32,8 @@ RUNS = {
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": [
-        *[
-            "--data",
-            "demo:digits",
-            *SMALL,
-            "--epochs",
-            "0",
-            "--target-accuracy",
-            "0.9",
-            "--per-class",
-        ],
-        "--learning-curve",
-    ],
-    "scenes-target": ["--data", "demo:scenes", *SMALL, "--epochs", "0", "--target-accuracy", "0.8"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class", "--learning-curve"],
+    "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],
     "second": ["--from", "{dir}/runs/first/model", "--data", "{dir}/more.csv", *SMALL],

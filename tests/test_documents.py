@@ -66,6 +66,21 @@ def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None
     )
 
 
+def test_each_promise_of_the_security_page_names_a_test_and_each_is_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 8
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert f"def {test}(" in (ROOT / file).read_text("utf-8"), f"{file}::{test}"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"`make ([\w-]+)`", text)
+    assert targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
 def test_the_examples_of_docstrings_say_what_is() -> None:
     files = [
         path for room in ("datasets", "learners", "app") for path in (ROOT / room).rglob("*.py")

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import fuzzing, mutants, openings
+from datasets.core.errors import SecondhandError
+from tests import fuzzing, mutants
 from tests.forks import crash
 from tests.fuzzing import DEADLINE, Outcome, fuzz
 
@@ -41,7 +42,7 @@ def test_no_mutant_does_harm() -> None:
 
 
 def test_what_the_mutants_come_from_is_right(models: Path, tmp_path: Path) -> None:
-    reader = openings.Openings(models, tmp_path)
+    reader = fuzzing.Openings(models, tmp_path)
     sources = mutants.originals() | reader.originals()
     assert set(sources) == {*mutants.KINDS}
     for kind, files in sources.items():
@@ -96,17 +97,7 @@ def take(size: int) -> None:
         (lambda path: deny(f"{path}: \x1b[2J"), "an unprintable message"),
         (lambda path: deny(f"{path}: {'x' * 5000}"), "a message of 5"),
     ],
-    ids=[
-        "death",
-        "hang",
-        "memory",
-        "stray file",
-        "process",
-        "other error",
-        "unnamed",
-        "control",
-        "long",
-    ],
+    ids=lambda deed: deed if isinstance(deed, str) else "",
 )
 def test_each_kind_of_harm_is_seen(
     deed, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,7 +119,7 @@ def test_a_refusal_that_names_the_file_is_none(tmp_path: Path) -> None:
 
 
 def deny(message: str) -> None:
-    raise openings.SecondhandError(message)
+    raise SecondhandError(message)
 
 
 def run_with(deed, root: Path) -> list[Outcome]:
@@ -146,6 +137,6 @@ def run_with(deed, root: Path) -> list[Outcome]:
     (root / "elsewhere").mkdir(exist_ok=True)
     patch = pytest.MonkeyPatch()
     with patch.context() as context:
-        context.setattr(openings, "Openings", Reader)
+        context.setattr(fuzzing, "Openings", Reader)
         context.setattr(fuzzing, "METHOD", "fork")
         return fuzzing.hand_out([("png", 0)], 0, root, 1, lambda outcome: None)

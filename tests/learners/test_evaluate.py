@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -87,18 +87,31 @@ def others(folder: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+class Judged(NamedTuple):
+    answers: pd.DataFrame
+    report: dict[str, Any]
+    page: str
+
+
+def judged(
+    model: object, others: Path, *words: object, data: str = "data", out: str = "r", status: int = 0
+) -> Judged:
+    """What the command wrote into the folder ``out``, of the data that lie beside it."""
+    folder = others / out
+    called = [model, "--data", others / data, "--out", folder, *words]
+    assert main([*map(str, called)]) == status
+    answers = pd.read_csv(folder / "predictions.csv")
+    report = json.loads((folder / "report.json").read_text())
+    return Judged(answers, report, (folder / "index.html").read_text())
+
+
 def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, monkeypatch):
-    out = others / "report"
-    command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange"),
-               "--out", str(out)]  # fmt: skip
     calls = count_answering(monkeypatch)
-    assert main(command) == 0
+    answers, report, page = judged(model, others, "--unknown", others / "strange")
     assert calls == {"predictors": 1, "judged": 1}
     printed = capsys.readouterr().out
-    answers = pd.read_csv(out / "predictions.csv")
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
     assert [json.loads(top)[0][0] for top in answers["top"]] == list(answers["best"])
-    report = json.loads((out / "report.json").read_text())
     known, strangers = (answers.loc[answers["split"].eq(s)] for s in ("test", "unknown"))
     metrics = report["metrics"]
     assert metrics["test_accuracy"] == pytest.approx((known["best"] == known["truth"]).mean())
@@ -106,7 +119,6 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     assert f"{metrics['test_accuracy']:.3f}" in printed
     assert "temperature" in printed
     assert "sets promised to hold the right class 80 %" in printed
-    page = (out / "index.html").read_text()
     assert "5 strangers beside 9 known items" in page
     assert "combined" in page
     assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
@@ -128,11 +140,10 @@ def test_an_older_report_is_kept_unless_told_otherwise(model, others):
 
 def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
     (others / "data" / "red" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    assert main([model, "--data", str(others / "data"), "--out", str(others / "r")]) == 3
+    answers, report, _ = judged(model, others, status=3)
     assert "broken.jpg: bad file" in capsys.readouterr().err
-    answers = pd.read_csv(others / "r" / "predictions.csv")
     assert len(answers) == 10
-    assert json.loads((others / "r" / "report.json").read_text())["metrics"]["test_items"] == 9
+    assert report["metrics"]["test_items"] == 9
     assert "broken.jpg" in (others / "r" / "rejected.csv").read_text()
 
 
@@ -145,11 +156,9 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
     shutil.copy(files[8], twice)
     more = pd.DataFrame({"path": [str(copy), str(twice)], "label": ["blue", "green"]})
     pd.concat([rows, rows, more]).to_csv(others / "rows.csv", index=False)
-    words = [model, "--data", str(others / "rows.csv"), "--out", str(others / "r")]
-    assert main([*words, *([] if labels else ["--no-labels"])]) == 0
-    report = json.loads((others / "r" / "report.json").read_text())
+    words = [] if labels else ["--no-labels"]
+    answers, report, _ = judged(model, others, *words, data="rows.csv")
     left_out = pd.read_csv(others / "r" / "rejected.csv")
-    answers = pd.read_csv(others / "r" / "predictions.csv")
     assert f"a copy of {files[0]}" in left_out["reason"].tolist()
     # Without labels there are no two that differ.
     alone = files[:8] if labels else files
@@ -169,9 +178,8 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
 def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
     (others / "data" / "mauve").mkdir()
     shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
-    assert main([model, "--data", str(others / "data"), "--out", str(others / "r")]) == 0
+    answers, _, _ = judged(model, others)
     assert "'mauve'): their 1 files count as strangers" in capsys.readouterr().out
-    answers = pd.read_csv(others / "r" / "predictions.csv")
     assert answers["split"].eq("unknown").sum() == 1
     (others / "data" / "red").rename(others / "data" / "Red")
     with pytest.raises(SecondhandError, match=r"'Red': the model calls it 'red'"):
@@ -185,15 +193,12 @@ def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
 def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
     names = ["Caf\u00e9", "NA", "nan"]
     model = save_bundle(bundle(folder, names), others / "model")
-    data = others / "data"
     for colour, name in zip(CLASSES, ("Cafe\u0301", "NA", "nan"), strict=True):
-        (data / colour).rename(data / name)
-    if listed:
-        files = sorted(data.glob("*/*.png"))
-        rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
-        rows.to_csv(others / "rows.csv", index=False)
-        data = others / "rows.csv"
-    assert main([str(model), "--data", str(data), "--out", str(others / "r")]) == 0
+        (others / "data" / colour).rename(others / "data" / name)
+    files = sorted((others / "data").glob("*/*.png"))
+    rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
+    rows.to_csv(others / "rows.csv", index=False)
+    judged(model, others, data="rows.csv" if listed else "data")
     answers = pd.read_csv(others / "r/predictions.csv", keep_default_na=False)
     assert answers["truth"].value_counts().to_dict() == dict.fromkeys(names, 3)
     assert set(answers["split"]) == {"test"}
@@ -213,16 +218,16 @@ def test_files_of_another_kind_are_told_by_it(model, tmp_path):
 def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
     shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
     shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
-    main([model, "--data", str(others / "data"), "--out", str(others / "r"), "--bs", "3"])
+    judged(model, others, "--bs", "3")
     assert "2 files are to the network the same" in capsys.readouterr().out
 
 
 def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):
     rows = table(folder).assign(split=["test", "train", "valid"] * 8)
     rows.to_csv(others / "rows.csv", index=False)
-    main([model, "--data", str(others / "rows.csv"), "--out", str(others / "r")])
+    answers, _, _ = judged(model, others, data="rows.csv")
     assert "its part 'test': 8 items; 16 are left alone" in capsys.readouterr().out
-    assert len(pd.read_csv(others / "r" / "predictions.csv")) == 8
+    assert len(answers) == 8
 
 
 def test_a_bundle_without_reference_features_says_what_is_off(folder, others, capsys):
@@ -232,13 +237,11 @@ def test_a_bundle_without_reference_features_says_what_is_off(folder, others, ca
     save_file({}, model / REFERENCE)
     config["hashes"][REFERENCE] = sha256(model / REFERENCE)
     (model / CONFIG).write_text(json.dumps(config))
-    command = [str(model), "--data", str(others / "data"), "--unknown", str(others / "strange")]
-    assert main([*command, "--out", str(others / "r")]) == 0
+    _, report, _ = judged(model, others, "--unknown", others / "strange")
     printed = capsys.readouterr().out
     assert "distance off" in printed
     assert "score combined needs reference features: msp instead" in printed
-    tables = json.loads((others / "r" / "report.json").read_text())["tables"]
-    rows = next(rows for title, rows in tables.items() if title.startswith("Scores"))
+    rows = next(rows for title, rows in report["tables"].items() if title.startswith("Scores"))
     assert {row["score"] for row in rows} == {"msp"}
 
 
@@ -246,10 +249,8 @@ def test_another_threshold_and_score(model, folder, others):
     by_knn = str(save_bundle(bundle(folder, score="knn"), others / "by_knn"))
     command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange")]
     for threshold, accepted in (("0", None), ("1", 0.0)):
-        out = others / threshold
-        main([*command, "--out", str(out), "--threshold", threshold, "--score", "knn"])
-        report = json.loads((out / "report.json").read_text())
-        answers = pd.read_csv(out / "predictions.csv")
+        words = ["--unknown", others / "strange", "--threshold", threshold, "--score", "knn"]
+        answers, report, _ = judged(model, others, *words, out=threshold)
         if accepted is None:  # only the distance refuses
             assert set(answers["reason"].fillna("")) <= {"", "unlike training data"}
         else:
@@ -307,22 +308,18 @@ def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
     (others / "data/red/broken.jpg").write_bytes(b"\xff\xd8 no picture")
     (others / "data/notes.txt").write_text("mine")
     command = [str(model), "--data", str(others / "data"), "--no-labels"]
-    assert main([*command, "--out", str(others / "r")]) == 3
+    answers, report, page = judged(model, others, "--no-labels", status=3)
     printed = capsys.readouterr()
     assert "broken.jpg: bad file" in printed.err
-    answers = pd.read_csv(others / "r/predictions.csv")
     assert len(answers) == 10
     assert not {"truth", "split"} & {*answers}
-    report = json.loads((others / "r/report.json").read_text())
-    judged = answers.loc[answers["best"].notna()]
-    reached = judged["probability"].ge(0.34).mean()
+    reached = answers.loc[answers["best"].notna(), "probability"].ge(0.34).mean()
     assert report["expected"]["value"] == pytest.approx(reached)
     assert report["expected"]["low"] < reached
     assert f"accuracy to expect here: {100 * reached:.3g} %" in printed.out
     assert report["items"] == 9
     assert sum(row["best"] for row in report["classes"]) == 9
     assert sum(row["accepted"] for row in report["classes"]) + sum(report["reasons"].values()) == 9
-    page = (others / "r/index.html").read_text()
     assert "accuracy to expect" in page
     assert "Confusion" not in page
     with pytest.raises(SecondhandError, match=r"--label-column species beside --no-labels"):
@@ -341,32 +338,30 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     data.mkdir()
     for file in (others / "data").glob("*/*.png"):
         shutil.copy(file, data)
-    command = [model, "--data", str(data), "--no-labels", "--out", str(others / "r")]
-    assert main(command) == 0
+    _, report, _ = judged(model, others, "--no-labels", data="flat")
     assert "cannot be said: the model folder holds no figures" in capsys.readouterr().out
-    assert json.loads((others / "r/report.json").read_text())["expected"]["value"] is None
+    assert report["expected"]["value"] is None
 
 
 def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     """By the command that answers and by the one that judges."""
     made = bundle(folder, target_accuracy=0.05, per_class=True)
     each = dict(zip(CLASSES, made.decider.cut.promises, strict=True))
-    model, out, data = others / "model", others / "report", str(others / "data")
-    assert main([str(save_bundle(made, model)), "--data", data, "--out", str(out)]) == 0
+    model, data = save_bundle(made, others / "model"), str(others / "data")
+    answers, report, page = judged(model, others)
     printed = capsys.readouterr().out
-    report, answers = json.loads((out / "report.json").read_text()), (out / "predictions.csv")
     shown = report["tables"]["Each class's threshold"]
     assert [row["class"] for row in shown] == CLASSES
     assert [row["promised"] for row in shown] == [
         None if cut.message else 0.05 for cut in each.values()
     ]
-    said = set(pd.read_csv(answers)["label"]) - {"unknown"}
+    said = set(answers["label"]) - {"unknown"}
     assert said
     assert all(f"answered as {name}: " in printed for name in said)
-    assert "each class from a threshold of its own" in (out / "index.html").read_text()
+    assert "each class from a threshold of its own" in page
     assert predict([str(model), data, "--format", "csv"]) == 0
     told = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert sorted(told["label"]) == sorted(pd.read_csv(answers)["label"])
+    assert sorted(told["label"]) == sorted(answers["label"])
     some = others / "some.csv"
     some.write_text("label,threshold\nred,0\n")
     assert predict([str(model), data, "--threshold-per-class", str(some), "--format", "csv"]) == 0
@@ -378,10 +373,8 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     """By the command that answers and by the one that judges; a file is labelled by its class."""
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
     made = bundle(folder, tree=tree, threshold=0.5, keep_known=1.0)
-    model, out = str(save_bundle(made, others / "model")), others / "report"
-    data = others / "data"
-    assert main([model, "--data", str(data), "--out", str(out), "--threshold", "0.5"]) == 0
-    answers = pd.read_csv(out / "predictions.csv")
+    model, data = str(save_bundle(made, others / "model")), others / "data"
+    answers, report, page = judged(model, others, "--threshold", "0.5")
     above = {"blue": ("blue", "cold"), "green": ("green", "cold"), "red": ("red",)}
     taken = answers["label"].ne("unknown")
     assert answers["label"].eq("cold").any()
@@ -392,11 +385,10 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
         assert (name, sure) == ("cold", pytest.approx(p["blue"] + p["green"], abs=1e-5))
         assert sure >= 0.5 > leaf
     right = [a in above[t] for a, t in zip(answers["label"], answers["truth"], strict=True)]
-    report = json.loads((out / "report.json").read_text())
     assert report["metrics"]["test_accuracy_of_accepted"] == pytest.approx(
         np.mean(np.array(right)[taken])
     )
-    assert "<h2>Tree of classes</h2>" in (out / "index.html").read_text()
+    assert "<h2>Tree of classes</h2>" in page
     assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
     assert f"here they are {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
     (row,) = [
@@ -409,12 +401,12 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     told = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert sorted(row["label"] for row in told) == sorted(answers["label"])
     assert sorted(row["branch"] for row in told) == sorted(answers["branch"])
-    for other in (["--sets"], ["--events"], ["--threshold-per-class", str(out / "x.csv")]):
+    for other in (["--sets"], ["--events"], ["--threshold-per-class", "x.csv"]):
         with pytest.raises(SecondhandError, match=r"--sets|not with the tree of"):
             predict([*asked, *other])
     (data / "red").rename(data / "cold")
     with pytest.raises(SecondhandError, match=r"label 'cold' stands above the model's classes"):
-        main([model, "--data", str(data), "--out", str(out), "--overwrite"])
+        main([model, "--data", str(data), "--out", str(others / "r"), "--overwrite"])
 
 
 def test_limits_count_what_belongs_together(model, others, capsys):
@@ -424,11 +416,8 @@ def test_limits_count_what_belongs_together(model, others, capsys):
     for name, groups in (("alone", [""] * 9), ("bursts", list("aaabbbccc"))):
         data = pd.DataFrame({"path": rows, "label": [p.parent.name for p in rows], "group": groups})
         data.to_csv(others / f"{name}.csv", index=False)
-        out = others / name
-        assert main([model, "--data", str(others / f"{name}.csv"), "--out", str(out)]) == 0
-        answers = pd.read_csv(out / "predictions.csv")
+        answers, whole[name], _ = judged(model, others, data=f"{name}.csv", out=name)
         right = answers["best"].eq(answers["truth"])
-        whole[name] = json.loads((out / "report.json").read_text())
         assert whole[name]["metrics"]["test_accuracy_interval"] == pytest.approx(
             fraction(right, answers["unit"])[1:]
         )

@@ -109,12 +109,10 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
 
 
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
-    from learners.runs import stages as run
-
     out = disk / "run"
-    real = run.save_bundle
+    real = stages.save_bundle
     monkeypatch.setattr(
-        run, "save_bundle", lambda *given, **more: fill(disk, 1 << 20) and real(*given, **more)
+        stages, "save_bundle", lambda *given, **more: fill(disk, 1 << 20) and real(*given, **more)
     )
     with pytest.raises(SystemExit) as end:
         console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
@@ -221,26 +219,24 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     same(tmp_path / "whole", out)
 
 
-def test_a_loading_worker_that_dies(pictures, whole, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            r"a process that opens files died.*--workers",
+        ),
+        (lambda: np.empty(1 << 50, dtype=np.uint8), r"^out of memory \(.*--bs"),
+    ],
+    ids=["dies", "more memory than the machine has"],
+)
+def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, said):
     out = tmp_path / "run"
-    in_workers(monkeypatch, out, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
-    with pytest.raises(SecondhandError, match=r"a process that opens files died.*--workers"):
-        main(words)
+    in_workers(monkeypatch, out, fault)
+    with pytest.raises(SecondhandError, match=said):
+        main(["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)])
     monkeypatch.undo()
     assert main(["--resume", str(out), "--workers", "0"]) == 0
-    same(whole, out)
-
-
-def test_a_loading_worker_without_memory(pictures, whole, tmp_path, monkeypatch):
-    """It allocates more than the machine has."""
-    out = tmp_path / "run"
-    in_workers(monkeypatch, out, lambda: np.empty(1 << 50, dtype=np.uint8))
-    words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
-    with pytest.raises(SecondhandError, match=r"^out of memory \(.*--bs"):
-        main(words)
-    monkeypatch.undo()
-    assert main(["--resume", str(out)]) == 0
     same(whole, out)
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from datasets import catalog
-from datasets.audio.recipe import AudioRecipe
 from datasets.core.options import check_names, read_settings
 from datasets.items import spectrogram_text
 from datasets.recipes import RECIPES
-from datasets.strain.recipe import StrainRecipe
 from learners.cli.flags import PRESETS, make_parser, parse
 from learners.cli.settings import Settings
 
@@ -39,10 +38,6 @@ def launch_lines(file: Path) -> list[list[str]]:
     """The commands in a preset's comments, split as a shell does."""
     lines = re.findall(r"^# (python -m learners\.finetune .*)$", file.read_text(), re.M)
     return [shlex.split(line) for line in lines]
-
-
-def test_there_are_these() -> None:
-    assert {file.stem for file in FILES} == set(KINDS)
 
 
 @each
@@ -94,26 +89,29 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     assert flags <= known | {"preset"}
 
 
-def test_gravity_spy_draws_what_the_paper_draws() -> None:
-    signal = read(["--preset", "gravity-spy-2303.13917"]).signal
-    recipe = StrainRecipe(**signal.of("strain"))
-    assert recipe.views == (0.5, 2.0, 4.0)
-    assert recipe.layout == "channels"
-    assert recipe.size == (140, 170)
+@pytest.mark.parametrize(
+    ("preset", "drawn"),
+    [
+        (
+            "gravity-spy-2303.13917",
+            {"views": (0.5, 2.0, 4.0), "layout": "channels", "size": (140, 170)},
+        ),
+        ("esc50", {"window": 5.0, "samples": 5 * 44_100}),
+        ("urbansound8k", {"window": 4.0, "samples": 4 * 44_100}),
+        (
+            "birds",
+            {"rate": 48_000, "window": 3.0, "fmin": 150.0, "fmax": 15_000.0, "level": "pcen"},
+        ),
+        ("speech", {"rate": 8000, "n_fft": 128, "hop": 40, "n_mels": 40}),
+    ],
+)
+def test_it_draws_what_its_source_draws(preset: str, drawn: dict[str, Any]) -> None:
+    recipe = RECIPES[KINDS[preset]](**read(["--preset", preset]).signal.of(KINDS[preset]))
+    assert {name: getattr(recipe, name) for name in drawn} == drawn
 
 
-def test_folds_of_clips_fit_their_windows() -> None:
-    for name, seconds in (("esc50", 5.0), ("urbansound8k", 4.0)):
-        recipe = AudioRecipe(**read(["--preset", name]).signal.of("sound"))
-        assert recipe.window == seconds
-        assert recipe.samples == seconds * 44_100
-
-
-def test_birds_are_looked_for_where_birds_sing() -> None:
-    recipe = AudioRecipe(**read(["--preset", "birds"]).signal.of("sound"))
-    assert (recipe.fmin, recipe.fmax, recipe.level) == (150.0, 15_000.0, "pcen")
+def test_the_group_of_a_bird_is_its_site() -> None:
     (words,) = launch_lines(PRESETS / "birds.yaml")
-    pattern = read(words[3:]).data.group_by
-    match = re.search(pattern, "meadow7_2024-05-01.wav")
+    match = re.search(read(words[3:]).data.group_by, "meadow7_2024-05-01.wav")
     assert match is not None
     assert match["group"] == "meadow7"
