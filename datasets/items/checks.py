@@ -109,7 +109,8 @@ def _check_picture(path: str) -> Look:
     seen: list[tuple[Taken | None, tuple[int, int], FileState]] = []
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
-        seen.append((taken(opened), opened.size, FileState.of_opened(file)))
+        width, height = opened.size  # fastai, where it is loaded, makes it a tuple of its own
+        seen.append((taken(opened), (width, height), FileState.of_opened(file)))
 
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
