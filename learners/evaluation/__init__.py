@@ -23,11 +23,17 @@ if TYPE_CHECKING:
         judge,
         measure,
     )
-    from learners.evaluation.held_out import STRANGE, Evaluation, answer, calibrate, reference_rows
+    from learners.evaluation.held_out import (
+        STRANGE,
+        Evaluation,
+        answer,
+        calibrate,
+        calibrate_labels,
+        reference_rows,
+    )
     from learners.evaluation.label_figures import (
         JudgedLabels,
         all_label_figures,
-        calibrate_labels,
         judge_labels,
     )
     from learners.evaluation.learning_curve import LearningCurve, curve_of

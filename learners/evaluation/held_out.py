@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items import UNKNOWN, ItemTable, units_of
+from datasets.items import UNKNOWN, ItemTable, targets_of, units_of
 from datasets.spectrograms import Source, items
-from learners.cli.settings import ConfidenceSettings, TrainSettings
+from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, stacked
-from learners.uncertainty import Confidence, Ints, Items, Tree
+from learners.uncertainty import Confidence, Items, Tree
 
 log = logging.getLogger(__name__)
 
@@ -81,18 +81,46 @@ def calibrate(
     recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
     are returned, their logits divided by the temperature.
     """
-    held, paths = known_items(predictor, frame.loc[frame["split"].eq("calibration")], train.bs)
-    reference, _ = known_items(predictor, reference_rows(rows, train.seed), train.bs)
+    held, labels, paths = judged_rows(
+        predictor, frame.loc[frame["split"].eq("calibration")], train.bs
+    )
+    reference, of_reference, _ = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
+    numbers = {name: i for i, name in enumerate(predictor.classes)}
+    held, reference = (
+        replace(items, labels=np.array([numbers[name] for name in names], np.int64))
+        for items, names in ((held, labels), (reference, of_reference))
+    )
     learned = bool(rows["label"].eq(UNKNOWN).any())
     fitted = Confidence.fit(
         held, reference, settings,
         paths=paths, background=learned, tree=tree, names=predictor.classes,
     )  # fmt: skip
+    temperature = fitted.calibrator.temperature.value
+    log.info("temperature %.2f from %d items", temperature, len(paths))
+    _take(predictor, fitted)
+    return replace(reference, logits=reference.logits / temperature)
+
+
+def calibrate_labels(
+    predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
+) -> None:
+    """Set the model's calibration, thresholds and distance where an item has several labels."""
+    held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
+    held, labels, paths = judged_rows(predictor, held_out, bs)
+    reference, *_ = judged_rows(predictor, reference_rows(rows, settings.train.seed), bs)
+    targets = np.array([targets_of(label, predictor.classes) for label in labels])
+    fitted = Confidence.fit_labels(
+        held, targets.reshape(held.logits.shape), settings.confidence, predictor.classes,
+        reference=reference, paths=paths,
+    )  # fmt: skip
+    log.info("%d labels calibrated by %d items", fitted.classes, len(paths))
+    _take(predictor, fitted)
+
+
+def _take(predictor: Predictor, fitted: Confidence) -> None:
     predictor.bundle.confidence = predictor.confidence = fitted
-    log.info("temperature %.2f from %d items", fitted.calibrator.temperature.value, len(paths))
     for note in fitted.notes:
         log.info("  %s", note)
-    return replace(reference, logits=reference.logits / fitted.calibrator.temperature.value)
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -104,26 +132,18 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return trained
 
 
-def known_items(predictor: Predictor, frame: pd.DataFrame, bs: int) -> tuple[Items, list[str]]:
-    """What the network makes of labelled rows, without those it cannot judge; and their paths."""
-    numbers = {name: i for i, name in enumerate(predictor.classes)}
-    good, labels, logits, features, units = judged_rows(predictor, frame, bs)
-    found = np.array([numbers[label] for label in labels], dtype=np.int64)
-    return Items(logits.astype(np.float64), found, features, units), good
-
-
 def judged_rows(
     predictor: Predictor, frame: pd.DataFrame, bs: int
-) -> tuple[list[str], list[str], Floats, Floats, Ints]:
-    """Of the rows that the network can judge the paths, labels, logits, features, and the numbers of
-    what belongs together."""
+) -> tuple[Items, list[str], list[str]]:
+    """What the network makes of the rows that it can judge, without labels; their labels in words, and
+    their paths."""
     answers = list(predictor.answers(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
-    labels = frame["label"].iloc[good].tolist()
+    logits, features = stacked(held, len(predictor.classes))
     units = units_of(frame).to_numpy(np.int64)[good]
-    paths = [a.prediction.path for a in held]
-    return paths, labels, *stacked(held, len(predictor.classes)), units
+    items = Items(logits.astype(np.float64), None, features, units)
+    return items, frame["label"].iloc[good].tolist(), [one.prediction.path for one in held]
 
 
 def answer(

@@ -1,26 +1,19 @@
-"""Several labels an item: calibrated on what was held out, and measured there, each label by itself
-and all together."""
+"""Several labels an item: measured on what was held out, each label by itself and all together."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from datasets.items import targets_of
-from learners.cli.settings import Settings
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits
 from learners.evaluation.figures import HONEST, MAX_POINTS, headline
-from learners.evaluation.held_out import STRANGE, Evaluation, judged_rows, reference_rows
+from learners.evaluation.held_out import STRANGE, Evaluation
 from learners.files import jsonable
-from learners.inference import Predictor
 from learners.model import Bundle
-from learners.uncertainty import UNLIKE, Confidence, Floats, Groups, Ints, Items, Mask, Threshold
-
-log = logging.getLogger(__name__)
+from learners.uncertainty import UNLIKE, Floats, Groups, Ints, Mask, Threshold
 
 
 @dataclass(frozen=True)
@@ -47,29 +40,6 @@ class JudgedLabels:
     def together(self, mask: Mask) -> Groups:
         """The groups of the items where ``mask [n]`` is true."""
         return None if self.groups is None else self.groups[mask]
-
-
-def calibrate_labels(
-    predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
-) -> None:
-    """Set the model's calibration, thresholds and distance, as `calibrate` has it."""
-    bs, seed = settings.train.bs, settings.train.seed
-    held = frame.loc[frame["split"].eq("calibration")]
-    paths, labels, logits, features, units = judged_rows(predictor, held, bs)
-    *_, reference, _ = judged_rows(predictor, reference_rows(rows, seed), bs)
-    targets = np.array([targets_of(label, predictor.classes) for label in labels])
-    fitted = Confidence.fit_labels(
-        Items(logits.astype(np.float64), None, features, units),
-        targets.reshape(logits.shape),
-        settings.confidence,
-        predictor.classes,
-        reference=Items(np.empty(0), None, reference),
-        paths=paths,
-    )
-    predictor.bundle.confidence = predictor.confidence = fitted
-    log.info("%d labels calibrated by %d items", fitted.classes, len(paths))
-    for note in fitted.notes:
-        log.info("  %s", note)
 
 
 def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:

@@ -193,7 +193,7 @@ def test_the_risk_coverage_curve_and_its_point(found, evaluation):
     assert curve["point"]["risk"] == pytest.approx((accepted.best != accepted.truth).mean())
 
 
-def test_classes_against_scikit_learn(evaluation, bundle):
+def test_classes_against_scikit_learn(found, evaluation, bundle):
     rows, logits, _ = part(evaluation, "valid")
     table = class_table(rows, bundle.classes)
     truth = [bundle.classes.index(t) for t in rows.truth]
@@ -201,15 +201,11 @@ def test_classes_against_scikit_learn(evaluation, bundle):
         expected = score(truth, logits.argmax(axis=1), average=None, labels=range(3))
         assert table[name].tolist() == pytest.approx(expected.tolist())
     assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
-
-
-def test_the_confusion_matrix_is_that_of_scikit_learn(found, evaluation, bundle):
-    """Of all that was held out and could be judged, in the order of the classes."""
+    # Of all that was held out and could be judged, in the order of the classes.
     rows = evaluation.predictions.query("split != 'unknown' and best != ''")
     expected = confusion_matrix(rows.truth, rows.best, labels=bundle.classes)
     assert found["confusion"] == expected.tolist()
-    none = rows.head(0)
-    assert confusion(none, bundle.classes).tolist() == [[0] * 3] * 3
+    assert confusion(rows.head(0), bundle.classes).tolist() == [[0] * 3] * 3
 
 
 def test_the_split_that_had_no_part_is_preferred(bundle):

@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import soundfile
 from PIL import Image
 from scipy.io import wavfile
 from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import Rejected
+from datasets.spectrograms import Source
 from learners.evaluation.figures import CHOSE, judge
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.learning_curve import LearningCurve
@@ -26,10 +28,11 @@ from learners.files import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.report import plots
+from learners.report import Shot, plots, write_sheet
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.report.sections import class_sections
+from tests.app import sites
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
 pytestmark = pytest.mark.slow
@@ -368,8 +371,6 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
     bundle.overlap = 0.0
     pictures = Pictures(Predictor(bundle))
-    from datasets.spectrograms.pictures import Source
-
     path = str(tmp_path / "long.wav")
     parts = [Source(path, float(n), float(n + 1)) for n in range(3)]
     seen = np.stack([pictures.predictor.open(part) for part in parts])
@@ -387,3 +388,37 @@ def test_a_learning_curve_is_drawn_of_all_classes_and_of_each() -> None:
     drawn = plots.learning(jsonable(curve))
     assert len(drawn) == 3
     assert "linear probe" in str(drawn[0])
+
+
+def test_sounds_are_drawn_and_can_be_heard(tmp_path):
+    path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
+    shots = [Shot(Source(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
+    gone = Shot(Source(str(tmp_path / "gone.wav")), "2", "was here")
+    folder = tmp_path / "next"
+    file = write_sheet(
+        folder, Predictor(sites.tones()), [*shots, gone], title="Next <s>", lead="So & so."
+    )
+    page = Page(file)
+    assert file == folder / "index.html"
+    assert "<b>long.wav, 1.0–2.0 s" in page.text  # noqa: RUF001
+    assert "<i>high</i> & low" in page.text
+    assert "was here · gone.wav: " in page.text
+    assert str(tmp_path) not in file.read_text()
+    (picture,) = page.all("img")
+    assert str(picture["src"]).startswith("data:image/jpeg;base64,")
+    (player,) = page.all("audio")
+    heard, rate = soundfile.read(folder / str(player["src"]))
+    meant, _ = soundfile.read(path, start=rate, stop=2 * rate)
+    assert len(heard) == rate
+    np.testing.assert_allclose(heard, meant, atol=1e-3)
+
+
+def test_a_sheet_takes_the_place_of_the_last_one(tmp_path):
+    Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
+    shot = Shot(Source(str(tmp_path / "a.png")), "1", "red")
+    (tmp_path / "next").mkdir()
+    (tmp_path / "next" / "0001.flac").write_text("of the last one")
+    page = write_sheet(tmp_path / "next", Predictor(sites.colours()), [shot], title="", lead="")
+    assert [file.name for file in (tmp_path / "next").iterdir()] == ["index.html"]
+    assert not Page(page).all("audio")
+    assert [path.name for path in Path(tmp_path).iterdir() if path.name.startswith(".")] == []
