@@ -1,8 +1,7 @@
 """A strain file -> samples, opened safely; a recipe for its Q-scan -> a picture."""
 
 from datasets.strain.files import Strain, read_strain
-from datasets.strain.formats import open_strain
+from datasets.strain.formats import broken, check_chunks, linked, numbers, open_strain
 from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
-from datasets.strain.hdf5 import broken, check_chunks, linked, numbers
 from datasets.strain.qscan import spectral_density
 from datasets.strain.recipe import StrainRecipe

@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import fields, replace
 
 import librosa
 import matplotlib
@@ -193,12 +193,6 @@ class TestPicture:
         np.testing.assert_allclose(recipe.read(path, start=2, end=3), noise[16_000:], atol=1e-4)
         np.testing.assert_allclose(recipe.read(path, at=1.0), noise[4000:12_000], atol=1e-4)
 
-    def test_picture_is_read_and_render(self, tmp_path):
-        path = write(tmp_path / "a.wav", sounds(22_050)["sweep"], 22_050)
-        recipe = AudioRecipe(rate=16_000, window=0.5)
-        wanted = recipe.render(recipe.read(path, start=0.2, end=0.7))
-        np.testing.assert_array_equal(recipe.picture(path, start=0.2, end=0.7), wanted)
-
     def test_no_signal(self):
         recipe = AudioRecipe(window=1.0)
         assert recipe.no_signal(sounds(44_100)["silence"])
@@ -242,10 +236,8 @@ class TestInfer:
         assert ranges == [60, 80]
         assert AudioRecipe.infer([], rate=8000, window=1.0).range_db == 60
         assert AudioRecipe.infer(paths, range_db=70.0).range_db == 70
-
-    def test_window_is_five_seconds_at_most(self, tmp_path):
-        path = write(tmp_path / "a.wav", sounds(8000, 7)["noise"], 8000)
-        assert AudioRecipe.infer([path]).window == 5.0
+        long = write(tmp_path / "long.wav", sounds(8000, 7)["noise"], 8000)
+        assert AudioRecipe.infer([long]).window == 5.0
 
     def test_bad_files_are_passed_over(self, tmp_path):
         (tmp_path / "b.wav").write_bytes(b"no")
@@ -277,40 +269,20 @@ class TestSettings:
         assert again == recipe
         assert again.fingerprint() == recipe.fingerprint()
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"rate": 44_101},
-            {"window": 4.99},
-            {"n_fft": 2050},
-            {"hop": 511},
-            {"n_mels": 127},
-            {"fmin": 21.0},
-            {"fmax": 15_999.0},
-            {"level": "fixed"},
-            {"range_db": 81.0},
-            {"colour": "magma"},
-            {"size": (224, 225)},
-        ],
-    )
-    def test_every_setting_is_in_the_fingerprint(self, change):
-        recipe = AudioRecipe()
-        assert set(change) < set(recipe.to_dict())
-        assert replace(recipe, **change).fingerprint() != recipe.fingerprint()
-
-    def test_renderer_version_is_in_the_fingerprint(self, monkeypatch):
-        before = AudioRecipe().fingerprint()
-        monkeypatch.setattr("datasets.spectrograms.recipe.RENDERER_VERSION", RENDERER_VERSION + 1)
-        assert AudioRecipe().fingerprint() != before
+    def test_every_setting_is_in_the_fingerprint(self):
+        changed = {
+            "rate": 44_101, "window": 4.99, "n_fft": 2050, "hop": 511, "n_mels": 127, "fmin": 21.0,
+            "fmax": 15_999.0, "level": "fixed", "range_db": 81.0, "colour": "magma",
+            "size": (224, 225), "scale": "kaldi",
+        }  # fmt: skip
+        assert set(changed) == {field.name for field in fields(AudioRecipe)}
+        recipes = [AudioRecipe(), *(replace(AudioRecipe(), **{n: v}) for n, v in changed.items())]
+        assert len({recipe.fingerprint() for recipe in recipes}) == len(recipes)
 
     def test_equal_numbers_are_equal_recipes(self):
         a, b = AudioRecipe(window=5, size=[224, 224]), AudioRecipe(window=5.0)
         assert a == b
         assert a.fingerprint() == b.fingerprint()
-
-    def test_frozen(self):
-        with pytest.raises(FrozenInstanceError):
-            AudioRecipe().rate = 1  # type: ignore[misc]
 
     @pytest.mark.parametrize(
         ("wrong", "said"),
@@ -373,12 +345,6 @@ class TestSettings:
         recipe = AudioRecipe(rate=rate)
         bands = mel.MelBands(rate, recipe.n_fft, 128, recipe.fmin, recipe.fmax)
         assert (mel.filterbank(bands).max(axis=1) > 0).all()
-
-
-def test_bad_file_names_itself(tmp_path):
-    (tmp_path / "a.wav").write_bytes(b"RIFF")
-    with pytest.raises(BadFile, match=r"a\.wav"):
-        AudioRecipe().picture(tmp_path / "a.wav")
 
 
 def test_hours_that_only_the_header_promises_are_not_cut(tmp_path):

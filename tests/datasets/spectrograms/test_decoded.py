@@ -130,24 +130,6 @@ def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, mo
     assert len(opened) == 3
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_one_of_equal_size_and_mtime_is_another_picture(tmp_path, store, moved):
-    """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
-    photo, other = tmp_path / "photo.bmp", tmp_path / "other.bmp"
-    for seed, file in enumerate((photo, other)):
-        noise(50, 40, seed).save(file)
-        os.utime(file, (1e9, 1e9))
-    look = Prepared(LOOK, 0.35, store)
-    expected = Prepared(LOOK, 0.35, None).open_for_validation(str(other)).tobytes()
-    assert look.open_for_validation(str(photo)).tobytes() != expected
-    if moved:
-        os.replace(other, photo)
-    else:
-        photo.write_bytes(other.read_bytes())
-        os.utime(photo, (1e9, 1e9))
-    assert look.open_for_validation(str(photo)).tobytes() == expected
-
-
 def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
     look = Prepared(LOOK, 0.35, store)
     look.open_for_training(str(photo))
@@ -227,6 +209,8 @@ def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
         assert len({look.open_for_training(photo).tobytes() for photo in photos}) == 8
     assert len(files(store)) == 4
     assert len(opened) == 8 + 4
+    for expected, fits in ((MIB // 2, True), (2 * MIB, False)):
+        assert DecodedPictures(tmp_path, max_bytes=MIB, expected=expected).fits is fits
 
 
 def test_what_was_not_used_for_long_makes_room(tmp_path):
@@ -282,12 +266,6 @@ def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opene
     prepared.open_for_training(str(photo))
     prepared.open_for_validation(str(photo))
     assert opened == [str(photo)]
-
-
-def test_it_tells_whether_all_of_a_run_has_room(tmp_path):
-    for expected, fits in ((MIB // 2, True), (2 * MIB, False)):
-        store = DecodedPictures(tmp_path, max_bytes=MIB, expected=expected)
-        assert store.fits is fits
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):

@@ -175,12 +175,6 @@ def test_bands_that_do_not_fit_are_refused(seconds, options, match):
         qtransform(np.random.default_rng(0).standard_normal(seconds * 4096), 4096, **options)
 
 
-def test_views_must_lie_inside():
-    gram = qtransform(np.random.default_rng(0).standard_normal(8 * 4096), 4096)
-    with pytest.raises(ValueError, match="not inside"):
-        gram.images([(7.9, 8.1)])
-
-
 def test_limits():
     assert highest_frequency(4096) == pytest.approx(1291.05, abs=0.1)
     assert settling(4096) == 1

@@ -161,15 +161,6 @@ def test_the_context_is_what_the_files_hold(tmp_path, seconds, context):
     assert StrainRecipe.infer([tmp_path / "a.hdf5"], context=18.0).context == 18
 
 
-def test_the_stored_image_is_the_picture():
-    strain = tone(100, 8.0)
-    for recipe, mode in ((replace(GREY, colour="magma"), "P"), (StrainRecipe(context=16), "RGB")):
-        image = recipe.image(strain)
-        assert image.mode == mode
-        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), recipe.render(strain))
-        assert not recipe.no_signal(strain)
-
-
 CHANGES = {
     "context": 16.0,
     "qlow": 5.0,
