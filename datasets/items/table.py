@@ -155,12 +155,11 @@ def load_table(
     SecondhandError : nothing usable is there, columns are missing, fewer than two classes of enough
         files, labels that differ only in case or spaces, or times that are none.
     """
-    from datasets.annotations import has_triggers, items_of_triggers
+    from datasets.annotations import has_triggers
 
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)
-    of_triggers = [strain and has_triggers(Path(one)) for one in sources]
-    if strain and not any(of_triggers) and "demo:glitches" not in sources:
+    if strain and not any(one == "demo:glitches" or has_triggers(Path(one)) for one in sources):
         raise SecondhandError(
             f"--strain {strain}: --data {source} is no table of triggers, nor demo:glitches"
         )
@@ -175,19 +174,16 @@ def load_table(
     rows = [] if before is None else [before]
     named = [*(["the earlier run"] * len(rows)), *sources]
     rejected, notes = [], []
-    for one, triggers in zip(sources, of_triggers, strict=True):
-        if triggers and strain:
-            frame, bad = items_of_triggers(Path(one), strain, label_column, together)
-            frame, note = _with_parts(frame, Path(one)), ""
-        else:
-            if many:
-                _check_source(one)
-            frame, bad, note = _read_source(
-                one,
-                noise=strain if one == "demo:glitches" else None,
-                label_column=label_column,
-                columns=columns if many else None,
-            )
+    for one in sources:
+        if many:
+            _check_source(one)
+        frame, bad, note = _read_source(
+            one,
+            strain=strain,
+            label_column=label_column,
+            together=together,
+            columns=columns if many else None,
+        )
         if many:
             frame = frame.assign(label=frame["label"].map(canonical))
             _check_said(frame, one, learned=learned)
@@ -325,8 +321,9 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
 def _read_source(
     source: str,
     *,
-    noise: str | None = None,
+    strain: str | None = None,
     label_column: str | None = None,
+    together: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     label: str = "",
     kind: str = "",
@@ -336,14 +333,18 @@ def _read_source(
     ``label`` : of each row, whatever is said of it; of a folder all files of the ``kind`` are then taken.
     """
     from datasets import catalog
-    from datasets.annotations import is_annotated, read_annotations
+    from datasets.annotations import has_triggers, is_annotated, items_of_triggers, read_annotations
 
+    public, path = catalog.is_name(source), Path(source)
     if source.startswith("demo:"):
         from datasets.sources import write_demo
 
+        noise = strain if source == "demo:glitches" else None
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         return frame, [], note
-    public, path = catalog.is_name(source), Path(source)
+    if strain and has_triggers(path):
+        frame, rejected = items_of_triggers(path, strain, label_column, together)
+        return _with_parts(frame, path), rejected, ""
     if path.exists():
         note = (
             f"the folder {source} that is here, not the public set of that name" if public else ""
