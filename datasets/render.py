@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ from datasets.core.program import as_called, hold_every_name
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms import PictureCache, Source
+    from datasets.spectrograms import PictureCache
 
 SIGNALS = ("sound", "strain")
 
@@ -66,8 +67,10 @@ def render(
     ------
     SecondhandError : a wrong setting, or no files.
     """
+    import pandas as pd
+
     from datasets.recipes import RECIPES
-    from datasets.spectrograms import PictureCache
+    from datasets.spectrograms import PictureCache, cut, source_of
 
     listed, rejected = _by_kind(files, kind)
     names = _names([path for paths in listed.values() for path in paths])
@@ -76,39 +79,41 @@ def render(
         raise SecondhandError(f"--out {out}: is a file; name a folder")
     target.mkdir(parents=True, exist_ok=True)
     cache = cache or PictureCache()
-    drawn = []
-    planned: list[tuple[list[Source], Any]] = []
+    planned = []
     for kind_found, paths in listed.items():
         if kind_found not in RECIPES:
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
-        lengths: dict[str, float | None] = dict.fromkeys(paths)
         if kind_found == "sound":
-            probed = dict(zip(paths, look_apart(_duration, paths), strict=True))
-            rejected += [answer for answer in probed.values() if isinstance(answer, Rejected)]
-            lengths = {p: s for p, s in probed.items() if not isinstance(s, Rejected)}
-        if lengths:
-            recipe = RECIPES[kind_found].infer(lengths, **(given if kind_found == "sound" else {}))
-            planned.append((_items(lengths, recipe, at=at, overlap=overlap), recipe))
+            looks = look_apart(_look, paths)
+            rejected += [look for look in looks if isinstance(look, Rejected)]
+            paths = [p for p, look in zip(paths, looks, strict=True) if look is None]
+        if paths:
+            settings = given if kind_found == "sound" else {}
+            recipe = RECIPES[kind_found].infer(paths, **settings)
+            frame = pd.DataFrame(
+                {"path": paths, "label": "", "gps": math.nan if at is None else at}
+            )
+            windows, bad = cut(frame, recipe, overlap=overlap)
+            rejected += bad
+            planned.append(([source_of(row) for row in windows.to_dict("records")], recipe))
+    drawn = []
     with contextlib.ExitStack() as stack:
-        theirs = None
+        workplace = None
         if cluster is not None:
             from datasets.cluster import connect
 
-            theirs = stack.enter_context(connect(cluster, workers=workers))
-        found = [
-            (items, *cache.render_all(items, recipe, workers=workers, cluster=theirs))
-            for items, recipe in planned
-        ]
-    for items, pictures, failed in found:
-        rejected += failed
-        for item, picture in zip(items, pictures, strict=True):
-            if picture is not None:
-                moment = "" if item.start is None else f"_{item.start:08.2f}s"
-                name = names[item.path]
-                copy = target / name.with_name(f"{name.stem}{moment}.png")
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                write_beside(copy, picture.read_bytes(), durable=False)
-                drawn.append((Path(item.path), copy))
+            workplace = stack.enter_context(connect(cluster, workers=workers))
+        for sources, recipe in planned:
+            pictures, failed = cache.render_all(sources, recipe, workers=workers, cluster=workplace)
+            rejected += failed
+            for source, picture in zip(sources, pictures, strict=True):
+                if picture is not None:
+                    moment = "" if source.start is None else f"_{source.start:08.2f}s"
+                    name = names[source.path]
+                    copy = target / name.with_name(f"{name.stem}{moment}.png")
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    write_beside(copy, picture.read_bytes(), durable=False)
+                    drawn.append((Path(source.path), copy))
     return drawn, rejected
 
 
@@ -154,26 +159,11 @@ def _names(paths: list[str]) -> dict[str, Path]:
     return names
 
 
-def _duration(path: str) -> float:
+def _look(path: str) -> None:
+    """Raises BadFile where it is no sound."""
     from datasets import audio
 
-    return audio.probe(path).duration
-
-
-def _items(
-    lengths: dict[str, float | None], recipe: Any, *, at: float | None, overlap: float
-) -> list[Source]:
-    """One item a file; of a long recording one a window."""
-    from datasets.audio import windows
-    from datasets.spectrograms import Source
-
-    items = []
-    for path, length in lengths.items():
-        spans = []
-        if at is None and length is not None:
-            spans = windows(length, recipe.window, overlap)
-        items += [Source(path, *s) for s in spans] if len(spans) > 1 else [Source(path, at=at)]
-    return items
+    audio.probe(path)
 
 
 def main(argv: list[str] | None = None) -> int:
