@@ -9,7 +9,6 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,45 +29,10 @@ Members = dict[str, bytes]
 class Server:
     """What is served at each path, how, and what was asked for."""
 
-    base: str
     files: Members = field(default_factory=dict)
     #: Each answer ends after half of what it announces.
     breaks: bool = False
     asked: list[str] = field(default_factory=list)  # paths
-    sent: list[int] = field(default_factory=list)  # bytes of each answer's body
-
-
-@contextmanager
-def serving() -> Iterator[Server]:
-    """A server on the loopback interface, ended with the block."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            state.asked.append(self.path)
-            body = state.files.get(self.path)
-            if body is None:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            part = body[: len(body) // 2] if state.breaks else body
-            self.wfile.write(part)
-            state.sent.append(len(part))
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state = Server(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def publish(
@@ -240,12 +204,34 @@ def _strain(folder: Path, detector: str, start: int) -> bytes:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """On the loopback interface, as a mirror of all publishers."""
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with serving() as state:
-        monkeypatch.setenv("SECONDHAND_MIRROR", state.base + "/")
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.asked.append(self.path)
+            body = state.files.get(self.path)
+            if body is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2] if state.breaks else body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+        thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        monkeypatch.setenv("SECONDHAND_MIRROR", f"http://127.0.0.1:{served.server_address[1]}/")
         yield state
+        served.shutdown()
+        thread.join(10)
 
 
 @pytest.fixture
