@@ -24,7 +24,7 @@ class SpeedSettings:
     precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
         "auto", "of training steps; auto follows the hardware and the kind of network"
     )
-    compile: bool | None = option(None, "torch.compile the training step; not if not given")
+    compile: bool = option(False, "torch.compile the training step")
     workers: int | None = option(
         None,
         "processes that open files; if not given one less than the cores, and none where pictures "

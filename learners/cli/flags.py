@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -94,16 +95,7 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
     known : the flags that there are.
     """
     if words := re.match(r"unrecognized arguments: (.*)", message, re.S):
-        name = words[1].split()[0].partition("=")[0]
-        if name.casefold() in ("true", "false"):
-            return f"{name} belongs to no flag: a switch takes no value, as in --ema or --no-ema"
-        if not name.startswith("-"):
-            example = f", as in --data {name}" if "--data" in known else ""
-            return f"{name} belongs to no flag: name what it is{example}"
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, known, 1)
-        return f"there is no {name}" + (f"; did you mean {near[0]}?" if near else "")
+        return _unrecognised(words[1].split()[0].partition("=")[0], known)
     if key := re.match(r'Parser key "(\w+)":', message):
         value = re.findall(r"(?:Got|Given) value: (.*)", message)
         kinds = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?$", message, re.M)
@@ -114,6 +106,16 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
         if value and wanted:
             return f"{flag(key[1])} {value[0]}: not {' or '.join(wanted)}"
     return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
+
+
+def _unrecognised(word: str, known: Sequence[str]) -> str:
+    if word.casefold() in ("true", "false"):
+        return f"{word} belongs to no flag: a switch takes no value, as in --ema or --no-ema"
+    if not word.startswith("-"):
+        example = f", as in --data {word}" if "--data" in known else ""
+        return f"{word} belongs to no flag: name what it is{example}"
+    near = get_close_matches(word, known, 1)
+    return f"there is no {word}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 _KINDS = {
@@ -160,7 +162,7 @@ def add_flags(group: Any, section: type) -> None:
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
     """The settings, with whole paths. Wrong flags and values end with exit status 2 and a message."""
     check_once(argv, "--unknown")
-    namespace = parser.parse_args(_in_order_of_weight(list(sys.argv[1:] if argv is None else argv)))
+    namespace = parser.parse_args(_in_order_of_weight(argv))
     return Settings().but(**{n: getattr(namespace, n) for n in Settings().flat()}).whole()
 
 
@@ -181,8 +183,7 @@ def check_once(argv: Sequence[str] | None, *flags: str) -> None:
 
 def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     """The settings that were said, by flag, file or preset: without defaults."""
-    words = _in_order_of_weight(list(sys.argv[1:] if argv is None else argv))
-    namespace = parser.parse_args(words, defaults=False)
+    namespace = parser.parse_args(_in_order_of_weight(argv), defaults=False)
     return {n: value for n, value in vars(namespace).items() if n != "config"}
 
 
@@ -196,33 +197,22 @@ def dump(settings: Settings) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
-def _in_order_of_weight(argv: list[str]) -> list[str]:
+def _in_order_of_weight(argv: Sequence[str] | None) -> list[str]:
     """The preset first, then files, then flags: jsonargparse lets the later one win. All that
     ``--data`` names, also where it is given several times, is one list."""
-    presets: list[str] = []
-    files: list[str] = []
-    rest: list[str] = []
-    data: list[str] = []
-    words = list(reversed(argv))
-    while words:
-        word = words.pop()
-        name, equals, value = word.partition("=")
-        follows = equals or (words and not words[-1].startswith("--"))
-        if name not in ("--config", "--preset", "--data") or not follows:
-            rest.append(word)
-            continue
-        value = value if equals else words.pop()
-        if name == "--config":
-            files.append(f"--config={value}")
-        elif name == "--preset":
-            presets.append(f"--config={_preset(value)}")
-        else:
-            data.append(value)
-            while words and not words[-1].startswith("--"):
-                data.append(words.pop())
-    if data:
-        rest.append(f"--data={data[0] if len(data) == 1 else json.dumps(data)}")
-    return [*presets, *files, *rest]
+    words = list(sys.argv[1:] if argv is None else argv)
+    sorter = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--preset", "--config"):
+        sorter.add_argument(name, action="append", default=[])
+    sorter.add_argument("--data", action="extend", nargs="+", default=[])
+    try:
+        named, flags = sorter.parse_known_args(words)
+    except argparse.ArgumentError:  # no value: the parser itself says so
+        return words
+    files = [*map(_preset, named.preset), *named.config]
+    data = named.data
+    flags += [f"--data={data[0] if len(data) == 1 else json.dumps(data)}"] if data else []
+    return [*(f"--config={file}" for file in files), *flags]
 
 
 def _preset(name: str) -> Path:

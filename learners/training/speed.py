@@ -27,7 +27,6 @@ def settle(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettin
     return replace(
         speed,
         precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
-        compile=bool(speed.compile),
         threads=torch.get_num_threads() if speed.threads is None else speed.threads,
     )
 
