@@ -102,7 +102,7 @@ class Run:
             logits = (self.features @ found.weight.numpy().T + found.bias.numpy()).astype(float)
         own = (self.split == "calibration") & ~strange
         z, y = logits[own], labels[own]
-        logits = logits / cautious(fit_temperature(z, y), z, y).value
+        logits = logits / cautious(fit_temperature(z, y)).value
 
         def items(rows: NDArray[np.bool_], known: bool = True) -> Items:
             return Items(logits[rows], labels[rows] if known else None, self.features[rows])

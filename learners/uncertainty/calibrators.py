@@ -39,8 +39,6 @@ class Temperature:
     low: float = ranged(*TEMPERATURES)
     high: float = ranged(*TEMPERATURES)
     n: int = ranged(0, 2**53)
-    nll_before: float = ranged(0, 1e9)
-    nll_after: float = ranged(0, 1e9)
     message: str = ""
 
     @property
@@ -140,7 +138,7 @@ def fit_temperature(
     y = check_labels(labels, *z.shape)
     n = len(z)
     if n == 0:
-        return Temperature(1.0, *TEMPERATURES, 0, 0.0, 0.0, "not enough to calibrate: no items")
+        return Temperature(1.0, *TEMPERATURES, 0, "not enough to calibrate: no items")
     centred = z - z.max(axis=1, keepdims=True)
     best = _minimise(centred, y)
     few = f"not enough to calibrate: {n} items, at least {ENOUGH} are needed"
@@ -156,27 +154,18 @@ def fit_temperature(
         notes.append("a temperature does not help on items left out, so it stays at 1")
     if best == TEMPERATURES[1]:
         notes.append("the logits say nothing about the labels")
-    before, after = logits_nll(centred, y), logits_nll(centred, y, best)
-    if after > before:  # by rounding only: 1 was the minimum
-        best, after = 1.0, before
-    return Temperature(best, low, high, n, before, after, "; ".join(notes))
+    if logits_nll(centred, y, best) > logits_nll(centred, y):  # by rounding only: 1 was the minimum
+        best = 1.0
+    return Temperature(best, low, high, n, "; ".join(notes))
 
 
-def cautious(fitted: Temperature, logits: ArrayLike, labels: ArrayLike) -> Temperature:
+def cautious(fitted: Temperature) -> Temperature:
     """Of a temperature below 1, which makes answers surer, its upper limit, and at most 1.
 
     What was held out is of the places and days of what was learnt, and easier than files from
     elsewhere: being surer needs evidence.
-
-    Parameters
-    ----------
-    fitted : of these ``logits``, [n, classes], and ``labels``, [n] integers.
     """
-    if fitted.value >= 1:
-        return fitted
-    value = min(fitted.high, 1.0)
-    z, y = np.asarray(logits, np.float64), np.asarray(labels)
-    return replace(fitted, value=value, nll_after=logits_nll(z, y, value))
+    return fitted if fitted.value >= 1 else replace(fitted, value=min(fitted.high, 1.0))
 
 
 def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]:
@@ -211,8 +200,7 @@ class Scaling:
         cls, logits: Floats, labels: Ints, background: bool, paths: Sequence[str] | None = None
     ) -> Scaling:
         """On calibration items: of ``logits`` [n, classes] and ``labels`` [n]."""
-        fitted = fit_temperature(logits, labels, paths=paths)
-        return cls(cautious(fitted, logits, labels), background)
+        return cls(cautious(fit_temperature(logits, labels, paths=paths)), background)
 
     def scaled(self, logits: Floats) -> Floats:
         """What the gates and scores are given in place of the logits, [n, classes]."""
@@ -279,7 +267,7 @@ class Platt:
     @property
     def temperature(self) -> Temperature:
         """None, of as many items."""
-        return Temperature(1.0, *TEMPERATURES, self.items, 0.0, 0.0)
+        return Temperature(1.0, *TEMPERATURES, self.items)
 
     def scaled(self, logits: Floats) -> Floats:
         """What the gates are given in place of the logits, [n, classes]."""

@@ -40,7 +40,7 @@ NONE = DOUBT._replace(reason=BACKGROUND)
 EMPTY = Reason(Why.BAD_FILE, "empty file")
 BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, EMPTY, [], NAN)
 RULE = Rule(0.95, 0.05)
-FITTED = Temperature(1.2, 1.1, 1.3, 100, 0.4, 0.3)
+FITTED = Temperature(1.2, 1.1, 1.3, 100)
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
 
 

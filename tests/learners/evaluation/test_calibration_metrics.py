@@ -38,7 +38,6 @@ def test_temperature_is_that_of_a_fine_grid(classes, temperature):
     best = grid[np.argmin([logits_nll(z, y, t) for t in grid])]
     assert abs(fit.value - best) < 1e-3
     assert fit.low < temperature < fit.high
-    assert fit.nll_after <= fit.nll_before
     assert fit.message == ""
 
 
@@ -57,15 +56,10 @@ def test_few_items_say_so_and_never_worsen_the_nll():
         fit = fit_temperature(z, y)
         assert "not enough to calibrate" in fit.message
         assert "30 items" in fit.message
-        assert fit.nll_after <= fit.nll_before
-        assert logits_nll(z, y, fit.value) == pytest.approx(fit.nll_after)
+        assert logits_nll(z, y, fit.value) <= logits_nll(z, y)
         helped += fit.value != 1
     assert 0 < helped < 40  # kept where it helps on items left out, 1 elsewhere
-
-
-def test_a_grossly_overconfident_network_is_mended_even_with_few_items():
-    z, y = sample(60, 5, 8.0)
-    assert fit_temperature(z, y).value > 3
+    assert fit_temperature(*sample(60, 5, 8.0)).value > 3  # grossly too sure
 
 
 def test_all_right_claims_no_more_than_the_items_show():
@@ -73,7 +67,6 @@ def test_all_right_claims_no_more_than_the_items_show():
     timid = np.eye(4)[y] * 0.5
     fit = fit_temperature(timid, y)
     assert softmax(timid / fit.value).max(axis=1).mean() == pytest.approx(51 / 52, abs=1e-4)
-    assert fit.nll_after < fit.nll_before
     assert "every item is right" in fit.message
     assert fit_temperature(np.eye(4)[y] * 50, y).value == 1  # sure enough already
 
@@ -83,7 +76,6 @@ def test_all_wrong_flattens():
     fit = fit_temperature(z, y)
     assert fit.value == TEMPERATURES[1]
     assert "nothing about the labels" in fit.message
-    assert fit.nll_after < fit.nll_before
 
 
 def test_a_class_missing_from_calibration_is_no_matter():
@@ -120,22 +112,6 @@ def test_temperature_from_json_names_the_bad_key():
             read_as(Temperature, {**good, key: bad}, "t")
     with pytest.raises(SecondhandError, match=r"t\.'spell'"):
         read_as(Temperature, {**good, "spell": 1}, "t")
-
-
-def test_nll_and_brier_are_those_of_the_libraries():
-    sklearn = pytest.importorskip("sklearn.metrics")
-    z, y = sample(500, 7, 2.0)
-    p = softmax(z)
-    assert figure("nll", p, y) == pytest.approx(sklearn.log_loss(y, p, labels=range(7)))
-    expected = np.mean(
-        [np.sum((row - np.eye(7)[label]) ** 2) for row, label in zip(p, y, strict=True)]
-    )
-    assert figure("brier", p, y) == pytest.approx(expected)
-    two, label = softmax(z[:, :2]), (y > 3).astype(int)
-    # scikit-learn's binary Brier score counts one class of the two.
-    assert figure("brier", two, label) == pytest.approx(
-        2 * sklearn.brier_score_loss(label, two[:, 1])
-    )
 
 
 @pytest.mark.slow

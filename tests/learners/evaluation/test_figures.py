@@ -92,15 +92,6 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
                 assert got[name]["low"] <= got[name]["value"] <= got[name]["high"]
 
 
-def test_reliability_bins_add_up_to_the_ece(found):
-    for when in ("before", "after"):
-        bins = {key: np.array(value) for key, value in found["reliability"][when].items()}
-        assert bins["count"].sum() == 57
-        gap = np.abs(bins["accuracy"] - bins["confidence"]) * bins["count"]
-        ece = found["splits"]["valid"]["calibration"][when]["ece"]["value"]
-        assert gap.sum() / 57 == pytest.approx(ece)
-
-
 def test_strangers_against_scikit_learn(found, evaluation, bundle):
     judged = judge(evaluation, bundle)
     split = evaluation.predictions.split.to_numpy()[judged.rows]

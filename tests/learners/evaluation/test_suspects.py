@@ -13,19 +13,9 @@ from datasets.images.opening import open_picture
 from datasets.spectrograms.pictures import Source
 from learners.evaluation import held_out
 from learners.evaluation.figures import judge
-from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
 from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation
-
-
-def sure(bundle, evaluation: Evaluation, labels: list[int]) -> Evaluation:
-    """The first items answered rightly and with much certainty."""
-    for row, label in enumerate(labels):
-        evaluation.logits[row] = 0
-        evaluation.logits[row, label] = 12
-        evaluation.predictions.loc[row, ["truth", "best"]] = bundle.classes[label]
-    return evaluation
 
 
 def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
@@ -35,20 +25,6 @@ def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
     assert [len(set(paths)) for paths in kept] == [100] * 3
     assert not any(path % 2 for path in kept[0])
     assert kept[0] == kept[1] != kept[2]
-
-
-def test_a_planted_wrong_label_is_found_and_what_it_should_be():
-    bundle = make_bundle()
-    evaluation = sure(bundle, make_evaluation(bundle, silent=0), [0, 1, 2, 0, 1, 2])
-    before = label_suspects(evaluation, judge(evaluation, bundle), bundle.classes)
-    assert not before["row"].isin(range(6)).any()
-    evaluation.predictions.loc[4, "truth"] = "c"
-    judged = judge(evaluation, bundle)
-    after = label_suspects(evaluation, judged, bundle.classes)
-    assert after["row"][0] == 4, "the surest of them comes first"
-    assert after["suggested"][0] == "b"
-    assert after["own"].max() <= LOW
-    assert set(after["row"]) - {4} <= set(before["row"])
 
 
 def test_suspects_are_those_of_the_paper_written_out():

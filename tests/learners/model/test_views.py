@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from PIL import Image
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
-from learners.backbones import NetworkSpec, build, logits_and_features
+from learners.backbones import NetworkSpec, build
 from learners.finetune import main
 from learners.inference import Predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
@@ -152,16 +151,6 @@ def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, c
     assert not caplog.text
 
 
-def test_equal_views_change_nothing():
-    ask = partial(logits_and_features, bundle().network)
-    x = torch.randn(4, 3, 32, 32)
-    with torch.inference_mode():
-        once = look_and_average(ask, x)
-        thrice = look_and_average(ask, x, (PLAIN,) * 3)
-    for first, second in zip(once, thrice, strict=True):
-        assert torch.allclose(first, second, atol=1e-5)
-
-
 # --- which views ----------------------------------------------------------------------------------
 
 
@@ -205,16 +194,6 @@ def test_views_that_there_are_not(kind: Any, count: int, options: dict[str, Any]
 
 
 # --- in the model folder --------------------------------------------------------------------------
-
-
-def test_views_travel_in_the_model_folder(tmp_path, batch):
-    made = bundle()
-    loaded = load_bundle(save_bundle(made, tmp_path / "model"))
-    assert loaded.views == made.views
-    for first, second in zip(
-        Predictor(made).forward(batch), Predictor(loaded).forward(batch), strict=True
-    ):
-        assert np.array_equal(first, second)
 
 
 def plain(**changes: Any) -> dict[str, Any]:

@@ -362,7 +362,7 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("calibrator.temperature", 1.0),
         ("calibrator.temperature.value", 0.0),
         ("calibrator.temperature.value", float("inf")),
-        ("calibrator.temperature.nll_after", "low"),
+        ("calibrator.temperature.low", "low"),
         ("threshold.cut.value", 1.1),
         ("threshold.cut.value", float("nan")),
         ("threshold.cut.coverage", 2),
