@@ -87,6 +87,8 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     with locked(folder):
         if going_on:
             _sweep(folder)
+        else:
+            clear(folder)
         try:
             yield folder
         except BaseException as error:
@@ -126,6 +128,15 @@ def is_empty(folder: Path) -> bool:
     """But for what a process leaves that was killed before its training: its lock, and `EARLY`."""
     names = {file.name for file in folder.iterdir() if file.suffix != ".part"}
     return not names or (LOCK in names and names <= EARLY)
+
+
+def clear(folder: Path) -> None:
+    """Remove all in it but the lock."""
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        elif left.name != LOCK:
+            left.unlink()
 
 
 def _sweep(folder: Path) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ from datasets.core.files import write_beside
 from datasets.items import basis_of, check_splits, fold_names, folds_of, load_grouped
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
-from learners.files import LOCK, jsonable, locked
+from learners.files import jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.continuing import gone_on_from
 from learners.runs.finetuning import launch
-from learners.runs.folder import has_progress, is_empty, run_name, write_config
+from learners.runs.folder import clear, has_progress, is_empty, run_name, write_config
 from learners.tasks.choose import task_asked
 
 log = logging.getLogger(__name__)
@@ -41,17 +41,33 @@ MARK = "folds.json"
 
 @dataclass
 class Folds:
-    """What the finished folds reached.
+    """A cross-validation.
 
-    ``table`` has a row for each, then "mean" and "spread" (standard deviation over the folds, n - 1)
-    of every figure; ``missing`` are the folds that are still to be trained, ``basis`` is what the
-    figures rest on.
+    Attributes
+    ----------
+    runs : the settings of the run that tests each fold; it can be repeated alone with them.
+    basis : what the figures rest on.
+    done : the figures of the folds that are finished.
     """
 
     folder: Path
-    table: pd.DataFrame
-    missing: list[str]
+    runs: dict[str, Settings]
     basis: str
+    done: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[str]:
+        """The folds that are still to be trained."""
+        return [name for name in self.runs if name not in self.done]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each finished fold, and their mean and spread, as `summarise` has them."""
+        return summarise({name: self.done[name] for name in self.runs if name in self.done})
+
+    def place(self, name: str) -> Path:
+        """The run folder of a fold."""
+        return Path(self.runs[name].run.out or "")
 
 
 def cross_validate(
@@ -82,56 +98,60 @@ def cross_validate(
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
-    # The settings of the run that tests one fold; it can be repeated alone with them.
-    every = {n: settings.but(fold=n, out=each[n], overwrite=False) for n in names}
+    runs = {name: settings.but(fold=name, out=each[name], overwrite=False) for name in names}
+    folds = Folds(folder, runs, basis)
     _check_place(folder, overwrite=settings.run.overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        done = _prepare(folder, each, settings, items)
+        _take_up(folds, settings, items)
         write_config(folder, settings, command)
         write_beside(folder / "items.csv", csv_text(items).encode())
-        return _train(folder, every, done, basis, typed, command, log_to)
+        _write(folds)
+        try:
+            for name in folds.runs:
+                log_to(folder / "log.txt")
+                _train(folds, name, typed, command, log_to)
+        except KeyboardInterrupt:
+            kept = ", ".join(folds.done) or "none"
+            log.warning(
+                "interrupted in fold %s; finished: %s; the same command goes on", name, kept
+            )
+        finally:
+            log_to(folder / "log.txt")
+            if not folds.done and not any(map(has_progress, each.values())):
+                shutil.rmtree(folder, ignore_errors=True)
+    return folds
 
 
 def _train(
-    folder: Path,
-    every: Mapping[str, Settings],
-    done: dict[str, dict[str, float]],
-    basis: str,
+    folds: Folds,
+    name: str,
     typed: Mapping[str, Any] | None,
     command: str,
     log_to: Callable[[Path], object],
-) -> Folds:
-    """Train the folds that are not done."""
-    names, each = list(every), {name: Path(one.run.out or "") for name, one in every.items()}
-    result = _write(folder, names, each, done, basis)
-    try:
-        for name in names:
-            log_to(folder / "log.txt")
-            if name in done:
-                log.info("fold %s is finished: kept", name)
-                continue
-            log.info("fold %s, %d of %d", name, names.index(name) + 1, len(names))
-            settings = every[name]
-            if has_progress(each[name]):
-                settings = settings.but(resume=each[name])
-            else:
-                shutil.rmtree(each[name], ignore_errors=True)
-            run = launch(settings, typed, command=command, log_to=log_to)
-            if run.interrupted:
-                raise KeyboardInterrupt
-            done[name] = _figures(each[name], run.bundle.metrics)
-            record = {"fold": name, "metrics": done[name]}
-            write_beside(each[name] / DONE, json.dumps(record, indent=1).encode())
-            result = _write(folder, names, each, done, basis)
-    except KeyboardInterrupt:
-        kept = ", ".join(done) or "none"
-        log.warning("interrupted in fold %s; finished: %s; the same command goes on", name, kept)
-    finally:
-        log_to(folder / "log.txt")
-        if not done and not any(map(has_progress, each.values())):
-            shutil.rmtree(folder, ignore_errors=True)
-    return result
+) -> None:
+    """Train and test a fold, unless it is done.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C, also where the run has kept its best epoch.
+    """
+    if name in folds.done:
+        log.info("fold %s is finished: kept", name)
+        return
+    log.info("fold %s, %d of %d", name, list(folds.runs).index(name) + 1, len(folds.runs))
+    settings, inside = folds.runs[name], folds.place(name)
+    if has_progress(inside):
+        settings = settings.but(resume=inside)
+    else:
+        shutil.rmtree(inside, ignore_errors=True)
+    run = launch(settings, typed, command=command, log_to=log_to)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    folds.done[name] = _figures(inside, run.bundle.metrics)
+    record = {"fold": name, "metrics": folds.done[name]}
+    write_beside(inside / DONE, json.dumps(record, indent=1).encode())
+    _write(folds)
 
 
 def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
@@ -196,32 +216,22 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _prepare(
-    folder: Path,
-    each: Mapping[str, Path],
-    settings: Settings,
-    items: pd.DataFrame,
-) -> dict[str, dict[str, float]]:
-    """The folder, made or taken up again. Returns the figures of the folds that are finished."""
-    begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, each.values()))
-    done: dict[str, dict[str, float]] = {}
-    if begun and not settings.run.overwrite:
-        _check_same(folder, settings, items)
-        for name, inside in each.items():
-            if (inside / DONE).is_file():
-                try:
-                    load_bundle(inside / "model")
-                    done[name] = json.loads((inside / DONE).read_text())["metrics"]
-                except (SecondhandError, ValueError, KeyError) as error:
-                    log.warning("fold %s is trained again: %s", name, error)
-    else:
-        for left in folder.iterdir():
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
-            elif left.name != LOCK:
-                left.unlink()
+def _take_up(folds: Folds, settings: Settings, items: pd.DataFrame) -> None:
+    """Take the folds that are finished for done; a folder without any begins empty."""
+    folder, places = folds.folder, {name: folds.place(name) for name in folds.runs}
+    begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, places.values()))
+    if not begun or settings.run.overwrite:
+        clear(folder)
         write_beside(folder / MARK, b"{}")
-    return done
+        return
+    _check_same(folder, settings, items)
+    for name, inside in places.items():
+        if (inside / DONE).is_file():
+            try:
+                load_bundle(inside / "model")
+                folds.done[name] = json.loads((inside / DONE).read_text())["metrics"]
+            except (SecondhandError, ValueError, KeyError) as error:
+                log.warning("fold %s is trained again: %s", name, error)
 
 
 def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
@@ -258,17 +268,9 @@ def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _write(
-    folder: Path,
-    names: Sequence[str],
-    each: Mapping[str, Path],
-    done: Mapping[str, Mapping[str, float]],
-    basis: str,
-) -> Folds:
+def _write(folds: Folds) -> None:
     """Write the figures so far; what cannot be averaged yet is left out."""
-    order = [name for name in names if name in done]
-    table = summarise({name: done[name] for name in order})
-    missing = [name for name in names if name not in done]
+    folder, table, missing, basis = folds.folder, folds.table, folds.missing, folds.basis
     rows = jsonable({row.pop("fold"): row for row in table.to_dict("records")})
     record = {
         "mean": rows.pop("mean", {}),
@@ -280,7 +282,10 @@ def _write(
     write_beside(folder / "folds.csv", csv_text(table, float_format="%.6f").encode())
     write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
     (folder / "report").mkdir(exist_ok=True)
-    links = {name: f"../{each[name].name}/report/index.html" for name in order}
+    links = {
+        name: f"../{folds.place(name).name}/report/index.html"
+        for name in folds.runs
+        if name in folds.done
+    }
     page = folds_page(folder.name, table, links, missing, basis)
     write_beside(folder / "report/index.html", page.encode())
-    return Folds(folder, table, missing, basis)

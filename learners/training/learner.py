@@ -81,7 +81,8 @@ def make_learner(
             FixedNorms(body=fits),
             PlainLoss(objective.plain_loss),
             LossNumbers(),
-            *_training_callbacks(settings, objective.mixup),
+            *([] if settings.clip is None else [GradientClip(settings.clip)]),
+            *([objective.mixup(settings.mixup)] if settings.mixup else []),
             *cbs,
         ],
         "path": dls.path,
@@ -223,15 +224,6 @@ def tracker(name: str, folder: Path) -> list[Callback]:
     except ImportError as error:
         raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
     return [WandbCallback(log_preds=False, log_model=False)]
-
-
-def _training_callbacks(settings: TrainSettings, mixing: type[MixUp]) -> list[Callback]:
-    callbacks: list[Callback] = []
-    if settings.clip is not None:
-        callbacks.append(GradientClip(settings.clip))
-    if settings.mixup:
-        callbacks.append(mixing(settings.mixup))
-    return callbacks
 
 
 def _gives_a_map(network: nn.Sequential) -> bool:

@@ -432,6 +432,18 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
     assert (tmp_path / "thesis.tex").exists()
 
 
+def test_a_run_that_was_killed_before_its_training_begins_anew(tmp_path):
+    """Its lock tells it from somebody's folder."""
+    settings = Settings().but(out=tmp_path / "run")
+    (tmp_path / "run/checkpoint").mkdir(parents=True)
+    (tmp_path / "run/items.csv").write_text("path,label")
+    with pytest.raises(SecondhandError, match="is there already"), run_folder(settings):
+        pass
+    (tmp_path / "run/.lock").write_text("process 1 on here")
+    with run_folder(settings) as made:
+        assert [file.name for file in made.iterdir()] == [".lock"]
+
+
 def test_an_error_leaves_no_run_folder(folder, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(SecondhandError, match="nearest names"):
