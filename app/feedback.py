@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -110,7 +110,15 @@ class Corrections:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """One writer at a time, also of several pages that share a folder."""
-        with self._lock, _alone(self.file.parent):
+        with self._lock, ExitStack() as held:
+            # Windows has no such locks, and opens no folder: one page a folder there.
+            if sys.platform != "win32":
+                import fcntl
+
+                descriptor = os.open(self.file.parent, os.O_RDONLY)
+                held.callback(os.close, descriptor)
+                with suppress(OSError):  # some network file systems have no locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 
     def write(self, row: dict[str, str], *, drop: bool = False) -> None:
@@ -144,23 +152,6 @@ def item_of(row: dict[str, str]) -> tuple[str, ...]:
     path = row["path"]
     name = path.partition(".")[0] if path.startswith("files/") else path
     return name, *(row.get(key, "") for key in ("start", "end", "gps"))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    # Which has no such locks, and opens no folder: one page a folder there.
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def check_label(label: object) -> str:

@@ -27,6 +27,8 @@ from learners.backbones.hub import (
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
+#: Mean and deviation of MNIST's pixels, for each of three equal channels.
+DIGITS = Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
 
 
 def load_body(
@@ -83,16 +85,13 @@ class Stages(nn.Module):
         ways = hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")
         if last.ndim != 4 or not ways:
             return None, last
-        made, was_training = cls(body), body.training
-        body.eval()
+        stages = cls(body).train(body.training)
         try:
-            with torch.inference_mode():
-                joined: Tensor = made(torch.zeros(1, 3, *shape))
-            same = torch.equal(joined[:, : made.last], last)
+            joined = _of_black(stages, shape)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError):
-            same = False  # a family that does this in a way of its own
-        body.train(was_training)
-        return (made, joined) if same else (None, last)
+            return None, last  # a family that does this in a way of its own
+        same = torch.equal(joined[:, : stages.last], last)
+        return (stages, joined) if same else (None, last)
 
     def forward(self, x: Tensor) -> Tensor:
         x, stages = self.model.forward_intermediates(x)
@@ -101,20 +100,27 @@ class Stages(nn.Module):
         return torch.cat([last, *(adaptive_avg_pool2d(m, (h, w)) for m in stages)], dim=1)
 
 
-def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
-    """The features of one black picture. Raises SecondhandError where the size does not fit."""
+def _of_black(body: nn.Module, shape: tuple[int, int]) -> Tensor:
+    """What a body makes of one black picture."""
     was_training = body.training
     body.eval()
     try:
         with torch.inference_mode():
             out: Tensor = body(torch.zeros(1, 3, *shape))
+    finally:
+        body.train(was_training)
+    return out
+
+
+def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
+    """The features of one black picture. Raises SecondhandError where the size does not fit."""
+    try:
+        return _of_black(body, shape)
     except Exception as error:
         first = str(error).splitlines()[0][:160]
         raise SecondhandError(
             f"--size {shape[0]} does not suit {name} ({first}); its own is {native}"
         ) from None
-    body.train(was_training)
-    return out
 
 
 # --- timm ---------------------------------------------------------------------------------------
@@ -376,11 +382,6 @@ def check_scratch(name: str) -> str:
     return _check_known(name, "scratch", ("alexnet", "digits_cnn", "resnet18", "vit_b_16"))
 
 
-def digits_preprocessing() -> Preprocessing:
-    """Mean and deviation of MNIST's pixels, for each of three equal channels."""
-    return Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
-
-
 def _scratch_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
@@ -396,7 +397,7 @@ def _scratch_body(
             raise SecondhandError(
                 f"nobody has published weights of {name}; use --weights none, or --weights FILE"
             )
-        preprocessing = digits_preprocessing()
+        preprocessing = DIGITS
     else:
         _, published = torchvision_weights(name.replace("scratch/", "torchvision/", 1))
         preprocessing = _torchvision_preprocessing(published)

@@ -24,12 +24,12 @@ from torch.nn import functional
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones.bodies import (
+    DIGITS,
     EMBEDDED,
     EMBEDDED_ARCH,
     Stages,
     check_scratch,
     check_timm,
-    digits_preprocessing,
     load_body,
     probe,
     torchvision_weights,
@@ -155,7 +155,7 @@ def native_size(name: str) -> int:
     """Side of the input, in pixels, that a backbone's published weights were trained at."""
     if name.startswith("scratch/"):
         if check_scratch(name) == "digits_cnn":
-            return digits_preprocessing().size
+            return DIGITS.size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
         _, theirs = torchvision_weights(name)

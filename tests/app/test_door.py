@@ -43,7 +43,11 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def asked(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
     """The page, its settings, an upload, and a question, in these headers."""
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    port = page.rsplit(":", 1)[1]
+    headers = {
+        name.replace("_", "-"): value.format(page=page, port=port)
+        for name, value in headers.items()
+    }
     return [
         web.get(f"{page}/", headers=headers),
         web.get(f"{page}/config", headers=headers),
@@ -57,67 +61,58 @@ def uploads() -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "localhost.evil.example", "a b", "[::1"]
-)
-def test_a_name_that_is_not_the_pages_is_refused(page: str, picture: bytes, host: str) -> None:
-    """As a browser sends it whose site has got this machine's address for its own name."""
+    ("headers", "words"),
+    [
+        # As a browser sends it whose site has got this machine's address for its own name.
+        *(({"host": host}, "--allow-host") for host in (
+            "evil.example", "evil.example:{port}", "localhost.evil.example", "a b", "[::1")),
+        ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"}, "another site"),
+        ({"sec_fetch_site": "same-site", "sec_fetch_mode": "cors", "origin": "http://127.0.0.1:9"}, "another site"),
+        ({"origin": "https://evil.example"}, "another site"),
+        ({"origin": "null"}, "another site"),
+        ({"origin": "http://127.0.0.1:9"}, "another site"),
+    ],
+)  # fmt: skip
+def test_what_another_site_sends_is_refused(
+    page: str, picture: bytes, headers: dict[str, str], words: str
+) -> None:
     before = uploads()
-    for answer in asked(page, picture, host=host.format(port=page.rsplit(":", 1)[1])):
+    for answer in asked(page, picture, **headers):
         assert answer.status_code == 403, answer.text
-        assert host.split(":{")[0] in answer.json()["error"]
-        assert "--allow-host" in answer.json()["error"]
+        assert words in answer.json()["error"]
+        assert headers.get("host", "").split(":{")[0] in answer.json()["error"]
     assert uploads() == before
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:{port}", "10.1.2.3", "page.example"]
+    "headers",
+    [
+        # An address in numbers is no name that another could give it.
+        *({"host": host} for host in (
+            "127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:{port}", "10.1.2.3", "page.example")),
+        {"origin": "{page}"},
+        {"origin": "{page}", "sec_fetch_site": "same-origin", "sec_fetch_mode": "cors"},
+        {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
+        # Behind a proxy for TLS: the browser says that it is the page's own site.
+        {"host": "page.example", "origin": "https://page.example:8443", "sec_fetch_site": "same-origin"},
+    ],
 )  # fmt: skip
-def test_the_pages_names_are_let_in(page: str, picture: bytes, host: str) -> None:
-    """An address in numbers is no name that another could give it."""
-    host = host.format(port=page.rsplit(":", 1)[1])
-    assert [answer.status_code for answer in asked(page, picture, host=host)] == [200] * 4
+def test_what_the_page_itself_sends_is_let_in(
+    page: str, picture: bytes, headers: dict[str, str]
+) -> None:
+    assert [answer.status_code for answer in asked(page, picture, **headers)] == [200] * 4
+
+
+def test_a_link_to_the_page_is_followed(page: str, picture: bytes) -> None:
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
+    statuses = [answer.status_code for answer in asked(page, picture, **link)]
+    assert statuses == [200, 200, 403, 403]
 
 
 def test_other_machines_may_call_this_one_by_its_name() -> None:
     name = socket.gethostname().lower()
     assert name in names_of("0.0.0.0")
     assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
-        {"sec_fetch_site": "same-site", "sec_fetch_mode": "cors", "origin": "http://127.0.0.1:9"},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:9"},
-    ],
-)
-def test_what_another_site_sends_is_refused(
-    page: str, picture: bytes, headers: dict[str, str]
-) -> None:
-    before = uploads()
-    for answer in asked(page, picture, **headers):
-        assert answer.status_code == 403, answer.text
-        assert "another site" in answer.json()["error"]
-    assert uploads() == before
-
-
-def test_what_the_page_itself_sends_is_let_in_and_a_link_to_it_followed(
-    page: str, picture: bytes
-) -> None:
-    for headers in (
-        {"origin": page},
-        {"origin": page, "sec_fetch_site": "same-origin", "sec_fetch_mode": "cors"},
-        {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
-        # Behind a proxy for TLS: the browser says that it is the page's own site.
-        {"host": "page.example", "origin": "https://page.example:8443", "sec_fetch_site": "same-origin"},
-    ):  # fmt: skip
-        assert [answer.status_code for answer in asked(page, picture, **headers)] == [200] * 4
-    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
-    statuses = [answer.status_code for answer in asked(page, picture, **link)]
-    assert statuses == [200, 200, 403, 403]
 
 
 def begun(page: str, route: str = "/ask") -> socket.socket:
