@@ -34,24 +34,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
-    """Below all else, not among all reasons for which tests are skipped."""
-    yield
-    if line := without_browser(terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(line, yellow=True)
-
-
-def without_browser(skipped: list[Any]) -> str:
-    """What is said of tests that were skipped for want of a browser; "" where none were."""
-    count = sum("no Chromium" in str(report.longrepr) for report in skipped)
-    if not count:
-        return ""
-    return (
-        f"{count} tests of the page in a browser were skipped: apt-get install chromium runs them"
-    )
-
-
 def pytest_unconfigure() -> None:
     gc.unfreeze()
 

@@ -1,8 +1,9 @@
-"""Settings: which source wins, and what is said of a wrong one."""
+"""Settings: which source wins, and what is said of a wrong one, in a line that says what is near it."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from itertools import permutations
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items import read_spectrogram
+from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, make_parser, parse
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 
@@ -112,27 +114,6 @@ def test_several_data_are_all_kept_in_their_order(tmp_path: Path) -> None:
     again = read("--config", str(tmp_path / "several.yaml"))["data"]
     assert again == ["a b", "c.csv"]
     assert read("--config", str(tmp_path / "several.yaml"), "--data", "x")["data"] == "x"
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("--epochs", "many"),
-        ("--lr", "fast"),
-        ("--head", "round"),
-        ("--precision", "fp8"),
-        ("--no-such-flag",),
-    ],
-)
-def test_a_wrong_value_ends_with_status_2_and_names_it(
-    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        read(*argv)
-    assert end.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert argv[-1].lstrip("-") in said.err
 
 
 @pytest.mark.parametrize(
@@ -304,3 +285,60 @@ def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:
         SecondhandError, match=r"--spectrogram .*mine.yaml: neither a file nor one of"
     ):
         read("--spectrogram", str(file))
+
+
+CALLS = {
+    ("finetune", "--data x --epohcs 3"): "there is no --epohcs; did you mean --epochs?",
+    ("finetune", "--data x --qqqqq"): "there is no --qqqqq",
+    ("finetune", "photos"): "photos belongs to no flag: name what it is, as in --data photos",
+    ("finetune", "--data x --ema false"): (
+        "false belongs to no flag: a switch takes no value, as in --ema or --no-ema"
+    ),
+    ("finetune", "--data x --size abc"): "--size abc: not a whole number",
+    ("finetune", "--data x --bs x"): "--bs x: not a whole number",
+    ("finetune", "--data x --lr fast"): "--lr fast: not a number or auto",
+    ("finetune", "--data x --precision half"): "--precision half: not auto, fp32, fp16, bf16",
+    ("finetune", "--data"): "--data: expected one argument",
+    ("predict", "model a.jpg --formt csv"): "there is no --formt; did you mean --format?",
+    ("predict", "model a.jpg --format pdf"): (
+        "--format pdf: not csv, jsonl, table, raven, audacity, camtrap-dp"
+    ),
+    ("evaluate", "model --dta x"): "there is no --dta; did you mean --data?",
+    ("export", "model --overwirte"): "there is no --overwirte; did you mean --overwrite?",
+}
+
+
+@pytest.mark.parametrize(("command", "words"), CALLS)
+def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
+    main = {"finetune": finetune, "predict": predict, "evaluate": evaluate, "export": export}
+    with pytest.raises(SystemExit) as end:
+        main[command].main(words.split())
+    assert end.value.code == 2
+    said = CALLS[command, words]
+    assert capsys.readouterr() == ("", f"error: {said}\n(python -m learners.{command} --help)\n")
+
+
+def test_without_a_word_it_says_how_to_begin(capsys):
+    assert finetune.main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: nothing to learn from")
+    assert all(
+        data in said for data in ("--data photos/", "--data items.csv", "--data demo:digits")
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "usual", "rare"),
+    [(finetune, "--data", "--lr-mult"), (predict, "--format", "--threshold-per-class")],
+)
+def test_help_shows_the_usual_flags_and_help_all_all(command, usual, rare, capsys):
+    said = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            command.main([flag])
+        assert not end.value.code
+        said[flag] = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.M))
+    assert said["--help"] < said["--help-all"]
+    assert {usual, "--help-all"} <= said["--help"]
+    assert len(said["--help"]) < 18
+    assert rare in said["--help-all"] - said["--help"]
