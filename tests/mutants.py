@@ -306,7 +306,7 @@ def mutate_json(data: bytes, rng: Rng) -> bytes:
             del holder[key]
         else:
             holder[f"{key}{pick(('', '_', 's', chr(0)), rng)}"] = holder.pop(key)
-        return _text(content)
+        return json.dumps(content).encode("utf-8")
     text = data.decode("utf-8", "replace")
     if way == 7:
         return mutate_digits(text, rng).encode()
@@ -316,10 +316,6 @@ def mutate_json(data: bytes, rng: Rng) -> bytes:
     opened = pick(("[", '{"a":'), rng) * deep
     place = int(rng.integers(len(text) + 1))
     return (text[:place] + opened + text[place:]).encode()
-
-
-def _text(content: Any) -> bytes:
-    return json.dumps(content).encode("utf-8")
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:

@@ -53,21 +53,14 @@ def write(folder: Path) -> None:
         flags = [word.format(dir=folder) for word in words]
         _command(folder, "learners.finetune", *flags, "--out", run, "--overwrite", "--quiet")
         texts = {
-            str(file.relative_to(run)).replace("/", "-"): _read(file)
+            str(file.relative_to(run)).replace("/", "-"): file.read_text(encoding="utf-8")
             for pattern in ("**/predictions.csv", "**/report.json", "folds.csv")
             for file in sorted(run.glob(pattern))
         }
         if (run / "model").is_dir():
             for form in ("csv", "jsonl"):
-                texts[f"answers.{form}"] = _command(
-                    folder,
-                    "learners.predict",
-                    run / "model",
-                    *_asked(run),
-                    "--format",
-                    form,
-                    "--quiet",
-                )
+                asked = [run / "model", *_asked(run), "--format", form, "--quiet"]
+                texts[f"answers.{form}"] = _command(folder, "learners.predict", *asked)
         kept.mkdir(parents=True)
         for file, text in texts.items():
             (kept / file).write_text(text.replace(str(folder), "."), encoding="utf-8")
@@ -117,10 +110,6 @@ def _command(folder: Path, module: str, *words: object) -> str:
     if ran.returncode:
         sys.exit(f"{' '.join(called)}\n{ran.stdout[-500:]}{ran.stderr[-2000:]}")
     return ran.stdout
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def _asked(run: Path) -> list[str]:

@@ -24,7 +24,6 @@ from torch.utils.data import get_worker_info
 
 from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import SecondhandError
-from datasets.core.processes import CRASHED
 from datasets.loaders.seeded import SeededDL
 from datasets.spectrograms.pictures import PictureCache
 from learners.cli import console
@@ -252,12 +251,6 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], o
     monkeypatch.setattr(SeededDL, "do_item", opened)
 
 
-def _worker_of(parent: int) -> int:
-    """A child of this process that draws pictures."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return int(children[-1])
-
-
 def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     """What it had in hand is drawn by another."""
     clips = tones(tmp_path, 40)
@@ -265,7 +258,8 @@ def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
 
     def progress(done: int, all_: int) -> None:
         if done and not killed:
-            killed.append(_worker_of(os.getpid()))
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+            killed.append(int(children.split()[-1]))
             os.kill(killed[0], signal.SIGKILL)
 
     found, bad = PictureCache(tmp_path / "cache").render_all(
@@ -275,22 +269,6 @@ def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     assert bad == []
     assert len(set(found)) == 40
     assert PictureCache(tmp_path / "cache").verify() == (40, [])
-
-
-def test_a_file_that_takes_all_memory_costs_itself(tmp_path, monkeypatch):
-    """Its worker is ended by the system, as where memory runs out; the others are drawn."""
-    clips = tones(tmp_path, 20)
-    real = AudioRecipe.read
-
-    def read(self, path, **span):
-        if str(path) == str(clips[7]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(self, path, **span)
-
-    monkeypatch.setattr(AudioRecipe, "read", read)
-    found, bad = PictureCache(tmp_path / "cache").render_all(clips, RECIPE, workers=2)
-    assert [(item.path, item.reason) for item in bad] == [(str(clips[7]), CRASHED)]
-    assert sum(picture is not None for picture in found) == 19
 
 
 def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):

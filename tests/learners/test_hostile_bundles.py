@@ -64,9 +64,10 @@ def config(**changes: Any) -> Spoil:
 
 
 def text(change: Callable[[str], str]) -> Spoil:
-    return lambda folder: (
-        (folder / CONFIG).write_text(change((folder / CONFIG).read_text())) and None
-    )
+    def spoil(folder: Path) -> None:
+        (folder / CONFIG).write_text(change((folder / CONFIG).read_text()))
+
+    return spoil
 
 
 def tensors(
