@@ -80,13 +80,13 @@ def read_track(path: Path, label_column: str | None = None) -> tuple[list[Span],
             f"neither a Raven selection table, with columns {BEGIN} and {END} between tabs, nor an "
             "Audacity label track, with start, end and label between tabs",
         )
-    reasons = [_wrong(span, *cells) for span, cells in found]
-    spans = [span for (span, _), reason in zip(found, reasons, strict=True) if not reason]
-    rejected = [
-        Rejected(f"{path}, line {span.line}", reason)
-        for (span, _), reason in zip(found, reasons, strict=True)
-        if reason
-    ]
+    spans: list[Span] = []
+    rejected: list[Rejected] = []
+    for span, cells in found:
+        if reason := _wrong(span, *cells):
+            rejected.append(Rejected(f"{path}, line {span.line}", reason))
+        else:
+            spans.append(span)
     return spans, rejected
 
 
@@ -255,22 +255,19 @@ def _placed(
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []
-    for span in spans:
-        said = PureWindowsPath(span.file).name  # which splits at / as well
-        there = file_named(table.parent, span.file) if said else ""
+    for start, end, label, line, file in spans:
+        name = PureWindowsPath(file).name  # which splits at / as well
+        there = file_named(table.parent, file) if name else ""
         if os.path.isfile(there):
             found = [recordings.beside(table, there)]
         else:
-            found = recordings.named(table.parent, said)
-        found = found or (own if single else [])
+            found = recordings.named(table.parent, name) or (own if single else [])
         if len(found) == 1:
-            rows.append(
-                {"path": found[0], "label": span.label, "start": span.start, "end": span.end}
-            )
-            continue
-        what = f"which of {', '.join(found)}" if found else "no recording"
-        of = shown(said) if said else "that the table is named after"
-        rejected.append(Rejected(f"{table}, line {span.line}", f"{what}: none {of}"))
+            rows.append({"path": found[0], "label": label, "start": start, "end": end})
+        else:
+            what = f"which of {', '.join(found)}" if found else "no recording"
+            of = shown(name) if name else "that the table is named after"
+            rejected.append(Rejected(f"{table}, line {line}", f"{what}: none {of}"))
     if not spans and len(own) != 1:
         rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))
     why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
