@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
-    from learners.predictions import predict_files
+    from learners.predictions import predict_files, predict_triggers
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
     if settings.triggers is not None:
-        return _triggers(predictor, settings)
+        return predict_triggers(predictor, settings)
     if settings.strain is not None:
         raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
@@ -163,33 +163,6 @@ def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     given = read_thresholds(settings.threshold_per_class)
     check_names([*given], settings.model, bundle.classes, "--threshold-per-class")
     return tuple(given.get(name, settings.threshold) for name in bundle.classes)
-
-
-def _triggers(predictor: Predictor, settings: Any) -> int:
-    """The table of --triggers with an answer a row, to --out or standard output."""
-    from datasets.annotations import check_table, read_triggers, write_table
-    from datasets.strain import read_frames
-    from learners.inference import answer_triggers
-
-    other = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
-    wrong = [*settings.paths[:1], *(flag(name) for name in other if getattr(settings, name))]
-    if wrong or settings.strain is None or predictor.kind != "strain":
-        said = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
-        raise SecondhandError(f"--triggers {settings.triggers}: {said}")
-    if settings.out is not None:
-        check_table(settings.out, overwrite=settings.overwrite)
-    triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
-    for file in frames.rejected:
-        print(f"{file.path}: {file.reason}", file=sys.stderr)
-    table, bad = answer_triggers(
-        predictor, triggers, frames, bs=settings.bs, workers=settings.workers
-    )
-    write_table(table, settings.out or sys.stdout)
-    for row in bad:
-        print(f"{row.path}: {row.reason}", file=sys.stderr)
-    if bad:
-        print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
-    return 3 if bad else 0
 
 
 if __name__ == "__main__":

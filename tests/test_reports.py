@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.inference.engine import write_network
+from learners.inference import write_network
 from learners.machine import UNREPORTED
 from learners.model.bundle import add_onnx, save_bundle
 from learners.share import main as share

@@ -15,14 +15,11 @@ if TYPE_CHECKING:
         refused,
         stacked,
     )
-    from learners.inference.batches import model_digest, predict_on
-    from learners.inference.decoding import Asked, in_rounds
+    from learners.inference.cluster import model_digest, predict_on
     from learners.inference.embedding import embed, features_of
-    from learners.inference.engine import pick_device, write_network
-    from learners.inference.exporting import export_onnx, notes
+    from learners.inference.engine import pick_device
+    from learners.inference.exporting import export_onnx, notes, write_network
     from learners.inference.gradcam import heatmap, overlay
-    from learners.inference.predictor import Predictor
-    from learners.inference.resembling import REFERENCE, Resembled
-    from learners.inference.triggers import answer_triggers
+    from learners.inference.predictor import REFERENCE, Asked, Predictor, Resembled, in_rounds
 
 __getattr__ = on_demand(__name__)

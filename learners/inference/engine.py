@@ -1,11 +1,13 @@
-"""What does a network's arithmetic, and where: torch, or ONNX Runtime, which is sooner on a CPU."""
+"""What does a network's arithmetic, and where: torch, or ONNX Runtime, which is sooner on a CPU.
+
+Before ONNX Runtime reads a file, which may be somebody else's, it is looked through here.
+"""
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -16,12 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.files import file_beside
 from learners.acceleration import CoreEach, accelerate, is_on
-from learners.backbones import NetworkSpec
 from learners.inference.answers import Floats
-from learners.inference.onnx import TOLERANCE, distance, open_onnx, write_onnx
-from learners.machine import cuda_here, mps_here
+from learners.machine import cuda_here, mps_here, report_to_nobody, threads
 from learners.model import Bundle, View, look_and_average
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "torch", "onnx")
 Batch = npt.NDArray[np.uint8]
 
-_INPUT, _OUTPUTS = "x", ("logits", "features")
+#: What model.onnx takes and gives.
+ASKED, ANSWERED = "x", ("logits", "features")
 
 log = logging.getLogger(__name__)
 
@@ -202,15 +202,15 @@ class OnnxArithmetic:
         x -= self._mean
         x /= self._std
         many = self._bundle.spec.many
-        return look_and_average(partial(_ask, session), x, self._views, many=many)
+        return look_and_average(partial(ask, session), x, self._views, many=many)
 
     def _check(self, session: Any) -> None:
         """The shapes that it takes and gives, against those of the model."""
         spec, reference = self._bundle.spec, self._bundle.decider.distance.reference
         width = None if reference is None else reference.shape[1]
         wanted = {
-            _INPUT: [3, *spec.shape],
-            **dict(zip(_OUTPUTS, ([spec.n_classes], [width]), strict=True)),
+            ASKED: [3, *spec.shape],
+            **dict(zip(ANSWERED, ([spec.n_classes], [width]), strict=True)),
         }
         found = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}
         if width is None and len(found.get("features", [])) == 1:
@@ -219,53 +219,127 @@ class OnnxArithmetic:
             raise BadFile(self._file, f"takes and gives {found}, the model {wanted}"[:300])
 
 
-def _ask(session: Any, x: Floats) -> tuple[Floats, Floats]:
-    logits, features = session.run(list(_OUTPUTS), {_INPUT: np.ascontiguousarray(x)})
+def ask(session: Any, x: Floats) -> tuple[Floats, Floats]:
+    logits, features = session.run(list(ANSWERED), {ASKED: np.ascontiguousarray(x)})
     return logits, features
 
 
-def write_network(bundle: Bundle, file: Path) -> None:
-    """The network of a bundle for `OnnxArithmetic`, written whole or not at all, and asked.
+def open_onnx(file: Path, workers: int | None = None) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU, of ``workers`` threads or as many as torch has.
 
     Raises
     ------
-    SecondhandError : packages are missing, the network cannot be written in ONNX, or what was
-        written answers differently from it.
+    BadFile : the file refers to other files, holds other than ONNX's own operators, or one graph in
+        another. ONNX Runtime itself raises whatever it likes.
     """
-    from learners.backbones import Answers
+    need("onnxruntime")
+    report_to_nobody()
+    import onnxruntime
 
-    with file_beside(file) as beside:
-        write_onnx(Answers(bundle.network), _questions(bundle.spec)[0], beside, (_INPUT,), _OUTPUTS)
-        if (far := _off(beside, bundle)) > TOLERANCE:
-            raise SecondhandError(
-                f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's "
-                "own; use --engine torch"
-            )
-
-
-def _questions(spec: NetworkSpec) -> list[Floats]:
-    """Normalised inputs, of two numbers of them in a batch."""
-    rng = np.random.default_rng(0)
-    return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
+    content = file.read_bytes()
+    check_content(content, file)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = workers or threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what is fatal; the rest is raised
+    # Threads that wait would otherwise spin, and take the cores from those that decode files.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _off(file: Path, bundle: Bundle) -> float:
-    """How far a file's answers lie from the network's: infinitely where it gives none."""
-    import torch
+def check_content(content: bytes, file: Path) -> None:
+    """Raise BadFile for what a network written here never has, and somebody else's file might: tensors
+    in other files, operators that are not ONNX's own, graphs within graphs, functions.
 
-    from learners.backbones import logits_and_features
-
-    network = bundle.network
-    if next(network.parameters()).device.type != "cpu":  # which may round otherwise
-        network = copy.deepcopy(network).cpu()
+    The numbers are those of fields in ``onnx.proto``.
+    """
     try:
-        session = open_onnx(file)
-        far = []
-        for x in _questions(bundle.spec):
-            with torch.inference_mode():
-                ours = logits_and_features(network, torch.from_numpy(x))
-            far += [distance(a, b) for a, b in zip(ours, _ask(session, x), strict=True)]
-    except Exception as error:  # a damaged file makes ONNX Runtime raise whatever it likes
-        log.warning("%s: %s", file, str(error)[:200])
-        return float("inf")
-    return max(far)
+        for model_field, graph in fields(content):
+            if model_field in (20, 25):  # training_info, functions
+                raise BadFile(file, "holds more than a network: training or functions")
+            if model_field != 7 or not isinstance(graph, memoryview):
+                continue
+            for graph_field, part in fields(graph):
+                if graph_field == 1:
+                    _check_node(Message(part), file)
+                elif graph_field == 5:  # initializer
+                    _check_tensor(Message(part), file)
+                elif graph_field == 15:  # sparse_initializer
+                    raise BadFile(file, "holds sparse tensors")
+    except (ValueError, IndexError) as error:
+        if isinstance(error, SecondhandError):
+            raise
+        raise BadFile(file, f"damaged ONNX ({error})") from None
+
+
+def _check_node(node: Message, file: Path) -> None:
+    if any(bytes(domain) not in (b"", b"ai.onnx") for domain in node.all(7)):
+        raise BadFile(file, "holds operators that are not ONNX's own")
+    for attribute in map(Message, node.all(5)):
+        if attribute.all(6, 11, 22, 23):  # g, graphs, sparse_tensor, sparse_tensors
+            raise BadFile(file, "holds a graph within its graph")
+        for tensor in attribute.all(5, 10):  # t, tensors
+            _check_tensor(Message(tensor), file)
+
+
+def _check_tensor(tensor: Message, file: Path) -> None:
+    if tensor.all(13, 14):  # external_data, data_location
+        raise BadFile(file, "refers to another file for its tensors")
+
+
+def fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
+    """The numbers of a message's fields, and what is in them: bytes, or a number; by Protocol Buffers'
+    wire format, as far as it takes to look through a file before others read it.
+
+    Raises
+    ------
+    ValueError, IndexError : it is cut off, or holds what no reader of today writes.
+    """
+    data, place = memoryview(message), 0
+    while place < len(data):
+        key, place = _number(data, place)
+        wire = key & 7
+        if wire == 0:
+            value, place = _number(data, place)
+            yield key >> 3, value
+            continue
+        if wire not in (1, 2, 5):
+            raise ValueError(f"wire type {wire}")
+        size = {1: 8, 5: 4}.get(wire, 0)
+        if wire == 2:
+            size, place = _number(data, place)
+        if place + size > len(data):
+            raise ValueError("cut off")
+        yield key >> 3, data[place : place + size]
+        place += size
+
+
+def _number(data: memoryview, place: int) -> tuple[int, int]:
+    """A number of variable length, and the place behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError("a number of more than ten bytes")
+
+
+class Message:
+    """A message, gone through once."""
+
+    def __init__(self, data: Any) -> None:
+        self._fields = list(fields(data)) if isinstance(data, memoryview) else []
+
+    def all(self, *numbers: int) -> list[Any]:
+        """What is in the fields of these numbers."""
+        return [value for number, value in self._fields if number in numbers]
+
+
+def need(*packages: str) -> None:
+    """Raise SecondhandError where one of these is not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        names = " ".join(missing)
+        raise SecondhandError(f"{', '.join(missing)} not installed: pip install {names} for ONNX")

@@ -1,17 +1,20 @@
-"""A model as one ONNX file that other programs run.
+"""A network as an ONNX file: a model folder's ``model.onnx``, by which the predictor answers, or a whole
+model for other programs. Each is asked the same questions as torch before it gets its name, and thrown
+away if it answers differently.
 
-The file has the preprocessing's arithmetic, the network and the temperature in it, and as metadata
-what else is needed to use it. It is asked the same questions as the predictor before it gets its
-name, and thrown away if it answers differently.
-
-What stays outside: opening a file, drawing a signal, cutting a picture to the square; the model's
-further views; and the distance to the training data, by which the predictor refuses strangers.
+A file for other programs has the preprocessing's arithmetic, the network and the temperature in it, and
+as metadata what else is needed to use it. What stays outside: opening a file, drawing a signal, cutting
+a picture to the square; the model's further views; and the distance to the training data, by which the
+predictor refuses strangers.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import logging
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,14 +27,20 @@ from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
+from datasets.core.upstream import loggers_at
 from datasets.images import standalone
-from learners.backbones import Network, logits_and_features
+from learners.backbones import Answers, Network, NetworkSpec, logits_and_features
 from learners.files import jsonable
-from learners.inference.onnx import TOLERANCE, distance, first_line, open_onnx, write_onnx
+from learners.inference.answers import Floats
+from learners.inference.engine import ANSWERED, ASKED, ask, need, open_onnx
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
 from learners.uncertainty import Confidence, Platt
 
+log = logging.getLogger(__name__)
+
+#: How far answers of a written network may lie from its own, over the largest of them.
+TOLERANCE = 1e-4
 FORMAT = 1  # of the metadata
 INPUT = "pixels"
 OUTPUTS = ("probabilities", "logits", "features")
@@ -196,3 +205,117 @@ def _pictures(bundle: Bundle, n: int) -> Pixels:
     grown = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[..., :height, :width]
     grain = rng.normal(0, 20, (n, 3, height, width))
     return (grown + grain).clip(0, 255).astype(np.uint8)
+
+
+def write_network(bundle: Bundle, file: Path) -> None:
+    """The network of a bundle for `OnnxArithmetic`, written whole or not at all, and asked.
+
+    Raises
+    ------
+    SecondhandError : packages are missing, the network cannot be written in ONNX, or what was
+        written answers differently from it.
+    """
+    with file_beside(file) as beside:
+        write_onnx(
+            Answers(bundle.network),
+            _questions(bundle.spec)[0],
+            beside,
+            (ASKED,),
+            ANSWERED,
+        )
+        if (far := _off(beside, bundle)) > TOLERANCE:
+            raise SecondhandError(
+                f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's "
+                "own; use --engine torch"
+            )
+
+
+def _questions(spec: NetworkSpec) -> list[Floats]:
+    """Normalised inputs, of two numbers of them in a batch."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
+
+
+def _off(file: Path, bundle: Bundle) -> float:
+    """How far a file's answers lie from the network's: infinitely where it gives none."""
+    network = bundle.network
+    if next(network.parameters()).device.type != "cpu":  # which may round otherwise
+        network = copy.deepcopy(network).cpu()
+    try:
+        session = open_onnx(file)
+        far = []
+        for x in _questions(bundle.spec):
+            with torch.inference_mode():
+                ours = logits_and_features(network, torch.from_numpy(x))
+            far += [distance(a, b) for a, b in zip(ours, ask(session, x), strict=True)]
+    except Exception as error:  # a damaged file makes ONNX Runtime raise whatever it likes
+        log.warning("%s: %s", file, str(error)[:200])
+        return float("inf")
+    return max(far)
+
+
+def distance(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
+    """The largest difference over the largest number, or over 1 where that is smaller."""
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a - b).max(initial=0) / np.abs(a).max(initial=1))
+
+
+def traced(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.ExportedProgram:
+    """The module's arithmetic for any number of inputs like the example's two."""
+    module = copy.deepcopy(module).cpu().eval()
+    for part in module.modules():
+        # Of an activation in place the exporter takes the arithmetic apart, one number of the shape
+        # at a time: two thirds of its time for a network with ReLU6.
+        if getattr(part, "inplace", False):
+            part.inplace = False  # type: ignore[assignment]
+    size = torch.export.Dim("n", min=1)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(
+                module, (torch.from_numpy(example),), dynamic_shapes=({0: size},)
+            )
+    except Exception as error:
+        raise SecondhandError(
+            f"torch.export cannot follow this network: {first_line(error)}; predict with torch"
+        ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # where on this disk the network's source lies
+    return program
+
+
+def write_onnx(
+    module: nn.Module,
+    example: npt.NDArray[Any],
+    file: Path,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    metadata: dict[str, str] | None = None,
+) -> None:
+    """The module as one ONNX file, its weights inside."""
+    need("onnx", "onnxruntime", "onnxscript")
+    program = traced(module, example)
+    try:
+        # Without the exporter's notes for its own developers.
+        notes_of = ("torch.onnx", "onnxscript", "onnx_ir")
+        with loggers_at(logging.ERROR, *notes_of), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            onnx = torch.onnx.export(
+                program,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                verbose=False,
+                optimize=True,
+            )
+        assert onnx is not None
+        onnx.model.metadata_props.update(metadata or {})
+        onnx.save(file, external_data=False)
+    except Exception as error:
+        raise SecondhandError(
+            f"this network cannot be written in ONNX: {first_line(error)}; predict with torch"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,26 +1,36 @@
 """A model folder and files -> predictions. The training half (fastai) is not imported, and torch only
 where the folder has no ``model.onnx`` or the GPU shall answer.
 
-Files are opened (`Decoder`), a batch goes through the network (`engine`), its answers are decided on, and
-the windows of a recording joined into one.
+Files, or the windows of long recordings, are opened ahead of the network, in processes that a decoder
+may end (`Decoder`); a batch goes through the network (`engine`); its answers are decided on, and the
+windows of a recording joined into one (`Predictor`).
 """
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from datasets.core.errors import SecondhandError
+from datasets.audio import AudioRecipe
+from datasets.core.cells import read_dicts
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.processes import CRASHED, Apart, cores
+from datasets.images import pixels
 from datasets.recipes import recipe_from_dict
-from datasets.spectrograms import DecodedPictures, Prepared, Source
+from datasets.spectrograms import DecodedPictures, Prepared, Recipe, Source, source_of
 from learners.inference.answers import (
+    NO_SIGNAL,
     Answer,
     Floats,
     Prediction,
@@ -31,16 +41,183 @@ from learners.inference.answers import (
     stacked,
     unheard,
 )
-from learners.inference.decoding import Asked, Decoder, Opened, Part, as_source
 from learners.inference.engine import arithmetic, pick_device
-from learners.inference.resembling import Resembled, resembled
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_bundle, model_folder
+from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
     from learners.backbones import Network
 
 log = logging.getLogger(__name__)
+
+Asked = str | os.PathLike[str] | Source
+Opened = npt.NDArray[np.uint8] | BadFile | Reason
+
+#: Full batches in a round, at least. What a network gives for an item depends, in its last bits, on the
+#: batch it comes in. A round ends where a file does, and no batch reaches beyond its end: who goes on from
+#: there later asks in the same batches. Pictures never make a smaller batch.
+ROUND = 8
+#: Where a run names the training files whose features its model carries.
+REFERENCE = "reference.csv"
+_AHEAD = 64  # files of sound looked into before they are cut
+_DIED = BadFile("", CRASHED), None
+
+
+class Part(NamedTuple):
+    """A file, or a window of it.
+
+    Attributes
+    ----------
+    number : of the file, among those that were asked about: one may be asked about twice.
+    file : what was asked.
+    source : the whole, or the window; once it is opened with its moment.
+    """
+
+    number: int
+    file: Source
+    source: Source
+
+
+def as_source(asked: Asked, at: float | None = None) -> Source:
+    """A file, a table's row or a source; ``at`` is for what names no moment itself."""
+    if isinstance(asked, Source):
+        # A table's empty cells are NaN.
+        times = (None if t is None or t != t else t for t in asked[1:])
+        return Source(asked.path, *times)
+    return Source(os.fspath(asked), at=at)
+
+
+@dataclass(frozen=True)
+class Opener:
+    """The network's input before normalisation, uint8 [3, size, size], or what is wrong; and the
+    moment of it: as it was asked for, or the one that was found in strain."""
+
+    prepared: Prepared
+    recipe: Recipe | None
+
+    def __call__(self, source: Source) -> tuple[Opened, float | None]:
+        path, start, end, at = source
+        try:
+            if self.recipe is None:
+                return pixels(self.prepared.open_for_validation(path)), at
+            signal = self.recipe.read(path, start=start, end=end, at=at)
+            if at is None:
+                at = self.recipe.moment(signal)
+            if self.recipe.no_signal(signal):
+                return NO_SIGNAL, at
+            picture = self.recipe.image(signal).convert("RGB")
+            return pixels(self.prepared.preprocessing.fit(picture)), at
+        except BadFile as error:
+            return error, at
+        except SecondhandError as error:  # the file is fine, the span asked for is not
+            return BadFile(path, str(error)), at
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """The windows of a long recording; else what was asked, as of a moment."""
+
+    recipe: Recipe
+    overlap: float
+
+    def __call__(self, source: Source) -> list[Source]:
+        path, start, end, at = source
+        if at is not None:
+            return [source]
+        try:
+            spans = self.recipe.spans(path, start=start, end=end, overlap=self.overlap)
+        except BadFile:  # it is opened once more, and answered with what is wrong
+            return [source]
+        return [Source(path, *span) for span in spans]
+
+
+class Decoder:
+    """Opens files for one network, ahead of it. A decoder that dies of a file, or never ends, costs that
+    file and nothing else.
+
+    Parameters
+    ----------
+    prepared : how pictures are opened, and through what store.
+    recipe : how signals are drawn; None for pictures.
+    overlap : of the windows of a long recording, as a part of a window.
+    """
+
+    def __init__(self, prepared: Prepared, recipe: Recipe | None, overlap: float) -> None:
+        self._opener = Opener(prepared, recipe)
+        self._cutter = Cutter(recipe, overlap) if isinstance(recipe, AudioRecipe) else None
+        self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
+        self._cutters: Apart[Source, list[Source]] | None = None
+
+    def open(self, source: Asked) -> Opened:
+        return self._opener(as_source(source))[0]
+
+    def open_all(self, sources: Iterable[Asked], workers: int | None = None) -> Iterator[Opened]:
+        apart = self._apart(workers)
+        for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
+            yield opened
+
+    def batches(
+        self, files: Iterable[Source], bs: int, workers: int | None = None
+    ) -> Iterator[list[tuple[Part, Opened]]]:
+        """Files, or their windows, in batches of ``bs``, and of less where a `ROUND` ends; two batches
+        ahead of the network."""
+        parts = self._cut(files)
+        first = list(islice(parts, 2))
+        # For one alone no second process is started; one that is there stays.
+        apart = self._apart(1 if len(first) < 2 and self._openers is None else workers)
+        chunk = max(1, bs // (2 * apart.workers))
+        batch: list[tuple[Part, Opened]] = []
+        of_round, last = 0, -1
+        ahead = apart.ahead(chain(first, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
+        with closing(ahead):
+            for part, (opened, at) in ahead:
+                if of_round >= ROUND * bs and part.number != last:
+                    if batch:
+                        yield batch
+                    batch, of_round = [], 0
+                batch.append((part._replace(source=part.source._replace(at=at)), opened))
+                of_round, last = of_round + 1, part.number
+                if len(batch) == bs:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+
+    def _cut(self, files: Iterable[Source]) -> Iterator[Part]:
+        """The files, or the windows of long recordings, which are looked into a little ahead."""
+        if self._cutter is None:
+            yield from (Part(number, file, file) for number, file in enumerate(files))
+            return
+        if self._cutters is None:
+            self._cutters = Apart(self._cutter, 1, [])
+        for (number, file), windows in self._cutters.ahead(
+            enumerate(files), _AHEAD, of=itemgetter(1)
+        ):
+            for source in windows or [file]:
+                yield Part(number, file, source)
+
+    def start(self) -> None:
+        self._apart(None).start()
+
+    def close(self) -> None:
+        for apart in (self._openers, self._cutters):
+            if apart is not None:
+                apart.close()
+
+    def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
+        count = max(1, workers or cores())
+        if self._openers is None or self._openers.workers != count:
+            self._openers = Apart(self._opener, count, _DIED)
+        return self._openers
+
+
+class Resembled(NamedTuple):
+    """A training file, or a part of one: its class, and the cosine of its features and those asked of."""
+
+    source: Source
+    label: str
+    cosine: float
 
 
 class Predictor:
@@ -173,16 +350,44 @@ class Predictor:
         """As `open`, each where its decoder may die; some are opened ahead."""
         return self.decoder.open_all(sources, workers)
 
+    def start(self) -> None:
+        """Start the processes that open files, where the first question shall not have to."""
+        self.decoder.start()
+
+    def close(self) -> None:
+        """End them; another question starts new ones."""
+        self.decoder.close()
+
     def resembled(self, path: Asked, n: int = 5) -> list[Resembled]:
-        """The training files that a file is most like to the network, the nearest first; none where the
-        run around the model folder does not name them, or the file cannot be judged."""
+        """The training files that a file is most like to the network, the nearest first.
+
+        Their names stand in ``reference.csv`` of the run around a model folder, never in the folder, which
+        is to be shared. None where the run does not name as many as the model has features of: it has
+        another model, or its file is gone; and none where the file cannot be judged.
+        """
         reference = self.confidence.distance.reference
         if self._run is None or reference is None:
             return []
-        opened = self.open(path)
+        opened = self.decoder.open(path)
         if not isinstance(opened, np.ndarray):
             return []
-        return resembled(self._run, reference, self.forward(opened[None])[1][0], n)
+        features = self.forward(opened[None])[1][0]
+        try:
+            with open(self._run / REFERENCE, encoding="utf-8", newline="") as file:
+                rows = list(read_dicts(file)[1])
+            if len(rows) != len(reference):
+                return []
+            cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))
+            nearest: dict[str, Resembled] = {}
+            for at in np.argsort(-cosines, kind="stable"):
+                source = source_of({name: cell or None for name, cell in rows[at].items()})
+                one = Resembled(source, rows[at]["label"], float(cosines[at]))
+                nearest.setdefault(source.path, one)
+                if len(nearest) == n:
+                    break
+            return list(nearest.values())
+        except (OSError, ValueError, KeyError, csv.Error):
+            return []
 
     @property
     def network(self) -> Network:
@@ -201,14 +406,6 @@ class Predictor:
         done = self._arithmetic.cores.map(self._arithmetic.alone, parts)
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
-
-    def start(self) -> None:
-        """Start the processes that open files, where the first question shall not have to."""
-        self.decoder.start()
-
-    def close(self) -> None:
-        """End them; another question starts new ones."""
-        self.decoder.close()
 
     def _judged(self, batch: Sequence[tuple[Part, Opened]]) -> list[tuple[Part, Answer]]:
         """Each part of a batch judged by itself."""
@@ -268,3 +465,17 @@ class Predictor:
             )
             for i, source in enumerate(sources)
         ]
+
+
+def in_rounds(answers: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:
+    """Answers by the rounds that `Decoder.batches` made of their parts."""
+    taken: list[Prediction] = []
+    count = 0
+    for answer in answers:
+        taken.append(answer)
+        count += max(1, len(answer.windows))
+        if count >= ROUND * bs:
+            yield taken
+            taken, count = [], 0
+    if taken:
+        yield taken

@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.predictions.classes import check_names, read_names, read_thresholds
-    from learners.predictions.events import Events
     from learners.predictions.formats import check_out, write
-    from learners.predictions.jobs import predict_files
+    from learners.predictions.jobs import (
+        check_names,
+        predict_files,
+        read_names,
+        read_thresholds,
+    )
     from learners.predictions.journal import Journal
-    from learners.predictions.rows import Shape
+    from learners.predictions.rows import Events, Shape
+    from learners.predictions.triggers import predict_triggers
 
 __getattr__ = on_demand(__name__)

@@ -1,7 +1,7 @@
 """A long job's answers while it is at work: killed at any moment, it goes on where it was.
 
 They are kept in ``OUT.part``, JSON lines: the question first, then a line for each round of answers
-(`learners.inference.decoding.ROUND`) and the `FileState` of their files, on the disk before the next round.
+(`learners.inference.predictor.ROUND`) and the `FileState` of their files, on the disk before the next round.
 What a kill cut off has no end of line and is asked again. A line with a number alone takes back the
 answer of that number, whose file has changed since. All formats are written from there, at the end, so
 that what lies at ``OUT`` is whole and the same however often the job was stopped.

@@ -1,23 +1,108 @@
-"""Predictions as rows of text: CSV and JSON lines for programs, a table for people."""
+"""The rows of an answer: one for the file, one for each of its windows, or events, in which neighbours that
+name one class are one row."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Sequence
-from itertools import chain
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from datasets.core.cells import write_rows
-from datasets.core.errors import one_line
-from datasets.items import JOIN, UNKNOWN
-from learners.files import jsonable
-from learners.inference import Prediction, cell
-from learners.predictions.events import Events
+from datasets.core.errors import BadFile
+from datasets.items import UNKNOWN, names_of
+from learners.inference import Prediction
+from learners.uncertainty import Why
 
-#: How a terminal is told (ECMA-48, SGR).
-_BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
+#: The least probability of a class, or of the background, as its logarithm is taken.
+_TINY = 1e-12
+
+
+@dataclass
+class Events:
+    """How windows become events, and what has become of those so far.
+
+    Attributes
+    ----------
+    gap : seconds without the class up to which two stretches of it are one event.
+    min_length : seconds below which an event is left out.
+    exclusive : a window names one class; else several labels, each with events of its own.
+    windows : how many were answered (`Why.ACCEPTED`), and refused for each reason.
+    recordings : how many that can be read had so many events.
+    short : events left out for their length.
+    """
+
+    gap: float = 0.0
+    min_length: float = 0.0
+    exclusive: bool = True
+    windows: Counter[Why] = field(default_factory=Counter)
+    recordings: Counter[int] = field(default_factory=Counter)
+    short: int = 0
+
+    def of(self, answer: Prediction) -> list[Prediction]:
+        """The events of a recording, by their start; a bad file's answer is the first row.
+
+        A row's ``start`` and ``end`` are those of the event: a window speaks for its middle, up to
+        half of what it shares with the window before and behind, and one alone for all of the
+        recording. ``at`` is the middle of the window
+        that is surest of the class, and ``probability`` is `joined`. The rest is of that window.
+        """
+        windows = answer.windows or (all_of(answer),)
+        edges = _edges(windows)
+        found: list[tuple[str, list[int]]] = []
+        last: dict[str, list[int]] = {}
+        for n, window in enumerate(windows):
+            if window.label == UNKNOWN:
+                continue
+            for name in [window.label] if self.exclusive else names_of(window.label):
+                run = last.get(name)
+                if run and edges[n] - edges[run[-1] + 1] <= self.gap:
+                    run.append(n)
+                else:
+                    last[name] = [n]
+                    found.append((name, last[name]))
+        rows = [
+            self._event(name, [windows[n] for n in run], edges[run[0]], edges[run[-1] + 1])
+            for name, run in found
+        ]
+        # The end of a recording that has gone since is NaN.
+        long = [row for row in rows if not row.end - row.start < self.min_length]
+        self.short += len(rows) - len(long)
+        self.windows += Counter(w.reason.why for w in windows if not w.reason.unanswered)
+        if answer.reason.unanswered:
+            return [answer, *long]
+        self.recordings[len(long)] += 1
+        return long
+
+    def summary(self) -> str:
+        """What became of the windows, in a line: those that name no class have no row."""
+        answered = self.windows[Why.ACCEPTED]
+        why = {str(one): n for one, n in self.windows.most_common() if one is not Why.ACCEPTED}
+        refused = ", ".join(f"{n} {one}" for one, n in why.items())
+        events = sum(n * recordings for n, recordings in self.recordings.items())
+        short = f", {self.short} shorter than --min-length {self.min_length:g} s left out"
+        return (
+            f"{self.windows.total()} windows of {self.recordings.total()} recordings: {answered} answered"
+            f"{f', {sum(why.values())} refused ({refused})' if why else ''}; {events} events"
+            f"{short if self.short else ''}; {self.recordings[0]} recordings without any"
+        )
+
+    def _event(
+        self, name: str, windows: Sequence[Prediction], start: float, end: float
+    ) -> Prediction:
+        surest = max(windows, key=lambda window: dict(window.top)[name])
+        top = joined(windows) if self.exclusive else each_joined(windows)
+        return surest._replace(
+            label=name,
+            best=name,
+            probability=dict(top)[name],
+            top=top,
+            start=start,
+            end=end,
+            at=(surest.start + surest.end) / 2,
+        )
 
 
 class Shape(NamedTuple):
@@ -61,52 +146,53 @@ class Shape(NamedTuple):
         return (self.windows and answer.windows) or (answer,)
 
 
-def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
-    """A header, and a row each."""
-    # Windows are rows of their own.
-    columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
-    rows = (row for answer in answers for row in shape.rows(answer))
-    cells = ([cell(getattr(row, name), name) for name in columns] for row in rows)
-    write_rows(stream, chain([columns], cells))
+def all_of(answer: Prediction) -> Prediction:
+    """The answer for all of a recording, with its span; as it is where the recording has gone since."""
+    from datasets.audio import probe
+
+    if answer.start == answer.start or answer.reason.unanswered:
+        return answer
+    try:
+        return answer._replace(start=0.0, end=probe(answer.path).duration)
+    except BadFile:
+        return answer
 
 
-def write_jsonl(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
-    """An object a line; None for what is no number."""
-    for answer in answers:
-        for row in shape.rows(answer):
-            line = json.dumps(_as_json(row, shape.hidden), ensure_ascii=False)
-            stream.write(f"{line}\n")
+def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """The classes of an event with their probabilities, best first.
+
+    They are those of the mean of the windows' scaled logits, so the windows' own, averaged as
+    logarithms and made to sum to 1 again (with the background's, where the model has learned one):
+
+        log p(c) = mean over windows of log p_w(c) - log of the sum over c
+
+    Neighbours hear the same thing, noise and mistakes included, so that they agree is no more
+    evidence than one of them: they are averaged, not multiplied. Where that is so it is calibrated
+    as the windows are, and their maximum is too high, the more the longer the event; where each has
+    noise of its own the event is surer than this says.
+    """
+    names = [name for name, _ in windows[0].top]
+    found = dict.fromkeys(names, 0.0)
+    nothing = 0.0
+    for window in windows:
+        for name, p in window.top:
+            found[name] += math.log(max(p, _TINY)) / len(windows)
+        nothing += math.log(max(1 - sum(p for _, p in window.top), _TINY)) / len(windows)
+    shares = {name: math.exp(value) for name, value in found.items()}
+    total = sum(shares.values()) + math.exp(nothing)
+    return sorted(((name, p / total) for name, p in shares.items()), key=lambda pair: -pair[1])
 
 
-def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
-    known = row._asdict() | {"windows": [_as_json(window, hidden) for window in row.windows]}
-    return {name: jsonable(value) for name, value in known.items() if name not in hidden}
+def each_joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """`joined` of labels that are there, or not, each by itself: there, and not, are its two classes."""
+    each = [
+        joined([window._replace(top=[(name, dict(window.top)[name])]) for window in windows])
+        for name, _ in windows[0].top
+    ]
+    return sorted((pair for (pair,) in each), key=lambda pair: -pair[1])
 
 
-def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
-    """Aligned columns, each row as it comes; coloured where the stream is a terminal that has colours
-    and NO_COLOR is not set."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    width = min(40, max(map(len, [UNKNOWN, *shape.classes])))
-    for answer in answers:
-        for row in shape.rows(answer):
-            unknown = row.label == UNKNOWN
-            colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
-            span = f"{row.start:9.2f} to{row.end:9.2f} s  "
-            if row.start != row.start:
-                span = (
-                    "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
-                )
-            sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
-            if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
-                names = row.label.split(JOIN)
-                sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
-            why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
-            words = [
-                (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {span}", 0),
-                (one_line(row.path), 0), (one_line(why), _DIM),
-            ]  # fmt: skip
-            if row.set and "set" not in shape.hidden:
-                words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
-            shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
-            print(*shown, file=stream)
+def _edges(windows: Sequence[Prediction]) -> list[float]:
+    """Where windows meet, [n + 1] seconds: in the middle of what two of them share."""
+    meet = [(a.end + b.start) / 2 for a, b in pairwise(windows)]
+    return [windows[0].start, *meet, windows[-1].end]

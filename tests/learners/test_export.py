@@ -300,7 +300,7 @@ def test_a_missing_package_is_named(
     small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "learners.inference.onnx.find_spec", lambda name: None if "script" in name else 1
+        "learners.inference.engine.find_spec", lambda name: None if "script" in name else 1
     )
     with pytest.raises(
         SecondhandError, match=r"onnxscript not installed: pip install onnxscript for ONNX"

@@ -24,7 +24,7 @@ from datasets.audio.recipe import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
-from learners.inference.engine import write_network
+from learners.inference import write_network
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
@@ -120,7 +120,7 @@ def test_a_file_that_answers_otherwise_is_thrown_away(
         assert small.onnx is not None
         file.write_bytes(_other_weights(small.onnx))
 
-    monkeypatch.setattr("learners.inference.engine.write_onnx", other)
+    monkeypatch.setattr("learners.inference.exporting.write_onnx", other)
     with pytest.raises(SecondhandError, match="--engine torch"):
         write_network(small, tmp_path / ONNX)
     assert not list(tmp_path.iterdir())

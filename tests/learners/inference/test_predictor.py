@@ -256,7 +256,7 @@ def test_one_file_alone_starts_one_worker(model, pictures):
     predictor = Predictor(model, device="cpu")
     for asked, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
         assert len(list(predictor.predict(asked, workers=3))) == len(asked)
-        assert predictor.decoder.workers == workers
+        assert predictor.decoder._openers.workers == workers
     predictor.close()
 
 

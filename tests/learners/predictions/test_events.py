@@ -10,7 +10,7 @@ import pytest
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions import Events
-from learners.predictions.events import joined
+from learners.predictions.rows import joined
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_answers import tone
 

@@ -18,7 +18,7 @@ from datasets.items import load_table
 from learners.active.listing import as_text
 from learners.inference import Prediction
 from learners.predictions import Events, Shape, check_out, write
-from learners.predictions.tracks import raven_table
+from learners.predictions.formats import raven_table
 from learners.runs.folder import begin, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, UNLIKE, Reason, Why
 from tests.learners.inference.test_answers import tone

@@ -54,7 +54,7 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
     kind, models, files, tmp_path, monkeypatch
 ):
     """In any line, and so in any round: its header, its middle, its end."""
-    monkeypatch.setattr("learners.inference.decoding.ROUND", 1)
+    monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
     kept = []
     monkeypatch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
     call = [str(models / kind), str(files), "--bs", "3", "--workers", "1", "--out"]
@@ -82,7 +82,7 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
 
 def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
     """In the last bit: rounds end where recordings do, in the middle of a batch."""
-    monkeypatch.setattr("learners.inference.decoding.ROUND", 2)
+    monkeypatch.setattr("learners.inference.predictor.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
     predictor = Predictor(models / "sound")
     whole = [*in_rounds(predictor.predict(names, bs=3), 3)]
@@ -141,7 +141,7 @@ def test_another_question_is_an_error_that_names_the_difference(models, files, t
 def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
     models, files, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("learners.inference.decoding.ROUND", 1)
+    monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
     out = tmp_path / "answers.csv"
     call = [str(models / "pictures"), str(files), "--bs", "4", "--out", str(out)]
     left = [3]

@@ -13,7 +13,7 @@ import torch
 from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
-from learners.inference.batches import predict_on
+from learners.inference.cluster import predict_on
 from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.model.bundle import Bundle, save_bundle
@@ -64,7 +64,7 @@ def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, mo
         list(predict_on(here, tmp_path / "none", [good]))
     gone = shutil.copytree(model, tmp_path / "model")
     monkeypatch.setattr(
-        "learners.inference.batches.model_digest", lambda folder: f"{os.urandom(4)!r}"
+        "learners.inference.cluster.model_digest", lambda folder: f"{os.urandom(4)!r}"
     )
     with pytest.raises(SecondhandError, match=f"another model lies in {gone}"):
         list(predict_on(here, gone, [good]))
@@ -81,7 +81,7 @@ def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
     call = [str(model), str(folder), "--cluster", "local", "--bs", "2", "--out"]
     kept = []
     monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: nullcontext(here))
-    monkeypatch.setattr("learners.inference.batches._TOGETHER", 3)
+    monkeypatch.setattr("learners.inference.cluster._TOGETHER", 3)
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
         main([*call, str(whole)])

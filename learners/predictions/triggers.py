@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from datasets.annotations import Triggers, places
-from datasets.core.errors import Rejected
+from datasets.annotations import Triggers, check_table, places, read_triggers, write_table
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.options import flag
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
-from datasets.strain import Frames, StrainRecipe
-from learners.inference.predictor import Predictor
+from datasets.strain import Frames, StrainRecipe, read_frames
+from learners.inference import Predictor
 
 #: The answers' columns: the best class and its probability, whatever it is worth, as Gravity Spy calls
 #: them; the class that is answered, or "unknown"; and why it is that.
 ADDED = ("ml_label", "ml_confidence", "label", "reason")
 
 
-def answer_triggers(
+def predict_triggers(predictor: Predictor, settings: Any) -> int:
+    """The table of ``--triggers`` with an answer a row, to ``--out`` or standard output. Returns the command's
+    exit status."""
+    others = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
+    wrong = [*settings.paths[:1], *(flag(name) for name in others if getattr(settings, name))]
+    if wrong or settings.strain is None or predictor.kind != "strain":
+        why = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
+        raise SecondhandError(f"--triggers {settings.triggers}: {why}")
+    if settings.out is not None:
+        check_table(settings.out, overwrite=settings.overwrite)
+    triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
+    for file in frames.rejected:
+        print(f"{file.path}: {file.reason}", file=sys.stderr)
+    table, bad = _answer(predictor, triggers, frames, bs=settings.bs, workers=settings.workers)
+    write_table(table, settings.out or sys.stdout)
+    for row in bad:
+        print(f"{row.path}: {row.reason}", file=sys.stderr)
+    if bad:
+        print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
+    return 3 if bad else 0
+
+
+def _answer(
     predictor: Predictor,
     triggers: Triggers,
     frames: Frames,
