@@ -10,7 +10,6 @@ batches on every device.
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -19,8 +18,6 @@ import torch
 from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
-
-from datasets.core.errors import SecondhandError
 
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
 
@@ -74,10 +71,7 @@ class _Augmentation(RandTransform):
     order = 50  # after IntToFloatTensor (10), before Normalize (99)
     split_idx = 0
 
-    def __init__(self, p: float, **settings: tuple[float, float, float]) -> None:
-        """``settings``: of each its value, and the least and the greatest that it may have."""
-        for name, (value, low, high) in {"p": (p, 0.0, 1.0), **settings}.items():
-            _in_range(name, value, low, high)
+    def __init__(self, p: float) -> None:
         super().__init__(p=1.0)  # fastai's p is for the whole batch, ours for each picture
         self.part = p
 
@@ -100,7 +94,7 @@ class TimeShift(_Augmentation):
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
-        super().__init__(p, limit=(limit, 0, 1))
+        super().__init__(p)
         self.limit = limit
 
     def vary(self, x: Tensor) -> Tensor:
@@ -115,7 +109,7 @@ class Gain(_Augmentation):
     """Make it louder or softer, by `limit_db` at most: a step in dB is a step in brightness."""
 
     def __init__(self, limit_db: float = 6.0, *, range_db: float = 80.0, p: float = 0.75) -> None:
-        super().__init__(p, limit_db=(limit_db, 0, range_db))
+        super().__init__(p)
         self.limit = limit_db / range_db
 
     def vary(self, x: Tensor) -> Tensor:
@@ -136,8 +130,6 @@ class BackgroundMix(_Augmentation):
         range_db: float = 80.0,
         p: float = 0.5,
     ) -> None:
-        if not snr_db[0] <= snr_db[1]:
-            raise SecondhandError(f"snr_db={snr_db}: the least first, then the greatest")
         super().__init__(p)
         self.snr, self.range = snr_db, range_db
 
@@ -162,7 +154,7 @@ class SpecAugment(_Augmentation):
     def __init__(
         self, frequency: float = 0.15, time: float = 0.2, *, count: int = 2, p: float = 0.75
     ) -> None:
-        super().__init__(p, frequency=(frequency, 0, 1), time=(time, 0, 1), count=(count, 0, 16))
+        super().__init__(p)
         self.frequency, self.time, self.count = frequency, time, count
 
     def vary(self, x: Tensor) -> Tensor:
@@ -182,7 +174,7 @@ class TimeScale(_Augmentation):
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
-        super().__init__(p, limit=(limit, 0, 1))
+        super().__init__(p)
         self.limit = limit
 
     def vary(self, x: Tensor) -> Tensor:
@@ -209,7 +201,7 @@ class Equaliser(_Augmentation):
     def __init__(
         self, limit_db: float = 9.0, *, range_db: float = 80.0, knots: int = 5, p: float = 0.75
     ) -> None:
-        super().__init__(p, limit_db=(limit_db, 0, range_db), knots=(knots, 2, 64))
+        super().__init__(p)
         self.limit, self.knots = limit_db / range_db, knots
 
     def vary(self, x: Tensor) -> Tensor:
@@ -236,7 +228,6 @@ def spectrogram_tfms(
     strength : 0 for none, 1 for the usual, up to 2.
     mixed : another recording may be laid underneath: not where what is heard beside counts, too.
     """
-    _in_range("strength", strength, 0, 2)
     if strength == 0:
         return []
     if recipe.kind == "strain":
@@ -262,8 +253,3 @@ def _mask(batch: int, length: int, longest: float) -> Tensor:
     first = torch.rand(batch) * (length - size)
     place = torch.arange(length)
     return (place >= first.round().view(-1, 1)) & (place < (first + size).round().view(-1, 1))
-
-
-def _in_range(name: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        raise SecondhandError(f"{name}={value}: must lie between {low} and {high}")

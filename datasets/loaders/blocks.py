@@ -49,12 +49,6 @@ class Augmentation:
     flip: bool = True
     lighting: float = 0.2
 
-    def __post_init__(self) -> None:
-        if not 0 < self.min_scale <= 1:
-            raise SecondhandError(f"min_scale {self.min_scale} is not in (0, 1]")
-        if not 0 <= self.lighting <= 1:
-            raise SecondhandError(f"lighting {self.lighting} is not in [0, 1]")
-
 
 class Normalised(Transform):
     """uint8 batch -> float32, (x / 255 - mean) / std: the predictor's arithmetic, to the last bit.
@@ -174,7 +168,7 @@ class SpectrogramBlock(TransformBlock):
 
     Raises
     ------
-    SecondhandError : preprocessing that would cut the picture, or a strength out of range.
+    SecondhandError : preprocessing that would cut the picture.
     """
 
     def __init__(

@@ -154,7 +154,9 @@ class TrainSettings:
 class AugmentSettings:
     """augmentation"""
 
-    min_scale: float = option(0.35, "smallest part of a picture's area that a crop keeps")
+    min_scale: float = option(
+        0.35, "smallest part of a picture's area that a crop keeps", span=Span(above=0, high=1)
+    )
     flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
     augment_strength: float = option(
         1.0,

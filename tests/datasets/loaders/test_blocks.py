@@ -146,9 +146,3 @@ def test_a_file_that_went_bad_is_named(frame: pd.DataFrame, tmp_path: Path) -> N
     gone.loc[gone["split"].eq("valid"), "path"] = str(tmp_path / "gone.jpg")
     with pytest.raises(SecondhandError, match=r"gone\.jpg: there is no such file"):
         list(loaders(gone).valid)
-
-
-@pytest.mark.parametrize("wrong", [{"min_scale": 0.0}, {"min_scale": 1.5}, {"lighting": 1.2}])
-def test_wrong_augmentation_is_named(wrong: dict[str, float]) -> None:
-    with pytest.raises(SecondhandError, match=next(iter(wrong))):
-        Augmentation(**wrong)
