@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 
 _loading = threading.Lock()
 _TOGETHER = 1000  # chunks that are held at once; the workers wait for the last of them
-
-
-class Asking(NamedTuple):
-    """A model as the workers find it, and how it is asked.
-
-    Attributes
-    ----------
-    folder, digest : the model folder, absolute, and the SHA-256 (hex) of its config.json, which
-        has those of the other files.
-    bs : items in a forward pass.
-    settings : of `Predictor`, as (name, value) pairs.
-    """
-
-    folder: str
-    digest: str
-    bs: int
-    settings: tuple[tuple[str, Any], ...] = ()
 
 
 def predict_on(
@@ -75,16 +58,14 @@ def predict_on(
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
     folder = os.path.abspath(model)
-    asking = Asking(folder, model_digest(folder), bs, tuple(sorted(settings.items())))
+    task = partial(answer_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
     left = (os.fspath(path) for path in paths)
     while named := list(islice(left, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in named]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
         early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
         turn = 0
-        for number, answers in cluster.spread(
-            partial(answer_chunk, asking), chunks, None, path_of=attrgetter("path")
-        ):
+        for number, answers in cluster.spread(task, chunks, None, path_of=attrgetter("path")):
             early[number] = answers
             while turn in early:
                 for n, answer in enumerate(early.pop(turn), turn * bs):
@@ -93,12 +74,15 @@ def predict_on(
                 turn += 1
 
 
-def answer_chunk(asking: Asking, sources: list[Source]) -> list[Prediction | None]:
-    """The task, in the worker: predictions for files."""
+def answer_chunk(
+    folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], sources: list[Source]
+) -> list[Prediction | None]:
+    """The task, in the worker: predictions for files, by the model folder whose ``config.json`` has this
+    `model_digest`."""
     with _loading:  # threads of a worker share the model
-        predictor = _predictor(asking.folder, asking.digest, asking.settings)
+        predictor = _predictor(folder, digest, settings)
     with threads_kept(1):
-        return list(predictor.predict(sources, bs=asking.bs, workers=1))
+        return list(predictor.predict(sources, bs=bs, workers=1))
 
 
 @cache

@@ -92,14 +92,10 @@ def _predict(
     predictor: Predictor, files: Iterator[str], settings: Any, options: Mapping[str, Any]
 ) -> Iterator[Prediction]:
     """The model's answers from here, or from the workers of a cluster."""
-    if settings.cluster is not None:
-        return _predict_on_cluster(files, settings, options)
-    return predictor.predict(files, at=settings.at, bs=settings.bs, workers=settings.workers)
-
-
-def _predict_on_cluster(
-    files: Iterator[str], settings: Any, options: Mapping[str, Any]
-) -> Iterator[Prediction]:
+    if settings.cluster is None:
+        workers = settings.workers
+        yield from predictor.predict(files, at=settings.at, bs=settings.bs, workers=workers)
+        return
     from datasets.cluster import connect
     from learners.inference import predict_on
 
