@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from fastai.data.transforms import IndexSplitter, IntToFloatTensor, Normalize
 from fastai.vision.augment import FlipItem
 from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
-from PIL import Image
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
@@ -138,19 +136,12 @@ class OpenSpectrogram(Transform):
         store: DecodedPictures | None,
     ) -> None:
         super().__init__()
-        self.recipe, self.cache, self.store = recipe, cache, store
-        self.prepared = Prepared(preprocessing, 1.0, None)
+        self.recipe, self.cache = recipe, cache
+        self.prepared = Prepared(preprocessing, 1.0, store)
 
     def encodes(self, item: Item) -> PILImage:
-        stored = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
-        if self.store is None:
-            return PILImage(self._fitted(stored))
-        how = f"drawing {self.prepared.fitted}"
-        return PILImage(self.store.of_drawing(stored, how, lambda: self._fitted(stored)))
-
-    def _fitted(self, stored: Path) -> Image.Image:
-        with Image.open(stored) as picture:
-            return self.prepared.preprocessing.fit(picture.convert("RGB"))
+        drawing = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
+        return PILImage(self.prepared.open_drawing(drawing))
 
 
 class SpectrogramBlock(TransformBlock):

@@ -6,7 +6,13 @@ from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
-    from datasets.spectrograms.pictures import PictureCache, Source, cache_root, source_of
+    from datasets.spectrograms.pictures import (
+        PictureCache,
+        Source,
+        cache_root,
+        no_signal,
+        source_of,
+    )
     from datasets.spectrograms.recipe import (
         COLOUR_MAPS,
         AnyPath,

@@ -58,7 +58,7 @@ class DecodedPictures:
         import torch
 
         self._kept = kept_in(root, max_bytes)
-        self.root = self._kept.root
+        self.cache, self.root = root, self._kept.root
         self._kept.sweep()
         total = sum(self._kept.sizes())
         self.max_bytes = min(max_bytes, total + _free(self.root) // 2)
@@ -177,6 +177,16 @@ class Prepared:
         """All of a picture, its short side ``side`` pixels at least where it has them."""
         decode = partial(open_picture, at_least=side)
         return self._through(path, f"at least {side}", lambda picture: picture, decode)
+
+    def open_drawing(self, drawing: Path) -> Image.Image:
+        """A picture of the picture cache, as training and prediction see it."""
+
+        def make() -> Image.Image:
+            with Image.open(drawing) as picture:
+                return self.preprocessing.fit(picture.convert("RGB"))
+
+        how = f"drawing {self.fitted}"
+        return make() if self.store is None else self.store.of_drawing(drawing, how, make)
 
     def keep(self, path: str, training: bool) -> None:
         """Put a picture into the store. One to train on is decoded once for both ways: the fit of the

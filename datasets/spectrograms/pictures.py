@@ -217,6 +217,17 @@ class PictureCache:
         self._grow(added)
         return picture
 
+    def stored(self, item: Source, recipe: Recipe) -> Path | None:
+        """The picture of a file that is there and has not changed since it was drawn; else None."""
+        fingerprint = recipe.fingerprint()
+        with contextlib.suppress(BadFile):  # who reads it says what is wrong
+            found, digest = self._find(item, fingerprint)
+            if digest is None:  # another process may have drawn it
+                self._sources.refresh()
+                found, _ = self._find(item, fingerprint)
+            return found
+        return None
+
     def render_all(
         self,
         items: Iterable[Source | AnyPath],

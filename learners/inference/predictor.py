@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -28,7 +29,15 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, Apart, cores
 from datasets.images import pixels
 from datasets.recipes import recipe_from_dict
-from datasets.spectrograms import DecodedPictures, Prepared, Recipe, Source, source_of
+from datasets.spectrograms import (
+    DecodedPictures,
+    PictureCache,
+    Prepared,
+    Recipe,
+    Source,
+    no_signal,
+    source_of,
+)
 from learners.inference.answers import (
     NO_SIGNAL,
     Answer,
@@ -101,6 +110,9 @@ class Opener:
         try:
             if self.recipe is None:
                 return pixels(self.prepared.open_for_validation(path)), at
+            if (drawing := self.stored(source)) is not None:
+                silent = no_signal(drawing)
+                return NO_SIGNAL if silent else pixels(self.prepared.open_drawing(drawing)), at
             signal = self.recipe.read(path, start=start, end=end, at=at)
             if at is None:
                 at = self.recipe.moment(signal)
@@ -112,6 +124,19 @@ class Opener:
             return error, at
         except SecondhandError as error:  # the file is fine, the span asked for is not
             return BadFile(path, str(error)), at
+
+    def stored(self, source: Source) -> Path | None:
+        """What a run has drawn of a signal; of strain the moment has to be known."""
+        store, recipe = self.prepared.store, self.recipe
+        if store is None or recipe is None or (recipe.kind == "strain" and source.at is None):
+            return None
+        return _cache_at(store.cache).stored(source, recipe)
+
+
+@cache
+def _cache_at(root: Path) -> PictureCache:
+    """One for each process that opens files: it reads a list of all files that were ever drawn."""
+    return PictureCache(root)
 
 
 @dataclass(frozen=True)
@@ -145,6 +170,7 @@ class Decoder:
 
     def __init__(self, prepared: Prepared, recipe: Recipe | None, overlap: float) -> None:
         self._opener = Opener(prepared, recipe)
+        self.stored = self._opener.stored
         self._cutter = Cutter(recipe, overlap) if isinstance(recipe, AudioRecipe) else None
         self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None

@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from datasets.annotations import one_cell
 from datasets.core.cells import write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
@@ -93,6 +92,8 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
 def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
     """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
     those in that one."""
+    from datasets.annotations import one_cell  # which imports pandas
+
     write = partial(print, sep="\t", file=stream)
     write(*RAVEN)
     low, high = (f"{frequency:.1f}" for frequency in shape.band)

@@ -16,6 +16,7 @@ from PIL import Image
 from datasets.audio import AudioRecipe
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
+from datasets.images import open_picture
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import STRANGE, Changes, Evaluation, Judged
 from learners.files import Names
@@ -63,6 +64,8 @@ class Pictures:
         recipe = self.predictor.recipe
         if recipe is None:
             return self.predictor.prepared.open_for_page(source.path, SIDE)
+        if (drawing := self.predictor.decoder.stored(source)) is not None:
+            return open_picture(drawing)
         signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
         return recipe.image(signal).convert("RGB")
 

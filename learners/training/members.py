@@ -293,7 +293,7 @@ def decoded_of(items: Loaded, preprocessing: Preprocessing, settings: Settings) 
     if items.recipe is None:
         train, others = map(len, _pictures(items))
     else:  # of a drawing no larger version is kept to crop from
-        train, others = 0, int(items.rows["split"].isin(["train", "valid"]).sum())
+        train, others = 0, len(items.rows) + len(items.table.unknowns)
     prepared = Prepared(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),

@@ -55,7 +55,9 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> None:
+def test_sound_is_cut_trained_on_and_answered(
+    tones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "run"
     flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
@@ -80,6 +82,10 @@ def test_sound_is_cut_trained_on_and_answered(tones: Path, tmp_path: Path) -> No
     for path, row in zip(held, predictor.predict(held), strict=True):
         assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
+    monkeypatch.setattr(AudioRecipe, "read", None)  # all has been drawn
+    again = tmp_path / "again"
+    assert main(["--data", str(tones), "--out", str(again), *flags, *QUICK]) == 0
+    assert (again / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
 
 
 @pytest.mark.slow

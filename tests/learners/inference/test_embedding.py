@@ -12,7 +12,6 @@ from PIL import Image
 from sklearn.metrics import pairwise_distances
 
 from datasets.audio.recipe import AudioRecipe
-from datasets.core.errors import SecondhandError
 from datasets.spectrograms.pictures import Source
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.embedding import embed
@@ -36,15 +35,6 @@ def test_features_are_the_bodys_own_pooled(tmp_path: Path) -> None:
             torch.from_numpy(x.astype(np.float32).transpose(2, 0, 1))[None]
         )
     np.testing.assert_allclose(features[4], expected.mean((2, 3))[0], atol=1e-4)
-
-
-def test_files_of_a_class_lie_together(tmp_path: Path) -> None:
-    write_pictures(tmp_path, per_class=4, classes=3)
-    files = sorted(tmp_path.rglob("*.jpg"))
-    features, _ = embed(files, size=64)
-    apart = pairwise_distances(features, metric="cosine")
-    np.fill_diagonal(apart, np.inf)
-    assert [files[n].parent for n in apart.argmin(axis=1)] == [file.parent for file in files]
 
 
 def test_a_bad_file_is_a_row_of_nan_and_is_named(tmp_path: Path) -> None:
@@ -76,8 +66,3 @@ def test_a_recording_by_its_recipe_and_by_its_spans(tmp_path: Path) -> None:
     apart = pairwise_distances(features[:4])
     assert apart[0, 1] < apart[0, 2] / 2
     assert apart[2, 3] < apart[1, 3] / 2
-
-
-def test_an_unknown_backbone_is_named() -> None:
-    with pytest.raises(SecondhandError, match="resnet_nobody"):
-        embed([], backbone="resnet_nobody")

@@ -32,7 +32,6 @@ from learners.model.tensors import sha256
 from learners.predict import main as predict
 from learners.uncertainty import Confidence, Items
 from tests.learners.exports import (
-    CLASSES,
     NETWORKS,
     SIZE,
     VIEWS,
@@ -65,16 +64,11 @@ def pictures(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str]) -> None:
+def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_path: Path) -> None:
+    """Of one view and of several, of one network and of several; what else ONNX holds, the tests of the
+    export see."""
     same(small, pictures)
     same(replace(small, views=VIEWS), pictures)
-
-
-@pytest.mark.slow
-def test_the_engine_changes_no_answer_of_several_networks(
-    pictures: list[str], tmp_path: Path
-) -> None:
-    """What else can be written in ONNX, the tests of the export see."""
     several = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
     same(replace(several, views=VIEWS), pictures)
 
@@ -97,17 +91,6 @@ def same(model: Bundle, files: list[str]) -> None:
         assert dict(a.prediction.top) == pytest.approx(dict(b.prediction.top), abs=1e-4)
         close(a.logits, b.logits)
         close(a.features, b.features)
-
-
-@pytest.mark.slow
-def test_the_engine_really_asks_onnx_runtime(
-    small: Bundle, pictures: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    predictor = Predictor(small, engine="onnx")
-    monkeypatch.setattr(predictor.network, "forward", lambda x: 1 / 0)
-    for module in predictor.network:
-        monkeypatch.setattr(module, "forward", lambda x: 1 / 0)
-    assert all(answer.best in CLASSES for answer in predictor.predict(pictures))
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
         assert math.isnan(answer.distance_p)
 
 
-@pytest.mark.parametrize("bs", [1, 2, 5, 13, 64])
+@pytest.mark.parametrize("bs", [1, 5, 64])
 def test_every_batch_size_and_thread_count_gives_the_same_answers(model, pictures, bs):
     expected = list(Predictor(model).predict(pictures, bs=32, workers=1))
     assert [answer.path for answer in expected] == [str(path) for path in pictures]
