@@ -13,6 +13,7 @@ import soundfile
 import yaml
 
 from datasets.audio.recipe import AudioRecipe
+from datasets.core import store
 from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings, SignalSettings
 from datasets.sources import glitches
@@ -58,6 +59,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sound_is_cut_trained_on_and_answered(
     tones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(store, "SETTLED", 0.0)  # as if the files had been there for a while
     out = tmp_path / "run"
     flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
