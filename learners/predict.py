@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
-    from learners.predictions import predict_files, predict_triggers
+    from learners.predictions import predict_files
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
         )
     if settings.triggers is not None:
+        from learners.predictions import predict_triggers  # with pandas
+
         return predict_triggers(predictor, settings)
     if settings.strain is not None:
         raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
