@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 def items(frame: pd.DataFrame) -> list[Item]:
-    """The rows as what the DataBlock reads; also for ``dls.test_dl(items(frame), with_labels=True)``."""
+    """The rows as what the DataBlock reads."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
     columns = (frame["path"], frame["label"], *times)
     return [Item(*row) for row in zip(*columns, strict=True)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from learners.backbones import Network
 
 Heat = npt.NDArray[np.float32]
+STRENGTH = 0.6  # how much of the hottest place the colour covers
 NO_MAP = (
     "this backbone gives no map of places (neither a feature map, nor tokens on a square grid): "
     "no heat map can be drawn of it"
@@ -87,11 +88,7 @@ def heatmap(
 
 
 def overlay(
-    picture: Image.Image | npt.NDArray[np.uint8],
-    heat: npt.NDArray[np.floating],
-    *,
-    strength: float = 0.6,
-    colour: str = "inferno",
+    picture: Image.Image | npt.NDArray[np.uint8], heat: npt.NDArray[np.floating]
 ) -> Image.Image:
     """A heat map laid over its picture: cold places keep the picture, hot ones the colour.
 
@@ -99,7 +96,6 @@ def overlay(
     ----------
     picture : Pillow picture, or uint8 [3, h, w].
     heat : [h, w] in [0, 1]; brought to the picture's size.
-    strength : how much of the hottest place the colour covers, in [0, 1].
     """
     from PIL import Image
 
@@ -109,8 +105,8 @@ def overlay(
     size = (picture.height, picture.width)
     heat = heat if heat.shape == size else _enlarged(np.asarray(heat, np.float32), size)
     heat = np.clip(np.nan_to_num(heat), 0, 1)
-    warm = colour_table(colour)[np.rint(heat * 255).astype(np.uint8)].astype(np.float32)
-    share = (strength * heat)[..., None]
+    warm = colour_table("inferno")[np.rint(heat * 255).astype(np.uint8)].astype(np.float32)
+    share = (STRENGTH * heat)[..., None]
     mixed = (1 - share) * np.asarray(picture, np.float32) + share * warm
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -160,10 +160,7 @@ def _names(path: str, ending: str) -> Iterator[str]:
     """``a.txt`` for a.wav, and where another has that name ``a.wav.txt``, ``a.wav.2.txt`` …"""
     yield os.path.splitext(path)[0] + ending
     yield path + ending
-    number = 2
-    while True:
-        yield f"{path}.{number}{ending}"
-        number += 1
+    yield from (f"{path}.{number}{ending}" for number in count(2))
 
 
 _TEXTS = {"csv": write_csv, "jsonl": write_jsonl, "table": write_table}

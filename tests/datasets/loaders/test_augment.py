@@ -87,9 +87,6 @@ class TestTimeShift:
             shifts.add(found[0])
         assert len(shifts) > 3
 
-    def test_no_shift(self):
-        assert torch.equal(TimeShift(0, p=1)(batch(), split_idx=0), batch())
-
 
 class TestTimeScale:
     def test_distances_change_by_one_factor_and_rows_stay(self):
@@ -118,9 +115,6 @@ class TestTimeScale:
         inside = (y > 0.001) & (y < 0.999)
         bend = torch.Tensor(y).diff(n=2, dim=3).abs()
         assert bend[inside[..., 1:-1] & inside[..., :-2] & inside[..., 2:]].max() < 1e-5
-
-    def test_no_change(self):
-        assert torch.allclose(TimeScale(0, p=1)(batch(), split_idx=0), batch(), atol=1e-5)
 
 
 class TestEqualiser:

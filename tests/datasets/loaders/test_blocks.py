@@ -14,7 +14,6 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from datasets.spectrograms.windows import items
 
 SIZE = 32
 LOOK = Preprocessing(size=SIZE, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), interpolation="bicubic")
@@ -72,16 +71,6 @@ def test_validation_sees_what_prediction_sees(frame: pd.DataFrame, workers: int)
     seen = torch.cat([torch.Tensor(x) for x, _ in dls.valid])
     expected = as_prediction_sees(frame.loc[frame["split"].eq("valid"), "path"])
     torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-6)
-
-
-def test_calibration_through_test_dl_sees_the_same_with_labels(frame: pd.DataFrame) -> None:
-    dls = loaders(frame, Augmentation())
-    part = frame.loc[frame["split"].eq("calibration")]
-    loader = dls.test_dl(items(part), with_labels=True)
-    batches = list(loader)
-    seen = torch.cat([torch.Tensor(x) for x, _ in batches])
-    torch.testing.assert_close(seen, as_prediction_sees(part["path"]), atol=1e-6, rtol=1e-6)
-    assert [CLASSES[y] for _, ys in batches for y in ys] == part["label"].tolist()
 
 
 def test_only_training_is_augmented(frame: pd.DataFrame) -> None:
