@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -114,6 +113,8 @@ def _unrecognised(word: str, known: Sequence[str]) -> str:
     if not word.startswith("-"):
         example = f", as in --data {word}" if "--data" in known else ""
         return f"{word} belongs to no flag: name what it is{example}"
+    from difflib import get_close_matches  # of a wrong call alone
+
     near = get_close_matches(word, known, 1)
     return f"there is no {word}" + (f"; did you mean {near[0]}?" if near else "")
 
