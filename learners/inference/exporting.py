@@ -126,10 +126,9 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "temperature": confidence.calibrator.temperature.value,
         "threshold": confidence.cut.threshold.value,
         "threshold_on": confidence.cut.on,
-        **({"thresholds": jsonable(confidence.cut.each)} if confidence.cut.promises else {}),
         "floors": confidence.ranking.floors,
         "tree": confidence.tree and confidence.tree.rows(),
-        **_labels(confidence),
+        **_of_each(confidence),
         "network": bundle.spec.to_dict(),
     }
     return {
@@ -138,13 +137,14 @@ def metadata(bundle: Bundle) -> dict[str, str]:
     }
 
 
-def _labels(confidence: Confidence) -> dict[str, object]:
-    """Of each of several labels an item how it is calibrated, and its threshold; nothing of one."""
+def _of_each(confidence: Confidence) -> dict[str, object]:
+    """The threshold of each class, where they have their own; of each of several labels an item its
+    calibration, too."""
+    cuts = confidence.cut.promises
     if not isinstance(calibrator := confidence.calibrator, Platt):
-        return {}
-    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), strict=True)
-    parts = zip(numbers, confidence.cut.promises, strict=True)
-    return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for (a, b), cut in parts]}
+        return {"thresholds": jsonable(confidence.cut.each)} if cuts else {}
+    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), cuts, strict=True)
+    return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for a, b, cut in numbers]}
 
 
 def notes(bundle: Bundle) -> list[str]:

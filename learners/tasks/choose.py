@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from learners.tasks.class_tree import ClassTree
 from learners.tasks.multi_label import MultiLabel
-from learners.tasks.single import SingleLabel
+from learners.tasks.single import ClassTree, SingleLabel
 
 if TYPE_CHECKING:
     from datasets.items import DataSettings

@@ -90,26 +90,25 @@ def fit_rule(
     target = asked.target_accuracy
     if target is None:
         return _without_target(items, ranking, knn, asked, float(asked.threshold))
-    cut, low, naming, notes = _for_target(items, ranking, target, asked.per_class, names)
-    whole = cut.threshold
-    reached = not whole.message or any(not one.message for one in cut.promises)
-    if reached:
-        return Rule(cut, ranking, naming, notes)
+    rule, low = _for_target(items, ranking, target, asked.per_class, names)
+    whole = rule.cut.threshold
+    if not whole.message or any(not one.message for one in rule.cut.promises):
+        return rule
     least = max(float(asked.threshold), target)
     missed = (
         f"{whole.message}. Nothing is promised: the model answers as without a target, from a "
         f"probability of {least:.4g} on. Add calibration files, or ask for less"
     )
     rule = _without_target(items, ranking, knn, asked, least)
-    said = replace(rule.cut.threshold, accuracy_low=low, message=missed, target=target)
-    return replace(rule, cut=replace(rule.cut, threshold=said), notes=[missed])
+    threshold = replace(rule.cut.threshold, accuracy_low=low, message=missed, target=target)
+    return replace(rule, cut=replace(rule.cut, threshold=threshold), notes=[missed])
 
 
 def _for_target(
     items: Calibrating, ranking: ScoreGate, target: float, per_class: bool, names: Sequence[str]
-) -> tuple[Cut, float, Naming | None, list[str]]:
-    """The threshold that a target accuracy chooses; the lower limit of the accuracy by one threshold
-    for all classes; how items are named; and notes."""
+) -> tuple[Rule, float]:
+    """With the threshold that a target accuracy chooses; and the lower limit of the accuracy by one
+    threshold for all classes."""
     as_named = items.named(target, ranking.score)
     right, naming = as_named.right, as_named.naming
     on, known = ranking.name, as_named.known
@@ -136,7 +135,7 @@ def _for_target(
             whole, best, known, right, classes, items.groups
         )
         each, notes = values_of(promises), notes + more
-    return Cut(whole, on, each, promises), low, naming, notes
+    return Rule(Cut(whole, on, each, promises), ranking, naming, notes), low
 
 
 def _without_target(

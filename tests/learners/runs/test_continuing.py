@@ -21,7 +21,7 @@ from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.continuing import as_before
 from learners.runs.run import load_items
-from learners.tasks.class_tree import tree_of
+from learners.tasks.single import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
 

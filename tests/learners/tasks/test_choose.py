@@ -13,9 +13,8 @@ from datasets.items import DataSettings
 from learners.cli.settings import Settings
 from learners.tasks.base import Task
 from learners.tasks.choose import task_asked, task_of
-from learners.tasks.class_tree import ClassTree
 from learners.tasks.multi_label import MultiLabel
-from learners.tasks.single import SingleLabel
+from learners.tasks.single import ClassTree, SingleLabel
 from learners.uncertainty import Confidence, Tree
 
 TREE = Tree(("a", "b", "both"), np.array([2, 2, -1]), 2)

@@ -60,7 +60,7 @@ def test_the_saved_answers_are_the_loaded_ensembles(finished):
     found = [answer.probability for answer in answers]
     assert found == pytest.approx(saved.probability.tolist(), abs=1e-4)
     confidence = json.loads((finished / "model/config.json").read_text())["confidence"]
-    assert confidence["temperature"]["n"] == saved.split.eq("calibration").sum()
+    assert confidence["calibrator"]["temperature"]["n"] == saved.split.eq("calibration").sum()
     # The distance is measured over all members' features.
     reference = load_bundle(finished / "model").decider.distance.reference
     assert reference.shape[1] == 3 * 96
