@@ -322,18 +322,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def turned_and_clear(folder: Path) -> list[str]:
-    """Upright and turned, large and small, with and without transparency."""
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 4), dtype=np.uint8)
-    picture = Image.fromarray(pixels).resize((211, 130), Image.Resampling.BICUBIC)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    picture.save(folder / "a.png")
-    picture.convert("RGB").save(folder / "b.jpg", exif=exif)
-    picture.convert("L").resize((20, 31)).save(folder / "c.png")
-    return [str(folder / name) for name in ("a.png", "b.jpg", "c.png")]
-
-
 @pytest.mark.slow
 def test_an_archive_answers_as_its_model_does(
     onnx_file: Path,
@@ -365,19 +353,14 @@ def test_an_archive_answers_as_its_model_does(
     assert "python ask.py" in (tmp_path / "shared/README.md").read_text()
     assert len((tmp_path / "shared/ask.py").read_text().splitlines()) <= 65
 
-    files = turned_and_clear(tmp_path)
-    shutil.copy(files[0], tmp_path / "=d.png")
+    odd = {"a.png": "alpha", "b.jpg": "upright by EXIF", "c.jpg": "grey", "=d.png": "alpha"}
+    for name, kind in odd.items():
+        (tmp_path / name).write_bytes(odd_pictures()[kind])
     (tmp_path / "d.png").write_text("no picture")
-    words = [
-        str(tmp_path / "shared"),
-        str(tmp_path / "shared/ask.py"),
-        *files,
-        str(tmp_path / "d.png"),
-        "=d.png",
-    ]
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, *words], cwd=tmp_path, capture_output=True, text=True
-    )
+    files = [str(tmp_path / name) for name in ("a.png", "b.jpg", "c.jpg")]
+    asked = [tmp_path / "shared", tmp_path / "shared/ask.py", *files, tmp_path / "d.png", "=d.png"]
+    words = [sys.executable, "-c", ALONE, *map(str, asked)]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 3, ran.stderr
     assert f"{tmp_path / 'd.png'}: bad file: " in ran.stderr
     *rows, last = csv.DictReader(io.StringIO(ran.stdout))
