@@ -287,6 +287,8 @@ def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
 
 
 def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
+    from playwright.sync_api import expect
+
     page = opened()
     page.get_by_role("tab", name="Several files").click()
     wrong = tmp_path / "wrong.jpg"
@@ -304,14 +306,16 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     assert frame["label"].tolist() == ["red", "blue", "unknown"]
     # Corrected by the keyboard alone: the file, then the class, each found as it is typed.
     page.get_by_text("Correct the table").first.click()
-    page.get_by_label("Row", exact=True).first.fill("blue_0")
-    page.get_by_role("option", name="blue_001.jpg").wait_for()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    page.get_by_label("Right label").first.fill("gre")
-    page.get_by_role("option", name="green").wait_for()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
+    for field, typed, chosen in (
+        ("Row", "blue_0", "2: blue_001.jpg"),
+        ("Right label", "gre", "green"),
+    ):
+        box = page.get_by_label(field, exact=True).first
+        box.fill(typed)
+        page.get_by_role("option", name=chosen).wait_for()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(box).to_have_value(chosen)
     page.get_by_role("button", name="Correct", exact=True).first.press("Enter")
     page.get_by_text("green, corrected").first.wait_for()
     with page.expect_download() as download:
