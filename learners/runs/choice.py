@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import Loaded, stratified_folds, units_of
-from datasets.spectrograms import PictureCache, Source, source_of
+from datasets.items import Loaded, picture_cache, stratified_folds, units_of
+from datasets.spectrograms import Source, source_of
 from learners.backbones import NetworkSpec, build, mel_of, native_size
 from learners.cli.settings import Settings
 from learners.evaluation import fraction
@@ -183,8 +183,7 @@ def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> list[So
     """The pictures that networks are shown; a signal's spectrograms lie in the cache."""
     if loaded.recipe is None:
         return [Source(path) for path in rows["path"]]
-    signal = settings.signal
-    cache = PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
+    cache = picture_cache(settings.signal)
     drawn = []
     for row in rows.to_dict("records"):
         item = source_of(row)
