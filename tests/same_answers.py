@@ -85,13 +85,22 @@ def _difference(before: Path, after: Path) -> str:
     """The first line in which two texts differ; "" where none does."""
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
-    lines = (path.read_text(encoding="utf-8").splitlines() for path in (before, after))
+    lines = (
+        [
+            line
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if not _OF_ITS_TIME.match(line)
+        ]
+        for path in (before, after)
+    )
     for number, (old, new) in enumerate(zip_longest(*lines, fillvalue=""), 1):
         if old != new and not _equal_but_for_last_digits(old, new):
             return f"line {number}\n  - {old[:300]}\n  + {new[:300]}"
     return ""
 
 
+#: Lines of a report that differ from run to run: how long it took, when, and a hash of paths.
+_OF_ITS_TIME = re.compile(r'\s*"(seconds|trained|evaluated|items_sha256)":')
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
 
