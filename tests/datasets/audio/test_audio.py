@@ -295,6 +295,7 @@ def spoilt(value):
         *((spoilt(value), "NaN or infinite") for value in (np.nan, np.inf, -np.inf)),
         (sound(samples=tone() * 32768, subtype="FLOAT"), "samples reach 163"),
     ],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else value,
 )  # fmt: skip
 def test_bad_samples_are_refused_when_they_are_read(tmp_path, content, reason):
     path = tmp_path / "a.wav"
