@@ -46,14 +46,14 @@ _TILES = {
     "test_precision": "labels said that are there, test",
 }
 _FACTS = {
-    "data": "data", "basis": "figures rest on", "note": "note", "items": "items", "trained": "trained",
+    "data": "data", "protocol": "figures rest on", "note": "note", "items": "items", "trained": "trained",
     "seconds": "seconds", "machine": "machine",
 }  # fmt: skip
 COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p"}
 
 
 @dataclass(frozen=True)
-class Bought:
+class OperatingPoint:
     """What a rule gives on the calibration items.
 
     Attributes
@@ -121,7 +121,7 @@ class Evidence:
         """Those of `answers` that the threshold was set on."""
         return self.answers.loc[self.answers["split"].eq("calibration")]
 
-    def buys(self, threshold: float | None, alpha: float) -> Bought | None:
+    def buys(self, threshold: float | None, alpha: float) -> OperatingPoint | None:
         """What a rule gives; None where nothing is known.
 
         Parameters
@@ -143,7 +143,7 @@ class Evidence:
         if self.tree is not None:
             right = taken & pd.Series(self.tree.right(label, held["truth"]).tolist(), held.index)
         units = pd.factorize(held["unit"])[0] if "unit" in held else None
-        return Bought(taken.to_numpy(bool), right.to_numpy(bool), units)
+        return OperatingPoint(taken.to_numpy(bool), right.to_numpy(bool), units)
 
     def as_strict(self) -> float:
         """The threshold that takes as many calibration items as the model's own rule; else a half."""
@@ -200,12 +200,10 @@ class Evidence:
         )
         return frame.loc[order.sort_values(kind="stable").index]
 
-    def examples(
-        self, per_class: int = 1, *, limit: int = 40, strangers: int = 0
-    ) -> list[Examples]:
+    def examples(self, per_class: int = 1, *, limit: int = 40, ood: int = 0) -> list[Examples]:
         """Files of each class that are still there, held-out ones before training ones."""
         found = []
-        wanted = {**dict.fromkeys(self.classes, per_class), "unknown": strangers}
+        wanted = {**dict.fromkeys(self.classes, per_class), "unknown": ood}
         for label, rows in self.items.groupby("label", sort=False):
             left = wanted.get(str(label), 0)
             for row in rows.to_dict("records"):
@@ -291,12 +289,12 @@ def _limits(interval: object) -> tuple[float, float] | None:
 
 
 def _thumbnail(predictor: Predictor, item: Examples) -> str:
-    recipe = predictor.recipe
+    spectrogram = predictor.spectrogram
     try:
-        if recipe is None:
+        if spectrogram is None:
             picture = open_picture(item.path, at_least=160)
         else:
-            picture = recipe.image(recipe.read(item.path, at=item.gps)).convert("RGB")
+            picture = spectrogram.image(spectrogram.read(item.path, at=item.gps)).convert("RGB")
     except SecondhandError as error:
         log.info("no example: %s", error)
         return ""

@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from app.views import UNKNOWN, Asked, note_html, span, without_paths
 from datasets import audio
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.images import open_picture, pixels
 from datasets.spectrograms import Source, colour_table
-from datasets.strain import StrainRecipe
+from datasets.strain import QScanSettings
 from learners.inference import heatmap, overlay
 from learners.report import Pictures, shown, when
 from learners.templates import data_uri, render
@@ -117,7 +117,7 @@ def seen_html(
         "seen.html",
         strip=timeline(windows, predictor.classes, windows[-1].end) if windows else "",
         panels=[panel_svg(panel) for panel in panels],
-        plain=predictor.recipe is None,
+        plain=predictor.spectrogram is None,
         near=near,
         known=part.label != UNKNOWN,
     )
@@ -144,21 +144,21 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
     BadFile : the file cannot be read. SecondhandError : the backbone gives no heat map.
     """
     fit = predictor.bundle.preprocessing.fit
-    recipe = predictor.recipe
-    if recipe is None:
+    spectrogram = predictor.spectrogram
+    if spectrogram is None:
         opened = open_picture(source.path, at_least=predictor.bundle.preprocessing.needs)
         picture = fit(opened)
         whole = Panel(picture, f"What the model saw: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
-        signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
-        drawn = recipe.image(signal)
+        signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
+        drawn = spectrogram.image(signal)
         picture = fit(drawn.convert("RGB"))
-        if isinstance(recipe, StrainRecipe):
-            whole, panels = _strain_panels(recipe, signal, drawn)
+        if isinstance(spectrogram, QScanSettings):
+            whole, panels = _strain_panels(spectrogram, signal, drawn)
         else:
-            assert isinstance(recipe, AudioRecipe)
-            whole = _sound_panel(recipe, source, drawn)
+            assert isinstance(spectrogram, MelSettings)
+            whole = _sound_panel(spectrogram, source, drawn)
             panels = [whole]
     if class_index is None:
         return panels
@@ -177,24 +177,24 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
 
 def trigger(predictor: Predictor, source: Source) -> Source:
     """A strain file's loudest moment is looked for once: the source with its GPS time filled in."""
-    recipe = predictor.recipe
-    if not isinstance(recipe, StrainRecipe) or source.at is not None:
+    spectrogram = predictor.spectrogram
+    if not isinstance(spectrogram, QScanSettings) or source.at is not None:
         return source
-    signal = recipe.read(source.path, start=source.start, end=source.end)
+    signal = spectrogram.read(source.path, start=source.start, end=source.end)
     return source._replace(at=float(signal.trigger), start=None, end=None)
 
 
-def mel_ticks(recipe: AudioRecipe) -> tuple[Tick, ...]:
+def mel_ticks(spectrogram: MelSettings) -> tuple[Tick, ...]:
     """Round frequencies at their places on the mel axis of a recipe's pictures.
 
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
     evenly in mel over the band (`datasets.audio.mel.filterbank`).
     """
-    low, high = (float(audio.hz_to_mel(f)) for f in (recipe.fmin, recipe.fmax))
+    low, high = (float(audio.hz_to_mel(f)) for f in (spectrogram.fmin, spectrogram.fmax))
     found, last = [], -1.0
-    for value in _round_frequencies(recipe.fmin, recipe.fmax):
+    for value in _round_frequencies(spectrogram.fmin, spectrogram.fmax):
         share = (float(audio.hz_to_mel(value)) - low) / (high - low)
-        place = (share * (recipe.n_mels + 1) - 0.5) / recipe.n_mels
+        place = (share * (spectrogram.n_mels + 1) - 0.5) / spectrogram.n_mels
         if 0 <= place <= 1 and place - last > 0.06:
             found.append((place, hertz(value)))
             last = place
@@ -216,52 +216,54 @@ def _round_frequencies(low: float, high: float) -> list[float]:
     return [v for d in decades for k in (1, 2, 5) if low <= (v := float(k * 10**d)) <= high]
 
 
-def _sound_panel(recipe: AudioRecipe, source: Source, drawn: Image.Image) -> Panel:
+def _sound_panel(spectrogram: MelSettings, source: Source, drawn: Image.Image) -> Panel:
     duration = audio.probe(source.path).duration
     if source.at is not None:
-        middle = max(source.at - recipe.window / 2, 0) + recipe.window / 2
+        middle = max(source.at - spectrogram.window / 2, 0) + spectrogram.window / 2
     else:
         end = duration if source.end is None else min(source.end, duration)
         middle = ((source.start or 0.0) + end) / 2
-    low, high = middle - recipe.window / 2, middle + recipe.window / 2
+    low, high = middle - spectrogram.window / 2, middle + spectrogram.window / 2
     return Panel(
         drawn.convert("RGB"),
-        f"What the model saw: {recipe.window:g} s, {recipe.fmin:g} Hz to {recipe.fmax:g} Hz",
+        f"What the model saw: {spectrogram.window:g} s, {spectrogram.fmin:g} Hz to {spectrogram.fmax:g} Hz",
         seconds(low, high),
-        mel_ticks(recipe),
+        mel_ticks(spectrogram),
         "time in the recording (s)",
         "frequency (Hz, mel)",
     )
 
 
 def _strain_panels(
-    recipe: StrainRecipe, signal: Any, drawn: Image.Image
+    spectrogram: QScanSettings, signal: Any, drawn: Image.Image
 ) -> tuple[Panel, list[Panel]]:
     """The model's input as one picture, and its views, each with a time axis of its own."""
     from PIL import Image
 
-    bottom = recipe.fmin
-    top = max(recipe.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
+    bottom = spectrogram.fmin
+    top = max(spectrogram.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
     y = log_ticks(bottom, top)
     where = f"time from GPS {signal.trigger:.3f} (s)"
     rgb = drawn.convert("RGB")
-    if recipe.layout == "row":
-        count = len(recipe.views)
+    if spectrogram.layout == "row":
+        count = len(spectrogram.durations)
         marks = [
             ((i + place) / count, f"{value:.4g}")
-            for i, view in enumerate(recipe.views)
+            for i, view in enumerate(spectrogram.durations)
             for place, value in ticks(-view / 2, view / 2, 3)
             if 0.05 < place < 0.95
         ]
         row = Panel(rgb, "What the model saw", tuple(marks), y, where, "frequency (Hz)")
         return row, [row]
-    if recipe.layout == "one":
-        x = seconds(-recipe.views[0] / 2, recipe.views[0] / 2)
+    if spectrogram.layout == "one":
+        x = seconds(-spectrogram.durations[0] / 2, spectrogram.durations[0] / 2)
         one = Panel(rgb, "What the model saw", x, y, where, "frequency (Hz)")
         return one, [one]
     palette = colour_table("viridis")
     views = []
-    for name, view, plane in zip(("red", "green", "blue"), recipe.views, rgb.split(), strict=True):
+    for name, view, plane in zip(
+        ("red", "green", "blue"), spectrogram.durations, rgb.split(), strict=True
+    ):
         picture = Image.fromarray(palette[np.asarray(plane)])
         title = f"What the model saw as its {name} channel: {view:g} s"
         x = seconds(-view / 2, view / 2)

@@ -17,10 +17,10 @@ from app.views import (
     Asked,
     Rule,
     answer_html,
-    bought_html,
     judge,
     no_answer_html,
     note_html,
+    operating_point_html,
     span,
     table_html,
     without_paths,
@@ -129,7 +129,9 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
                     info="An answer takes at least this probability.",
                 )  # fmt: skip
                 first = site.rule(name, None)
-                bought = gr.HTML(bought_html(site.bought(name, first), first))
+                operating_point = gr.HTML(
+                    operating_point_html(site.operating_point(name, first), first)
+                )
                 _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             said = gr.HTML(waiting, elem_classes="sh-page")
@@ -164,7 +166,12 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
         rule = site.rule(name, None if own else cut)
         new = gr.skip() if last.answer is None else say(last.answer, rule)
         # Back at the model's own rule, the slider rests again where it began.
-        return own, start if own else gr.skip(), new, bought_html(site.bought(name, rule), rule)
+        return (
+            own,
+            start if own else gr.skip(),
+            new,
+            operating_point_html(site.operating_point(name, rule), rule),
+        )
 
     def moved(last: Asked, cut: float) -> tuple[Any, ...]:
         return ruled(last, False, cut)
@@ -182,7 +189,7 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
             **QUIET,
         ).then(show, [asked, window], seen, **shown)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    changed = [own, threshold, said, bought]
+    changed = [own, threshold, said, operating_point]
     changes = (
         threshold.input(moved, [asked, threshold], changed, **now),
         own.input(ruled, [asked, own, threshold], changed, **now),
@@ -194,7 +201,7 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
     found = [
         item
-        for item in site.evidence[name].examples(limit=12, strangers=1)
+        for item in site.evidence[name].examples(limit=12, ood=1)
         if Path(item.path).stat().st_size <= 20 << 20
     ]
     chosen = found[:5] + [item for item in found[5:] if item.label == "unknown"]

@@ -202,7 +202,7 @@ class Labelling(Pool):
         suggestion = self.order[number]
         source, panels, player, wrong = suggestion.source, [], "", ""
         try:
-            if self.predictor.recipe is None:
+            if self.predictor.spectrogram is None:
                 picture = open_picture(source.path, at_least=SIDE)
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
@@ -213,7 +213,7 @@ class Labelling(Pool):
             wrong = self.named(str(error))
         return render(
             "app", "label.html", file=self.name(source), panels=panels, player=player, wrong=wrong,
-            plain=self.predictor.recipe is None, guess=suggestion.guess, why=suggestion.why,
+            plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
             labelled=self.labelled, count=len(self.order), turn=turn,
         )  # fmt: skip
 

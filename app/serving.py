@@ -17,7 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.about import Bought, Evidence
+from app.about import Evidence, OperatingPoint
 from app.feedback import Feedback
 from app.views import Rule, own_rule, without_paths
 from datasets import audio
@@ -279,7 +279,7 @@ class Site:
         cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
         return Rule(cut, confidence.distance.alpha, own=False, cuts=cuts)
 
-    def bought(self, name: str, rule: Rule) -> Bought | None:
+    def operating_point(self, name: str, rule: Rule) -> OperatingPoint | None:
         """What a rule gives on the model's calibration items."""
         return self.evidence[name].buys(None if rule.own else rule.cut, rule.alpha)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.about import Bought
+from app.about import OperatingPoint
 from datasets.core.cells import write_rows
 from datasets.items import joined
 from learners.files import jsonable
 from learners.inference import cell, deepest
 from learners.templates import percent, render
-from learners.uncertainty import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
+from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -77,17 +77,19 @@ class Rule:
 def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     """The rule that a model of these ``classes`` carries."""
     if not confidence.exclusive:
-        cuts = {name: own.value for name, own in zip(classes, confidence.cut.promises, strict=True)}
+        cuts = {
+            name: own.value for name, own in zip(classes, confidence.cut.guarantees, strict=True)
+        }
         target = next(
-            (own.target for own in confidence.cut.promises if own.target == own.target), math.nan
+            (own.target for own in confidence.cut.guarantees if own.target == own.target), math.nan
         )
         kind = "threshold" if math.isnan(target) else "target precision"
         alpha = confidence.distance.alpha
         return Rule(confidence.cut.threshold.value, alpha, kind=kind, target=target, cuts=cuts)
     cut, on = confidence.cut.threshold, confidence.cut.on
     kind, target = "threshold", math.nan
-    if confidence.cut.promises:
-        on, kind, target = EACH, "target accuracy of each", confidence.cut.promises[0].target
+    if confidence.cut.guarantees:
+        on, kind, target = EACH, "target accuracy of each", confidence.cut.guarantees[0].target
     elif not math.isnan(cut.target) and not cut.message:
         kind, target = "target accuracy", cut.target
     rule = Rule(cut.value, confidence.distance.alpha, True, on, kind, target, cut.message)
@@ -99,18 +101,34 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     """The answer at another threshold. Nothing is computed anew, so it may follow a slider."""
     if rule.own or not answer.best:
         return answer
-    unlike = answer.distance_p < rule.alpha  # NaN: never
+    out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
     windows = tuple(judge(window, rule) for window in answer.windows)
     if rule.cuts is not None:
-        label = "" if unlike else joined(name for name, p in answer.top if p >= rule.cuts[name])
-        none = UNLIKE if unlike else BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
+        label = (
+            ""
+            if out_of_distribution
+            else joined(name for name, p in answer.top if p >= rule.cuts[name])
+        )
+        none = (
+            OUT_OF_DISTRIBUTION
+            if out_of_distribution
+            else BACKGROUND
+            if answer.probability < 0.5
+            else AMBIGUOUS
+        )
         reason = Reason() if label else none
         return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     named = deepest(answer.best, answer.probability, answer.branch, rule.cut)
-    reason = UNLIKE if unlike else Reason() if answer.probability >= rule.cut else AMBIGUOUS
+    reason = (
+        OUT_OF_DISTRIBUTION
+        if out_of_distribution
+        else Reason()
+        if answer.probability >= rule.cut
+        else AMBIGUOUS
+    )
     if answer.reason == BACKGROUND:
         reason = BACKGROUND
-    label = UNKNOWN if unlike or reason == BACKGROUND else named or UNKNOWN
+    label = UNKNOWN if out_of_distribution or reason == BACKGROUND else named or UNKNOWN
     return answer._replace(label=label, reason=reason, windows=windows)
 
 
@@ -130,7 +148,7 @@ def in_words(answer: Prediction, rule: Rule) -> str:
             return f"Not sure enough. {share}; this model's own rule asks for more."
         takes = rule.cut if rule.cuts is None else rule.cuts[answer.best]
         return f"Not sure enough. {share}; an answer takes {percent(takes)}."
-    if why is Why.UNLIKE:
+    if why is Why.OUT_OF_DISTRIBUTION:
         return (
             "This is unlike anything the model was trained on: at most "
             f"{percent(answer.distance_p)} of what it knows lies this far from its training data. "
@@ -228,14 +246,14 @@ def rule_words(rule: Rule) -> str:
     return f"The model's own rule: an answer takes {amount}{aim}.{missed}"
 
 
-def bought_html(bought: Bought | None, rule: Rule) -> Markup:
+def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> Markup:
     """Which rule is in force, and what it gives on the calibration items."""
     return render(
         "app",
-        "bought.html",
+        "operating_point.html",
         words=rule_words(rule),
         many=rule.cuts is not None,
-        bought=bought,
+        operating_point=operating_point,
     )
 
 

@@ -32,7 +32,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 import numpy as np
 
 from benchmarks._shared import parse, spread, surroundings
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.store import SETTLED
 from datasets.spectrograms import PictureCache
 from datasets.strain.qscan import qtransform, whiten
@@ -93,10 +93,10 @@ def sound(count: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         paths, out = make_clips(folder, count), folder / "peer.png"
-        recipe = AudioRecipe.infer(paths)
+        spectrogram = MelSettings.infer(paths)
         store = PictureCache(folder / "cache")
         essay(paths[0], out, None)  # imports and first calls are not counted
-        PictureCache(folder / "first").render_all(paths[:1], recipe, workers=1)
+        PictureCache(folder / "first").render_all(paths[:1], spectrogram, workers=1)
         each = -(-len(paths) // rounds)
         times: dict[str, list[float]] = {}
 
@@ -108,7 +108,7 @@ def sound(count: int, rounds: int) -> None:
 
         for first in range(0, len(paths), each):
             clips = paths[first : first + each]
-            took("ours", clips, lambda clips: store.render_all(clips, recipe, workers=1))
+            took("ours", clips, lambda clips: store.render_all(clips, spectrogram, workers=1))
             took("librosa, default size", clips[:1], peer(None))
             took("librosa, 0.72 inch", clips[:2], peer(SMALL))
     print(f"{count} clips of {SECONDS} s, one process: ms a clip, and the ratio of ours to it")

@@ -34,7 +34,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, surroundings
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.items import load_table
 from learners.active import Embeddings, choose, embeddings, unsureness
 from learners.backbones import NetworkSpec, build
@@ -56,14 +56,14 @@ class Set:
         frame = table.frame.sample(frac=1, random_state=0).head(words.items or len(table.frame))
         self.files = list(frame["path"])
         names, self.labels = np.unique(frame["label"], return_inverse=True)
-        recipe = AudioRecipe.infer(self.files) if table.kind == "sound" else None
+        spectrogram = MelSettings.infer(self.files) if table.kind == "sound" else None
         network, spec, preprocessing = build(
             NetworkSpec(words.backbone, len(names), words.size), pretrained=not words.small
         )
         bundle = Bundle(
             network=network.eval(), spec=spec, classes=list(names), overlap=0.0,
-            preprocessing=replace(preprocessing, squish=recipe is not None),
-            recipe=None if recipe is None else recipe.to_dict(),
+            preprocessing=replace(preprocessing, squish=spectrogram is not None),
+            spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         )  # fmt: skip
         self.predictor = Predictor(bundle)
         began = time.perf_counter()

@@ -40,14 +40,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, surroundings
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.items import load_table
 from datasets.items.checks import TIME_COLUMNS
 from datasets.sources.demos import write_demo
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
 from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
-from learners.inference.answers import stacked
+from learners.inference.predictions import stacked
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
 from learners.uncertainty import SCORES, Items, known_labels
@@ -111,11 +111,11 @@ class Run:
         return {p: items((self.split == p) & ~strange) for p in parts}, items(strange, False)
 
     def scores(self, left_out: int | None) -> pd.DataFrame:
-        known, strangers = self.without(left_out)
+        known, ood = self.without(left_out)
         held, rows = known[self.held], []
         right = held.logits.argmax(axis=1) == known_labels(held)
         for name, score in fit_scores(known["train"], known["calibration"]).items():
-            a, b = (score.score(items.features, items.logits) for items in (held, strangers))
+            a, b = (score.score(items.features, items.logits) for items in (held, ood))
             at = [accepted_at_coverage(a, b, part) for part in (0.6, 0.7)]
             rows.append((name, auroc(a, b), *at, auroc(a[right], a[~right])))
         return pd.DataFrame(rows, columns=["score", "AUROC", "at 60 %", "at 70 %", "errors"])
@@ -133,9 +133,9 @@ def draw_far(folder: Path, sounds: Path | None, each: int) -> dict[str, list[str
 
     if sounds is not None:
         files = sorted(str(path) for path in sounds.rglob("*.wav"))
-        recipe = AudioRecipe.infer(pd.Series(files))
+        spectrogram = MelSettings.infer(pd.Series(files))
         for n in rng.choice(len(files), each, replace=False):
-            keep("spectrogram", recipe.image(recipe.read(files[n])).convert("RGB"))
+            keep("spectrogram", spectrogram.image(spectrogram.read(files[n])).convert("RGB"))
     digits = write_demo("digits")[0]["path"]
     for path in digits.iloc[rng.choice(len(digits), each, replace=False)]:
         with Image.open(path) as picture:
@@ -172,7 +172,7 @@ def accepted(run: Run, near: list[str], far: dict[str, list[str]]) -> dict[str, 
         _, logits, features = run.predictor.outputs(paths)
         return run.predictor.confidence.decide(logits, features)
 
-    strangers = judged(near)
+    ood = judged(near)
     out = {
         f"known ({run.held})": len(labels),
         "accuracy": float(right.mean()),
@@ -180,9 +180,9 @@ def accepted(run: Run, near: list[str], far: dict[str, list[str]]) -> dict[str, 
         "ECE by chance": error.ece_by_chance,
         "known accepted": float(answered.mean()),
         "accuracy of accepted": float(right[answered].mean()),
-        "near: AUROC": auroc(known.known, strangers.known),
-        "near accepted": float((strangers.label >= 0).mean()),
-        "near accepted, half of known": accepted_at_coverage(known.known, strangers.known, 0.5),
+        "near: AUROC": auroc(known.known, ood.known),
+        "near accepted": float((ood.label >= 0).mean()),
+        "near accepted, half of known": accepted_at_coverage(known.known, ood.known, 0.5),
     }
     kinds = {kind: judged(paths).label >= 0 for kind, paths in far.items()}
     out |= {f"far accepted: {kind}": float(passed.mean()) for kind, passed in kinds.items()}
@@ -195,7 +195,9 @@ def left_out(asked: argparse.Namespace) -> pd.DataFrame:
 
     table = load_table(asked.data)
     # Strangers of the data are a class named like the folder they lie in.
-    named = table.unknowns.assign(label=[Path(path).parent.name for path in table.unknowns["path"]])
+    named = table.unknown_items.assign(
+        label=[Path(path).parent.name for path in table.unknown_items["path"]]
+    )
     frame = pd.concat([table.frame, named], ignore_index=True)
     frame["path"] = [os.path.abspath(path) for path in frame["path"]]
     frame = frame.head(asked.items or len(frame)).drop(columns=["split", "fold"])

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, surroundings
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.scanning import kind_of
 from datasets.sources import glitches, sounds
 from datasets.strain.files import Strain, read_strain
@@ -32,12 +32,12 @@ def mels(name: str, signal: np.ndarray, rate: int) -> Pair:
     """dB [mels, frames], below the peak: ours and librosa's."""
     import librosa
 
-    recipe = AudioRecipe(rate=rate, window=len(signal) / rate)
+    spectrogram = MelSettings(rate=rate, window=len(signal) / rate)
     power = librosa.feature.melspectrogram(
-        y=signal, sr=rate, n_fft=recipe.n_fft, hop_length=recipe.hop, n_mels=recipe.n_mels,
-        fmin=recipe.fmin, fmax=recipe.fmax, pad_mode="constant",
+        y=signal, sr=rate, n_fft=spectrogram.n_fft, hop_length=spectrogram.hop, n_mels=spectrogram.n_mels,
+        fmin=spectrogram.fmin, fmax=spectrogram.fmax, pad_mode="constant",
     )  # fmt: skip
-    drawn = recipe.mel_db(signal), librosa.power_to_db(power, top_db=None)
+    drawn = spectrogram.mel_db(signal), librosa.power_to_db(power, top_db=None)
     ours, theirs = (np.maximum(levels - levels.max(), -80) for levels in drawn)
     far = float(np.abs(ours - theirs).max())
     print(f"{name}: librosa: at most {far:.2g} apart, of {np.ptp(theirs):.0f} (dB)")

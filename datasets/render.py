@@ -69,7 +69,7 @@ def render(
     """
     import pandas as pd
 
-    from datasets.recipes import RECIPES
+    from datasets.spectrogram_kinds import RECIPES
     from datasets.spectrograms import PictureCache, cut, source_of
 
     listed, rejected = _by_kind(files, kind)
@@ -89,13 +89,13 @@ def render(
             paths = [p for p, look in zip(paths, looks, strict=True) if look is None]
         if paths:
             settings = given if kind_found == "sound" else {}
-            recipe = RECIPES[kind_found].infer(paths, **settings)
+            spectrogram = RECIPES[kind_found].infer(paths, **settings)
             frame = pd.DataFrame(
                 {"path": paths, "label": "", "gps": math.nan if at is None else at}
             )
-            windows, bad = cut(frame, recipe, overlap=overlap)
+            windows, bad = cut(frame, spectrogram, overlap=overlap)
             rejected += bad
-            planned.append(([source_of(row) for row in windows.to_dict("records")], recipe))
+            planned.append(([source_of(row) for row in windows.to_dict("records")], spectrogram))
     drawn = []
     with contextlib.ExitStack() as stack:
         workplace = None
@@ -103,8 +103,10 @@ def render(
             from datasets.cluster import connect
 
             workplace = stack.enter_context(connect(cluster, workers=workers))
-        for sources, recipe in planned:
-            pictures, failed = cache.render_all(sources, recipe, workers=workers, cluster=workplace)
+        for sources, spectrogram in planned:
+            pictures, failed = cache.render_all(
+                sources, spectrogram, workers=workers, cluster=workplace
+            )
             rejected += failed
             for source, picture in zip(sources, pictures, strict=True):
                 if picture is not None:

@@ -64,17 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "--fold as well"
             )
         return _cross_validate(settings, typed, command)
-    from learners.runs import Run, go_on, launch
+    from learners.runs import Run, launch, resume_command
 
     def announce(run: Run) -> None:
         print()
         console.print_figures(run.bundle.metrics)
-        print(f"the figures rest on {run.items.table.basis}")
+        print(f"the figures rest on {run.items.table.protocol}")
         if headline := run.bundle.provenance["headline"]:
             print(headline)
         print(f"\n{_where(run.folder)}")
         if run.interrupted:
-            print(f"go on   {go_on(run.folder)}")
+            print(f"go on   {resume_command(run.folder)}")
         sys.stdout.flush()
 
     run = launch(
@@ -136,7 +136,7 @@ def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> 
         table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))
         print("\n" + table.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
     if result.folder.exists():
-        print(f"the figures rest on {result.basis}")
+        print(f"the figures rest on {result.protocol}")
         print(f"\nfolds   {result.folder}/folds.csv\nreport  {result.folder}/report/index.html")
     return 130 if result.missing else 0
 

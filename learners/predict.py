@@ -12,7 +12,7 @@ from datasets.core.options import flag
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import AnswerSettings, PredictSettings, check_replaced
+from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
     from learners.inference import Predictor
@@ -70,7 +70,7 @@ def _parser(argv: Sequence[str]) -> Any:
     # With "*" argparse takes no path that stands behind a flag.
     some = "*" if "--triggers" in flags else "+"
     parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
-    add_flags(parser.add_argument_group("answers"), AnswerSettings)
+    add_flags(parser.add_argument_group("answers"), OutputSettings)
     add_flags(parser, PredictSettings)
     return parser
 
@@ -116,7 +116,10 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> Shape:
         top=settings.top,
         hidden=[name for name, asked in shown.items() if not asked],
         names=settings.paths,
-        band=(getattr(predictor.recipe, "fmin", 0.0), getattr(predictor.recipe, "fmax", 0.0)),
+        band=(
+            getattr(predictor.spectrogram, "fmin", 0.0),
+            getattr(predictor.spectrogram, "fmax", 0.0),
+        ),
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
     )

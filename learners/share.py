@@ -96,9 +96,9 @@ def check(model: Path) -> None:
             f"{model}: says several labels of a picture, and the archive's program says one: share the "
             "folder itself, which is safe to open"
         )
-    if (recipe := bundle.recipe) is not None:
+    if (spectrogram := bundle.spectrogram) is not None:
         raise SecondhandError(
-            f"{model}: draws {recipe['kind']} before it answers, which takes more than a screen of "
+            f"{model}: draws {spectrogram['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "
             + as_called(
                 "python -m learners.predict MODEL FILE... (docs/many-machines.md: without torch)"

@@ -42,7 +42,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from datasets.audio.mel import hz_to_mel
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.items.table import with_columns
 from datasets.loaders import augment
 from datasets.sources.sounds import simulate
@@ -88,7 +88,7 @@ plt.show()
 # %%
 def show_mel(axes: Axes, values: np.ndarray, seconds: float, **how: Any) -> AxesImage:
     """Mel bands against time, the axis in kHz."""
-    low, high = hz_to_mel(recipe.fmin), hz_to_mel(recipe.fmax)
+    low, high = hz_to_mel(settings.fmin), hz_to_mel(settings.fmax)
     mesh = axes.imshow(values, origin="lower", aspect="auto", cmap="magma",
                        extent=(0, seconds, float(low), float(high)), **how)  # fmt: skip
     khz = np.array([0.1, 0.5, 1, 2, 4, 8])
@@ -98,18 +98,20 @@ def show_mel(axes: Axes, values: np.ndarray, seconds: float, **how: Any) -> Axes
 
 
 pluck = simulate("Plucked_String_sim", rng=5, rate=RATE, duration=2.0)
-recipe = AudioRecipe(rate=RATE, window=2.0)
-f, s, power = spectrogram(pluck, RATE, nperseg=recipe.n_fft, noverlap=recipe.n_fft - recipe.hop)
+settings = MelSettings(rate=RATE, window=2.0)
+f, s, power = spectrogram(
+    pluck, RATE, nperseg=settings.n_fft, noverlap=settings.n_fft - settings.hop
+)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3), layout="constrained")
 db = 10 * np.log10(power / power.max() + 1e-12)
 left.pcolormesh(s, f / 1000, db, vmin=-80, vmax=0, cmap="magma", rasterized=True)
 left.set(xlabel="time (s)", ylabel="frequency (kHz)", title="Linear: harmonics at equal distances")
-mel = recipe.mel_db(pluck)
+mel = settings.mel_db(pluck)
 mesh = show_mel(right, mel - mel.max(), 2, vmin=-80, vmax=0)
 right.set(title="Mel: room for what is low")
 figure.colorbar(mesh, ax=(left, right), label="dB below the peak")
 plt.show()
-assert mel.shape == (128, 1 + len(pluck) // recipe.hop)
+assert mel.shape == (128, 1 + len(pluck) // settings.hop)
 
 # %% [markdown]
 # ## Decibels or PCEN?
@@ -126,7 +128,7 @@ noisy = (bird / np.abs(bird).max() + 0.3 * hum + 0.05 * rng.standard_normal(len(
 figure, grid = plt.subplots(1, 2, figsize=(8.5, 2.8), layout="constrained")
 contrast = {}
 for axes, level in zip(grid, ("clip", "pcen"), strict=True):
-    levels = replace(recipe, level=level).levels(noisy.astype(np.float32))
+    levels = replace(settings, level=level).levels(noisy.astype(np.float32))
     show_mel(axes, levels, 2, vmin=0, vmax=1)
     axes.set(xticks=[0, 0.5, 1, 1.5, 2], title={"clip": "Decibels", "pcen": "PCEN"}[level])
     contrast[level] = float(levels[:20].mean())  # the hum
@@ -146,9 +148,9 @@ assert contrast["pcen"] < 0.5 * contrast["clip"]
 # %%
 mixture = simulate("Struck_Bar_sim", rng=1, rate=RATE, duration=2.0)
 mixture[RATE // 4 :: RATE // 4] += 0.8  # a metronome
-picture = replace(recipe, colour="windows", range_db=60.0).render(mixture)
+picture = replace(settings, colour="windows", range_db=60.0).render(mixture)
 figure, grid = plt.subplots(1, 4, figsize=(9, 2.6), layout="constrained")
-lengths = (recipe.n_fft // 2, recipe.n_fft, 2 * recipe.n_fft)
+lengths = (settings.n_fft // 2, settings.n_fft, 2 * settings.n_fft)
 for axes, channel, n_fft in zip(grid, range(3), lengths, strict=False):
     axes.imshow(picture[..., channel], cmap="magma")
     axes.set_title(f"{1000 * n_fft / RATE:.0f} ms", fontsize=10)
@@ -167,7 +169,7 @@ plt.show()
 # missing. None is mirrored or turned: that would make a rising call a falling one.
 
 # %%
-draw = replace(recipe, range_db=60.0)
+draw = replace(settings, range_db=60.0)
 grey = torch.from_numpy(np.stack([draw.render(sound) for sound in (bird, pluck)]))
 grey = grey.permute(0, 3, 1, 2).float() / 255
 tfms = {
@@ -232,10 +234,10 @@ frame = with_columns(pd.DataFrame(rows))
 # how the command keeps a recording on one side.
 
 # %%
-recipe = AudioRecipe.infer(frame["path"], window=1.0, size=(96, 96))
-windows, bad = cut(frame, recipe, overlap=0.0)
+settings = MelSettings.infer(frame["path"], window=1.0, size=(96, 96))
+windows, bad = cut(frame, settings, overlap=0.0)
 sources = [Source(item.path, item.start, item.end) for item in items(windows)]
-features, rejected = embed(sources, size=96, recipe=recipe)
+features, rejected = embed(sources, size=96, settings=settings)
 print(f"{len(frame)} recordings, {len(windows)} windows, {features.shape[1]} features each")
 assert not bad + rejected
 assert len(windows) == 24 * WINDOWS

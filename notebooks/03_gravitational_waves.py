@@ -33,7 +33,7 @@ from datasets.items.table import load_table
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.strain.files import Strain
 from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
-from datasets.strain.recipe import StrainRecipe
+from datasets.strain.settings import QScanSettings
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -201,9 +201,11 @@ VIEW = {"Scattered_Light_sim": 4.0, "Repeating_Blips_sim": 4.0, "Chirp_sim": 1.0
 figure, grid = plt.subplots(3, 3, figsize=(8.5, 6.6), layout="constrained")
 for axes, label in zip(grid.flat, CLASSES, strict=True):
     view = VIEW.get(label, 1.0)
-    recipe = StrainRecipe(context=16, layout="one", views=(view,), size=(160, 200), fmax=1200)
+    settings = QScanSettings(
+        context=16, layout="one", durations=(view,), size=(160, 200), fmax=1200
+    )
     glitch = simulate(label, rng=4, duration=16)
-    mesh = axes.imshow(recipe.levels(glitch)[0] / 10, aspect="auto", cmap="viridis", vmin=0,
+    mesh = axes.imshow(settings.levels(glitch)[0] / 10, aspect="auto", cmap="viridis", vmin=0,
                        vmax=25.5, extent=(-view / 2, view / 2, np.log2(10), np.log2(1200)))  # fmt: skip
     axes.set_yticks(np.log2([16, 64, 256, 1024]), ["16", "64", "256", "1024"], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
@@ -220,19 +222,19 @@ plt.show()
 
 # %%
 arches = simulate("Repeating_Blips_sim", rng=4, duration=16)
-recipe = StrainRecipe(context=16, size=(160, 160), fmax=1200)
-views = recipe.levels(arches)
+settings = QScanSettings(context=16, size=(160, 160), fmax=1200)
+views = settings.levels(arches)
 figure, grid = plt.subplots(1, 4, figsize=(8.5, 2.5), layout="constrained")
-for axes, view, seconds in zip(grid, views, recipe.views, strict=False):
+for axes, view, seconds in zip(grid, views, settings.durations, strict=False):
     axes.imshow(view, cmap="viridis", vmin=0, vmax=255)
     axes.set_title(f"{seconds:g} s", fontsize=10)
-grid[3].imshow(recipe.render(arches))
+grid[3].imshow(settings.render(arches))
 grid[3].set_title("all three, as the network\nsees them", fontsize=10)
 for axes in grid:
     axes.axis("off")
 figure.suptitle("Repeating blips in three views")
 plt.show()
-assert recipe.render(arches).shape == (160, 160, 3)
+assert settings.render(arches).shape == (160, 160, 3)
 
 # %% [markdown]
 # ## The energy depends on the context
@@ -282,11 +284,11 @@ except SecondhandError as error:
     events = None
     print(f"not shown here, for this was run offline ({str(error)[:60]}…)")
 if events is not None:
-    recipe = StrainRecipe(layout="row", size=(160, 800), fmax=1200)
+    settings = QScanSettings(layout="row", size=(160, 800), fmax=1200)
     figure, grid = plt.subplots(len(events), 1, figsize=(8.5, 2.2 * len(events)), squeeze=False)
     for axes, path, gps in zip(grid.flat, events["path"], events["gps"], strict=True):
-        axes.imshow(recipe.picture(path, at=gps))
-        axes.set(title=f"GW150914, {path[-40:]}: {recipe.views} s", xticks=[], yticks=[])
+        axes.imshow(settings.picture(path, at=gps))
+        axes.set(title=f"GW150914, {path[-40:]}: {settings.durations} s", xticks=[], yticks=[])
     plt.show()
 
 # %% [markdown]

@@ -63,7 +63,7 @@ _ = keep_memory()  # a fifth quicker on a CPU
 # %%
 table = load_table("demo:digits")
 table.frame = table.frame.groupby("label").head(50).reset_index(drop=True)
-table.unknowns = table.unknowns.head(60)
+table.unknown_items = table.unknown_items.head(60)
 table.frame, _ = assign_splits(table.frame, valid=0.2, calibration=0.25, seed=0)
 print(table.note)
 print(pd.crosstab(table.frame["label"], table.frame["split"]))
@@ -154,7 +154,7 @@ assert average.max() < raw.max()
 #
 # The averaged model becomes a bundle. On the calibration split, `calibrate` fits a temperature $T$,
 # which divides the logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training
-# items beyond which an item is "unlike training data". `answer` asks the finished model about
+# items beyond which an item is "out of distribution". `answer` asks the finished model about
 # everything that training did not see, and `all_figures` measures what it said.
 
 # %%
@@ -220,8 +220,8 @@ assert point["risk"] <= curve["risk"][-1]
 # ranks above a stranger.
 
 # %%
-strangers = found["strangers"]
-bars = strangers["histogram"]
+ood = found["unknown_classes"]
+bars = ood["histogram"]
 figure, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
 for name, colour in (("known", BLUE), ("unknown", ORANGE)):
     counts = np.array(bars[name], float)
@@ -232,7 +232,7 @@ axes.set(xlabel="score: higher is more known", ylabel="part of each",
          title="Known digits (0 to 7) and strangers (8 and 9)")  # fmt: skip
 axes.legend(frameon=False, loc="upper left")
 plt.show()
-auroc = strangers["scores"][0]["auroc"]
+auroc = ood["scores"][0]["auroc"]
 refused = evaluation.predictions.query("split == 'unknown'")["label"].eq("unknown").mean()
 print(f"AUROC {auroc:.3f}; {refused:.0%} of the strangers are answered with unknown")
 assert auroc > 0.8
@@ -246,7 +246,7 @@ assert refused > 0.3
 # %%
 folder = save_bundle(bundle, Path(scratch.name) / "model")
 print(", ".join(sorted(file.name for file in folder.iterdir())))
-asked = pd.concat([table.frame.query("split == 'valid'").head(9), table.unknowns.head(9)])
+asked = pd.concat([table.frame.query("split == 'valid'").head(9), table.unknown_items.head(9)])
 answers = list(Predictor(folder).predict(asked["path"]))
 before = list(Predictor(bundle).predict(asked["path"]))
 assert [a.label for a in answers] == [b.label for b in before]

@@ -38,7 +38,7 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
     """The notebooks first, each a test of a quarter of a minute that would be waited for at the end, and
     the documents' commands, whose world of files and runs each process makes that takes one of them.
     Then those of `datasets`: they fork, which takes longer the more a process has in memory. What is

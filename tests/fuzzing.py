@@ -243,7 +243,7 @@ class Openings:
 
     def strain(self, path: Path, way: int) -> None:
         from datasets.strain.files import read_strain
-        from datasets.strain.recipe import StrainRecipe
+        from datasets.strain.settings import QScanSettings
 
         if way == 1:
             read = read_strain(path, at=1126259458.0, context=16.0)
@@ -251,8 +251,8 @@ class Openings:
             assert len(read.values) == round(16 * read.rate)
             assert np.isfinite(read.values).all()
             return
-        recipe = StrainRecipe(context=16.0, fmax=100.0)
-        image = recipe.image(recipe.read(path))
+        spectrogram = QScanSettings(context=16.0, fmax=100.0)
+        image = spectrogram.image(spectrogram.read(path))
         assert image.size[0] >= 1
 
     def table(self, path: Path, way: int) -> None:

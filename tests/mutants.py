@@ -405,25 +405,25 @@ def write_models(folder: Path) -> None:
     """Model folders of a tiny network, one for each kind of file, each with a calibration."""
     import torch
 
-    from datasets.audio.recipe import AudioRecipe
-    from datasets.strain.recipe import StrainRecipe
+    from datasets.audio.settings import MelSettings
+    from datasets.strain.settings import QScanSettings
     from learners.backbones.building import NetworkSpec, build
     from learners.cli.settings import ConfidenceSettings
     from learners.model.bundle import Bundle, save_bundle
-    from learners.model.views import View
+    from learners.model.tta import TTAView
     from learners.uncertainty import Confidence, Items
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(40, 3))
     spec = NetworkSpec("scratch/digits_cnn", 3, size=32)
-    recipes = {
+    spectrograms = {
         "picture": None,
-        "sound": AudioRecipe(rate=8000, window=0.5, size=(32, 32)).to_dict(),
-        "strain": StrainRecipe(context=16.0, fmax=100.0, size=(32, 32)).to_dict(),
+        "sound": MelSettings(rate=8000, window=0.5, size=(32, 32)).to_dict(),
+        "strain": QScanSettings(context=16.0, fmax=100.0, size=(32, 32)).to_dict(),
     }
-    views = {"picture": View(mirror=True), "sound": View(shift=0.1)}
-    for kind, recipe in recipes.items():
+    views = {"picture": TTAView(mirror=True), "sound": TTAView(shift=0.1)}
+    for kind, spectrogram in spectrograms.items():
         network, built, preprocessing = build(spec, pretrained=False)
         with torch.inference_mode():
             width = network[0](torch.zeros(1, 3, 32, 32)).shape[1]  # type: ignore[union-attr,operator,index]
@@ -439,8 +439,8 @@ def write_models(folder: Path) -> None:
             spec=built,
             classes=["cat", "dog", "Vögel, groß"],
             preprocessing=preprocessing,
-            recipe=recipe,
-            views=(View(), views[kind]) if kind in views else (View(),),
+            spectrogram=spectrogram,
+            views=(TTAView(), views[kind]) if kind in views else (TTAView(),),
             confidence=confidence,
             provenance={"data": "photos/", "seed": 3},
             metrics={"valid_accuracy": 0.75},

@@ -4,7 +4,7 @@ from importlib import import_module, util
 
 for name in (
     "datasets.items.table",
-    "datasets.strain.recipe",
+    "datasets.strain.settings",
     "learners.cli.flags",
     "learners.inference.predictor",
     "learners.runs.finetuning",

@@ -138,7 +138,7 @@ def python(words: list[str]) -> None:
 
 
 def module(name: str, words: list[str]) -> None:
-    """Call the command, and look at what it promises."""
+    """Call the command, and look at what it guarantees."""
     words, to = redirected(words)
     words = [os.path.expanduser(word) for word in words]
     words = [found for word in words for found in sorted(glob.glob(word)) or [word]]

@@ -30,7 +30,7 @@ LABELS = ("Annotation", "Species", "Label", "Common Name")
 Line = tuple[int, list[str]]
 
 
-class Span(NamedTuple):
+class Selection(NamedTuple):
     """A labelled part of a recording: seconds in it, the line that says so, and the recording's
     name, "" where the table does not tell."""
 
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 #: A span, and the two cells that it was read from.
-Found = tuple[Span, tuple[str, str]]
+Found = tuple[Selection, tuple[str, str]]
 
 
 def one_cell(text: str) -> str:
@@ -60,7 +60,9 @@ def is_track(path: Path) -> bool:
     return bool(lines) and (_is_raven(lines[0][1]) or _is_label(lines[0][1]))
 
 
-def read_track(path: Path, label_column: str | None = None) -> tuple[list[Span], list[Rejected]]:
+def read_track(
+    path: Path, label_column: str | None = None
+) -> tuple[list[Selection], list[Rejected]]:
     """The spans of a table, and the lines that are none.
 
     Raises
@@ -80,7 +82,7 @@ def read_track(path: Path, label_column: str | None = None) -> tuple[list[Span],
             f"neither a Raven selection table, with columns {BEGIN} and {END} between tabs, nor an "
             "Audacity label track, with start, end and label between tabs",
         )
-    spans: list[Span] = []
+    spans: list[Selection] = []
     rejected: list[Rejected] = []
     for span, cells in found:
         if reason := _wrong(span, *cells):
@@ -132,7 +134,7 @@ def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Foun
         begin, end = _seconds(row.get(BEGIN, "")), _seconds(row.get(END, ""))
         start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
         file = row.get(PATH) or row.get(FILE) or ""
-        span = Span(start, start + (end - begin), row.get(wanted[0], ""), n, file)
+        span = Selection(start, start + (end - begin), row.get(wanted[0], ""), n, file)
         found.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
     if OFFSET not in names and len({span.file for span, _ in found}) > 1:
         raise BadFile(
@@ -147,11 +149,11 @@ def _audacity(lines: list[Line]) -> list[Found]:
         if cells[0] != "\\":  # the frequencies of the label above
             start, end = (*cells, "")[:2]
             label = " ".join(cells[2:]).strip()
-            found.append((Span(_seconds(start), _seconds(end), label, n), (start, end)))
+            found.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
     return found
 
 
-def _wrong(span: Span, begin: str, end: str) -> str:
+def _wrong(span: Selection, begin: str, end: str) -> str:
     """Why a span is left out, "" for one that is not."""
     if math.isnan(span.start) or math.isnan(span.end):
         return f"{shown(begin)} and {shown(end)} are no two numbers of seconds"
@@ -247,7 +249,7 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
 
 
 def _placed(
-    table: Path, spans: list[Span], recordings: Recordings
+    table: Path, spans: list[Selection], recordings: Recordings
 ) -> tuple[list[Row], list[Rejected], dict[str, str]]:
     """The spans of a table in their recordings; the others; and the recordings that it is named after,
     with why they may have no span."""

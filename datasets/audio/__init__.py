@@ -2,4 +2,4 @@
 
 from datasets.audio.decode import probe
 from datasets.audio.mel import hz_to_mel
-from datasets.audio.recipe import AudioRecipe, window_of
+from datasets.audio.settings import MelSettings, window_of

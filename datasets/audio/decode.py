@@ -2,7 +2,7 @@
 
 A header is a claim. Every figure in it is held against the limits below and against the size of
 the file before anything is allocated, and samples are decoded block by block, so that a file that
-promises 80 GB costs no more than what it truly holds.
+guarantees 80 GB costs no more than what it truly holds.
 """
 
 from __future__ import annotations

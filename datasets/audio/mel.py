@@ -1,4 +1,4 @@
-"""Mel spectrograms in numpy: the mathematics under `AudioRecipe`.
+"""Mel spectrograms in numpy: the mathematics under `MelSettings`.
 
 Values equal those of librosa (the oracle in the tests). librosa itself is not imported here:
 its import takes seconds, in every worker process, for a filterbank of twenty lines.

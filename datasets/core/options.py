@@ -22,7 +22,7 @@ _TEXT = (str, str | None, str | list[str], Path, Path | None)
 _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 
-class Span(NamedTuple):
+class Limits(NamedTuple):
     """The numbers that a setting may have, from ``low`` or above ``above``, to ``high`` or below
     ``below``; ``word`` may stand in their place, and ``like`` is one of them, to show."""
 
@@ -58,14 +58,16 @@ class Span(NamedTuple):
 
 
 def option(
-    default: Any, help: str, *, bare: Any = None, read: Any = None, span: Span | None = None
+    default: Any, help: str, *, bare: Any = None, read: Any = None, limits: Limits | None = None
 ) -> Any:
     """A dataclass field that is also a flag.
 
     ``bare`` is its value where none follows the flag, ``read`` the type as flags and files have it,
-    if that is not the field's, and ``span`` what `Settings.check` holds it to.
+    if that is not the field's, and ``limits`` what `Settings.check` holds it to.
     """
-    return field(default=default, metadata={"help": help, "bare": bare, "read": read, "span": span})
+    return field(
+        default=default, metadata={"help": help, "bare": bare, "read": read, "span": limits}
+    )
 
 
 def flag(name: str) -> str:

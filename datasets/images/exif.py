@@ -20,7 +20,7 @@ from PIL import ExifTags, Image
 GAP_MINUTES = 10
 
 
-class Taken(NamedTuple):
+class CaptureTime(NamedTuple):
     """By which camera (maker, model and serial number, as far as they are told), and the second, by
     the camera's own clock, counted from the year 1."""
 
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
     second: float
 
 
-def taken(picture: Image.Image) -> Taken | None:
+def capture_time(picture: Image.Image) -> CaptureTime | None:
     """When a photo was taken, from its header, which alone is read; None where that does not say."""
     if "exif" not in picture.info:  # of some formats all would be decoded in search of it
         return None
@@ -43,18 +43,18 @@ def taken(picture: Image.Image) -> Taken | None:
             inner.get(ExifTags.Base.BodySerialNumber),
         )
         camera = " ".join(str(name).strip(" \0") for name in names if name)
-        return Taken(camera, (moment - datetime.min).total_seconds())
+        return CaptureTime(camera, (moment - datetime.min).total_seconds())
     except Exception:  # a reader fed with damaged bytes raises anything
         return None
 
 
-def visits(found: Sequence[Taken | None]) -> NDArray[np.int64]:
+def sessions(found: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
     """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
 
     A visit is what one camera took with never `GAP_MINUTES` or more between two photos.
     """
     known = [row for row, told in enumerate(found) if told is not None]
-    table = pd.DataFrame([told for told in found if told is not None], columns=Taken._fields)
+    table = pd.DataFrame([told for told in found if told is not None], columns=CaptureTime._fields)
     table = table.assign(row=known).sort_values(["camera", "second"], kind="stable")
     pause = table["second"].diff().ge(60 * GAP_MINUTES)
     begins = pause | table["camera"].ne(table["camera"].shift())

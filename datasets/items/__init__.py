@@ -16,22 +16,22 @@ if TYPE_CHECKING:
         fault_of,
         joined,
         names_of,
-        parts_of,
+        split_labels,
         targets_of,
     )
     from datasets.items.preparing import (
         Loaded,
-        basis_of,
         load_grouped,
         picture_cache,
         prepare_items,
+        protocol_of,
     )
-    from datasets.items.replay import (
+    from datasets.items.rehearsal import (
         background_of,
         check_splits,
         earlier_items,
         folds_of,
-        is_replayed,
+        is_rehearsed,
         split,
     )
     from datasets.items.settings import (
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from datasets.items.table import (
         ItemTable,
         items_of_run,
-        load_strangers,
         load_table,
+        load_unknown,
         load_unlabelled,
         summary,
     )

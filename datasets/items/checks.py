@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-    from datasets.images import Taken
+    from datasets.images import CaptureTime
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Look(NamedTuple):
     """
 
     thumbnail: NDArray[np.float32]
-    taken: Taken | None
+    capture_time: CaptureTime | None
     size: tuple[int, int]
     state: FileState
 
@@ -102,15 +102,15 @@ def _check_exists(path: str) -> None:
 
 def _check_picture(path: str) -> Look:
     """Decode all of it: a JPEG cut in the middle looks whole until then."""
-    from datasets.images import open_picture, taken
+    from datasets.images import capture_time, open_picture
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    seen: list[tuple[Taken | None, tuple[int, int], FileState]] = []
+    seen: list[tuple[CaptureTime | None, tuple[int, int], FileState]] = []
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # fastai, where it is loaded, makes it a tuple of its own
-        seen.append((taken(opened), (width, height), FileState.of_opened(file)))
+        seen.append((capture_time(opened), (width, height), FileState.of_opened(file)))
 
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)

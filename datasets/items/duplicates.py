@@ -39,12 +39,12 @@ class Clusters(NamedTuple):
 
     ``number`` : int64 [rows], the cluster of each row, from 0; -1 for what is in none.
     ``sizes`` : files in each cluster, two at least.
-    ``loosed`` : files of clusters that hold more than half of a class, which are not kept together.
+    ``ungrouped`` : files of clusters that hold more than half of a class, which are not kept together.
     """
 
     number: NDArray[np.int64]
     sizes: list[int]
-    loosed: list[int]
+    ungrouped: list[int]
 
     def __str__(self) -> str:
         if not self.sizes:
@@ -91,7 +91,7 @@ def find_clusters(
 
 
 def tied(
-    visits: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
+    sessions: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> NDArray[np.int64]:
     """Visits with all near-duplicates of their files, those that share one joined.
 
@@ -106,12 +106,12 @@ def tied(
     -------
     The number of each file's visit, from 0; -1 for none, or a loosed one.
     """
-    n, first = len(labels), int(visits.max(initial=-1)) + 1
-    keys = np.concatenate([visits, np.where(clusters < 0, -1, clusters + first)])
+    n, first = len(labels), int(sessions.max(initial=-1)) + 1
+    keys = np.concatenate([sessions, np.where(clusters < 0, -1, clusters + first)])
     there, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
     joined = components(np.tile(np.arange(n), 2)[there], n + keys[there], size)[:n]
     loose = list(_most_of_a_class(joined, np.arange(n), labels))
-    kept = np.isin(joined, joined[visits >= 0]) & ~np.isin(joined, loose)
+    kept = np.isin(joined, joined[sessions >= 0]) & ~np.isin(joined, loose)
     numbers = np.full(n, -1, dtype=np.int64)
     numbers[kept] = pd.factorize(joined[kept])[0]
     return numbers

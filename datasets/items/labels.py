@@ -24,7 +24,7 @@ MAX_LABEL = 200
 #: Files that a class needs: one to learn from, one to check.
 FEWEST = 2
 #: What ``--labels`` is for labels that are joined.
-MANY = "many"
+MANY = "multi"
 #: Between several labels of one item; before one of which it is not known whether it is there.
 JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
@@ -63,14 +63,14 @@ def fault_of(label: str, *, many: bool = False) -> str:
     return ""
 
 
-def parts_of(label: str) -> list[str]:
+def split_labels(label: str) -> list[str]:
     """The names in a label, those that are not known with their ``?``; [""] of none."""
     return [part for part in label.split(JOIN) if part] or [""]
 
 
 def names_of(label: str) -> list[str]:
     """The names that are there."""
-    return [name for name in parts_of(label) if name and not name.startswith(NOT_KNOWN)]
+    return [name for name in split_labels(label) if name and not name.startswith(NOT_KNOWN)]
 
 
 def alike(label: str) -> str:
@@ -80,7 +80,7 @@ def alike(label: str) -> str:
 
 def targets_of(label: str, classes: Sequence[str]) -> list[float]:
     """Of each class 1 where it is there, 0 where not, NaN where that is not known."""
-    parts = {*parts_of(label)}
+    parts = {*split_labels(label)}
     return [
         1.0 if name in parts else float("nan") if NOT_KNOWN + name in parts else 0.0
         for name in classes
@@ -120,7 +120,7 @@ def check_classes(
     for label in counts:
         same.setdefault(alike(label), []).append(label)
         if fault := fault_of(label, many=many or not learned):
-            also = ", or give --labels many" if not fault_of(label, many=True) else ""
+            also = ", or give --labels multi" if not fault_of(label, many=True) else ""
             raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
     twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
@@ -168,7 +168,9 @@ def learnable(
     )
     if many:
         kept = [
-            JOIN.join(part for part in parts_of(label) if part.removeprefix(NOT_KNOWN) not in small)
+            JOIN.join(
+                part for part in split_labels(label) if part.removeprefix(NOT_KNOWN) not in small
+            )
             for label in frame["label"]
         ]
         return frame.assign(label=kept), []

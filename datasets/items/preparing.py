@@ -16,24 +16,24 @@ import pandas as pd
 
 from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
-from datasets.images import GAP_MINUTES, open_picture, visits
+from datasets.images import GAP_MINUTES, open_picture, sessions
 from datasets.items.duplicates import find_clusters, thumbnails_of, tied
 from datasets.items.labels import MANY, UNKNOWN, counted, learnable
-from datasets.items.replay import (
+from datasets.items.rehearsal import (
     background_of,
     check_groups,
     check_splits,
     earlier_items,
-    is_replayed,
-    mark_replayed,
+    is_rehearsed,
+    mark_rehearsed,
     split,
     unchanged,
 )
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS, groups_from_names, lacking, remarks
-from datasets.items.table import ItemTable, load_strangers, load_table, summary
-from datasets.recipes import RECIPES
-from datasets.spectrograms import PictureCache, Recipe, cut, draw_rows, source_of
+from datasets.items.table import ItemTable, load_table, load_unknown, summary
+from datasets.spectrogram_kinds import RECIPES
+from datasets.spectrograms import PictureCache, SpectrogramSettings, cut, draw_rows, source_of
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Loaded(NamedTuple):
 
     table: ItemTable
     rows: pd.DataFrame
-    recipe: Recipe | None
+    spectrogram: SpectrogramSettings | None
 
     @property
     def labels(self) -> list[str]:
@@ -64,7 +64,7 @@ def prepare_items(
     signal: SignalSettings,
     seed: int,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
-    recipe: Recipe | None = None,
+    spectrogram: SpectrogramSettings | None = None,
 ) -> Loaded:
     """The item table with its splits; what it is and what was left out, in the log.
 
@@ -88,30 +88,30 @@ def prepare_items(
     if data.background:
         _load_background(table, data, signal, seed)
     if data.unknown:
-        there = pd.concat([table.frame, table.unknowns, table.background])
-        strangers, bad = load_strangers(data.unknown, table.kind, there, looks=table.looks)
-        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        there = pd.concat([table.frame, table.unknown_items, table.background])
+        ood, bad = load_unknown(data.unknown, table.kind, there, looks=table.looks)
+        table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     rows, background = table.frame, table.background
     if table.kind != "picture":
-        if recipe is None:
+        if spectrogram is None:
             trained = table.frame.loc[table.frame["split"].eq("train")]
             brought = trained_on if table.kind == "sound" else {}
-            recipe = _infer(table.kind, trained, signal, brought)
+            spectrogram = _infer(table.kind, trained, signal, brought)
             if brought:
                 _tell_brought(brought, signal)
         asked = table.frame
-        rows, background = _draw(table, recipe, signal)
+        rows, background = _draw(table, spectrogram, signal)
         if why := lacking(table.frame, set(asked["split"])):
             _split_again(table, whole, asked, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
         rows = rows.reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
-    table.basis = basis_of(table, whole, data)
+    table.protocol = protocol_of(table, whole, data)
     _tell(table, rows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
-    return Loaded(table, rows, recipe)
+    return Loaded(table, rows, spectrogram)
 
 
 def _load_background(
@@ -128,8 +128,8 @@ def _load_background(
             f"--background {source} is --unknown, too: strangers that were learnt show nothing of "
             "others. Name other files for one of the two"
         )
-    there = pd.concat([table.frame, table.unknowns])
-    frame, bad = load_strangers(source, table.kind, there, flag="--background", looks=table.looks)
+    there = pd.concat([table.frame, table.unknown_items])
+    frame, bad = load_unknown(source, table.kind, there, flag="--background", looks=table.looks)
     if data.from_ is not None and Path(source) == background_of(data.from_):
         learnt, changed = unchanged(Path(source))
         parts = dict(learnt[["path", "split"]].to_numpy())
@@ -190,10 +190,10 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
             "again: the new items stand alone, and what they do not show may be forgotten",
             data.from_,
         )
-    if data.replay < 1 and not data.from_:
-        raise SecondhandError(f"--replay {data.replay:g}: only --from has items to replay")
+    if data.rehearsal < 1 and not data.from_:
+        raise SecondhandError(f"--rehearsal {data.rehearsal:g}: only --from has items to replay")
     if earlier:
-        mark_replayed(table, earlier, data, seed)
+        mark_rehearsed(table, earlier, data, seed)
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
         check_groups(table.frame, data)
@@ -217,7 +217,7 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
     get one of their own. Parts and folds that the data name are not overruled. Where no group is
     given, the photos of a visit have one as well.
     """
-    frame, old = table.frame, is_replayed(table.frame)
+    frame, old = table.frame, is_rehearsed(table.frame)
     folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
     if (data.cv is None and data.fold is not None) or folds_given:
         return
@@ -243,18 +243,18 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
         frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
     table.near_duplicates = str(found)
     log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
-    if found.loosed:
+    if found.ungrouped:
         said = (
-            f"not kept together, for they hold more than half of a class: {len(found.loosed)} "
-            f"of {', '.join(map(str, found.loosed[:5]))} files, so the figures may be too good"
+            f"not kept together, for they hold more than half of a class: {len(found.ungrouped)} "
+            f"of {', '.join(map(str, found.ungrouped[:5]))} files, so the figures may be too good"
         )
         table.near_duplicates += f"; {said}"
         log.warning("near-duplicates: %s", said)
     if table.kind == "picture" and not table.groups:
-        _keep_visits(table, free, number, data, seed)
+        _keep_sessions(table, free, number, data, seed)
 
 
-def _keep_visits(
+def _keep_sessions(
     table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
     """Give the photos of a visit one group, with their near-duplicates; where EXIF tells of visits.
@@ -263,11 +263,11 @@ def _keep_visits(
     were told of them. Which way it is, is said.
     """
     drawn = table.frame.loc[free]
-    found = visits([table.looks[path].taken for path in drawn["path"]])
+    found = sessions([table.looks[path].capture_time for path in drawn["path"]])
     if not (in_one := found >= 0).any():
         return
     number = tied(found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str))
-    kept, loosed = number >= 0, in_one & (number < 0)
+    kept, ungrouped = number >= 0, in_one & (number < 0)
     why = "they hold more than half of a class"
     grouped = table.frame.copy()
     first = _next_number(drawn["group"])
@@ -276,24 +276,24 @@ def _keep_visits(
         check_splits(grouped, data, seed)
         table.frame = grouped
     except SecondhandError as error:
-        kept, loosed, why = in_one & False, in_one, f"they leave no split ({error})"
+        kept, ungrouped, why = in_one & False, in_one, f"they leave no split ({error})"
     said = [_count(kept, number)] if kept.any() else []
-    if loosed.any():
+    if ungrouped.any():
         said.append(
-            f"not kept together, for {why}: {_count(loosed, found)}, so the figures may be too good"
+            f"not kept together, for {why}: {_count(ungrouped, found)}, so the figures may be too good"
         )
-    table.visits = "; ".join(said)
+    table.sessions = "; ".join(said)
     log.log(
-        logging.WARNING if loosed.any() else logging.INFO,
+        logging.WARNING if ungrouped.any() else logging.INFO,
         "photos of one camera, less than %d minutes from one to the next: %s",
-        GAP_MINUTES, table.visits,
+        GAP_MINUTES, table.sessions,
     )  # fmt: skip
 
 
 def _next_number(groups: pd.Series) -> int:
     """Of a group that is found here: an earlier run has numbered its own."""
-    taken = groups.str.extract(OWN_GROUP, expand=False).dropna()
-    return 1 + max(map(int, taken), default=0)
+    capture_time = groups.str.extract(OWN_GROUP, expand=False).dropna()
+    return 1 + max(map(int, capture_time), default=0)
 
 
 def _count(rows: np.ndarray, numbers: np.ndarray) -> str:
@@ -309,13 +309,13 @@ def _thumbnails(
     if table.kind == "picture":
         return frame, np.array([table.looks[path].thumbnail for path in frame["path"]])
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
-    recipe, cache = _infer(table.kind, frame, signal), picture_cache(signal)
-    rows, _ = cut(frame, recipe, overlap=signal.overlap)
-    rows, _ = draw_rows(rows, recipe, cache)
+    spectrogram, cache = _infer(table.kind, frame, signal), picture_cache(signal)
+    rows, _ = cut(frame, spectrogram, overlap=signal.overlap)
+    rows, _ = draw_rows(rows, spectrogram, cache)
     drawn = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
         drawn,
-        lambda item: open_picture(cache.get(item.path, recipe, item.start, item.end, item.at)),
+        lambda item: open_picture(cache.get(item.path, spectrogram, item.start, item.end, item.at)),
     )
 
 
@@ -324,7 +324,7 @@ def _infer(
     frame: pd.DataFrame,
     signal: SignalSettings,
     brought: Mapping[str, Any] = MappingProxyType({}),
-) -> Recipe:
+) -> SpectrogramSettings:
     given = {**brought, **signal.of(kind)}
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files
@@ -342,7 +342,7 @@ def _tell_brought(brought: Mapping[str, Any], signal: SignalSettings) -> None:
 
 
 def _draw(
-    table: ItemTable, recipe: Recipe, signal: SignalSettings
+    table: ItemTable, spectrogram: SpectrogramSettings, signal: SignalSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Draw every item; the windows of the known ones and, with their splits, of the background. An
     item of which nothing can be drawn is left out, and a class that has too few then.
@@ -353,12 +353,12 @@ def _draw(
     windows: dict[str, pd.DataFrame] = {}
     for name in ("frame", "unknowns", "background"):
         frame = getattr(table, name)
-        rows, bad = cut(frame, recipe, overlap=signal.overlap)
-        rows, failed = draw_rows(rows, recipe, cache)
+        rows, bad = cut(frame, spectrogram, overlap=signal.overlap)
+        rows, failed = draw_rows(rows, spectrogram, cache)
         setattr(table, name, frame.iloc[sorted(rows["item"].unique())])
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
-    table.unknowns = table.unknowns.reset_index(drop=True)
+    table.unknown_items = table.unknown_items.reset_index(drop=True)
     table.frame, few = learnable(table.frame, table.source, table.rejected, many=table.many)
     table.rejected += few
     known = windows["frame"]
@@ -418,7 +418,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         len(table.classes),
         ", ".join(parts),
         f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
-        f", {len(table.unknowns)} unknowns kept back" if len(table.unknowns) else "",
+        f", {len(table.unknown_items)} unknowns kept back" if len(table.unknown_items) else "",
         f", {table.background['split'].eq('train').sum()} of {len(table.background)} of the "
         "background to learn from"
         if len(table.background)
@@ -432,7 +432,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         log.warning("%s", line)
 
 
-def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
+def protocol_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
     """What comes after "the figures rest on".
 
     Parameters
@@ -441,9 +441,9 @@ def basis_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
     whole : its rows as the data have them, before.
     data : ``cv`` without a ``fold`` asks for all folds together.
     """
-    old = is_replayed(whole)
+    old = is_rehearsed(whole)
     if old.any():
-        new = basis_of(table, whole.loc[~old], data) if (~old).any() else "nothing else"
+        new = protocol_of(table, whole.loc[~old], data) if (~old).any() else "nothing else"
         return f"the parts of the run that it goes on from, and for new items on {new}"
     frame, given = table.frame, set(whole["split"]) - {""}
     if data.cv is not None:
@@ -475,7 +475,7 @@ def _drawn(table: ItemTable, how: str) -> str:
         said.append(f"of {table.groups} groups none is both learnt from and held out")
     for what, found in (
         ("near-duplicates", table.near_duplicates),
-        ("photos of one visit", table.visits),
+        ("photos of one visit", table.sessions),
     ):
         if found and found[0].isdecimal():
             said.append(f"{what} kept together: {found}")

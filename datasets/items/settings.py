@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Span, check_names, checked_settings, option, read_settings
+from datasets.core.options import Limits, check_names, checked_settings, option, read_settings
 
 #: The named ones of ``--spectrogram``.
 SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"
@@ -52,10 +52,10 @@ class DataSettings:
         None,
         "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
     )
-    replay: float = option(
+    rehearsal: float = option(
         1.0,
         "of --from: part of the items it learnt that are learnt again",
-        span=Span(low=0, high=1),
+        limits=Limits(low=0, high=1),
     )
     unknown: str | None = option(
         None, "strangers, to measure what is refused: a folder, or a table with the column path"
@@ -109,7 +109,7 @@ class SignalSettings:
     overlap: float = option(
         0.25,
         "sound: part of a long recording's window that the next shares",
-        span=Span(low=0, high=MAX_OVERLAP),
+        limits=Limits(low=0, high=MAX_OVERLAP),
     )
     detectors: Literal["separate", "together"] | None = option(
         None, "strain: two or three at each time are the channels (together); separate if not given"
@@ -123,7 +123,7 @@ class SignalSettings:
     cache_limit: float = option(
         20.0,
         "GiB of spectrograms and of decoded pictures kept, each; the least recently used go first",
-        span=Span(above=0),
+        limits=Limits(above=0),
     )
 
     def of(self, kind: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Drawn(NamedTuple):
 
 
 #: `rate`: Hz. `window`: seconds in a picture. `level`: clip (white is the clip's own peak), fixed (full
-#: scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to white. `views`: seconds around the
+#: scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to white. `durations`: seconds around the
 #: trigger. `layout`: channels, row or one. `context`: seconds that are whitened. `fmin`, `fmax`: Hz.
 #: `picture`: height and width in pixels.
 SPECTROGRAM = {
@@ -167,7 +167,7 @@ SPECTROGRAM = {
     "hop": Drawn(int, ("sound",)),
     "n_mels": Drawn(int, ("sound",)),
     "range_db": Drawn(float, ("sound",)),
-    "views": Drawn(list, ("strain",)),
+    "durations": Drawn(list, ("strain",)),
     "layout": Drawn(str, ("strain",)),
     "context": Drawn(float, ("strain",)),
     "fmin": Drawn(float),

@@ -19,7 +19,7 @@ import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.scanning import kind_of
-from datasets.items.labels import names_of, parts_of
+from datasets.items.labels import names_of, split_labels
 
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns whose values may be folds: published ones, and the groups, one left out at a time.
@@ -265,7 +265,7 @@ def _hold_out(
             "without splitting it; add files, or check --group-by and the column group"
         )
     # Of several labels an item counts for each; one without any is of a kind of its own.
-    each = frame["label"].map(parts_of).reset_index(drop=True).explode()
+    each = frame["label"].map(split_labels).reset_index(drop=True).explode()
     rows = each.index.to_numpy()
     labels = pd.factorize(each, sort=True)[0]
     counts = np.bincount(labels)

@@ -88,15 +88,15 @@ class ItemTable:
     """
 
     frame: pd.DataFrame
-    unknowns: pd.DataFrame
+    unknown_items: pd.DataFrame
     kind: str
     source: str
     rejected: list[Rejected] = field(default_factory=list)
     note: str = ""
     near_duplicates: str = ""
-    visits: str = ""
+    sessions: str = ""
     groups: int = 0
-    basis: str = ""
+    protocol: str = ""
     corrections: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame(columns=[*CORRECTION_COLUMNS])
     )
@@ -216,8 +216,8 @@ def load_table(
     frame, copies = without_copies(frame)
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
-    strangers = frame["label"].eq(UNKNOWN)
-    known = frame.loc[~strangers]
+    ood = frame["label"].eq(UNKNOWN)
+    known = frame.loc[~ood]
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
         check_classes(known, source, learned=learned, many=many)
         if learned:
@@ -225,7 +225,7 @@ def load_table(
             rejected += few
     return ItemTable(
         frame=known.reset_index(drop=True),
-        unknowns=frame.loc[strangers].reset_index(drop=True),
+        unknown_items=frame.loc[ood].reset_index(drop=True),
         kind=kind,
         source=source,
         many=many,
@@ -237,7 +237,7 @@ def load_table(
     )
 
 
-def load_strangers(
+def load_unknown(
     source: str | os.PathLike[str],
     kind: str,
     known: pd.DataFrame,
@@ -292,7 +292,7 @@ def load_unlabelled(
     """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
     out.
 
-    Parameters and errors are those of `load_strangers`, but copies stay, and there may be no file.
+    Parameters and errors are those of `load_unknown`, but copies stay, and there may be no file.
     """
     name = os.fspath(source)
     if not name.startswith("demo:") and not os.path.exists(name):

@@ -213,7 +213,7 @@ class Equaliser(_Augmentation):
 
 
 def spectrogram_tfms(
-    recipe: Any, *, strength: float = 1.0, mixed: bool = True
+    spectrogram: Any, *, strength: float = 1.0, mixed: bool = True
 ) -> list[_Augmentation]:
     """The augmentations that suit a recipe's pictures.
 
@@ -230,14 +230,14 @@ def spectrogram_tfms(
     """
     if strength == 0:
         return []
-    if recipe.kind == "strain":
+    if spectrogram.kind == "strain":
         return [SpecAugment(0.15 * strength, 0.0, count=1)]
     tfms: list[_Augmentation] = [TimeShift(min(0.25 * strength, 0.5)), TimeScale(0.3 * strength)]
-    if recipe.level != "pcen" and recipe.colour in ("grey", "windows"):
-        tfms.append(Gain(6 * strength, range_db=recipe.range_db))
-        tfms.append(Equaliser(9 * strength, range_db=recipe.range_db))
+    if spectrogram.level != "pcen" and spectrogram.colour in ("grey", "windows"):
+        tfms.append(Gain(6 * strength, range_db=spectrogram.range_db))
+        tfms.append(Equaliser(9 * strength, range_db=spectrogram.range_db))
         if mixed:
-            tfms.append(BackgroundMix(range_db=recipe.range_db, p=0.25 * strength))
+            tfms.append(BackgroundMix(range_db=spectrogram.range_db, p=0.25 * strength))
     # Few masks: more of them may cover all that tells a word of half a second.
     tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms

@@ -26,10 +26,10 @@ from datasets.images import Preprocessing
 from datasets.items import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms import DecodedPictures, Item, Prepared, items
+from datasets.spectrograms import DecodedPictures, ItemRow, Prepared, items
 
 if TYPE_CHECKING:
-    from datasets.spectrograms import PictureCache, Recipe
+    from datasets.spectrograms import PictureCache, SpectrogramSettings
 
 
 @dataclass(frozen=True)
@@ -130,17 +130,17 @@ class OpenSpectrogram(Transform):
 
     def __init__(
         self,
-        recipe: Recipe,
+        spectrogram: SpectrogramSettings,
         preprocessing: Preprocessing,
         cache: PictureCache,
         store: DecodedPictures | None,
     ) -> None:
         super().__init__()
-        self.recipe, self.cache = recipe, cache
+        self.spectrogram, self.cache = spectrogram, cache
         self.prepared = Prepared(preprocessing, 1.0, store)
 
-    def encodes(self, item: Item) -> PILImage:
-        drawing = self.cache.get(item.path, self.recipe, item.start, item.end, item.gps)
+    def encodes(self, item: ItemRow) -> PILImage:
+        drawing = self.cache.get(item.path, self.spectrogram, item.start, item.end, item.gps)
         return PILImage(self.prepared.open_drawing(drawing))
 
 
@@ -164,7 +164,7 @@ class SpectrogramBlock(TransformBlock):
 
     def __init__(
         self,
-        recipe: Recipe,
+        spectrogram: SpectrogramSettings,
         preprocessing: Preprocessing,
         augmentation: SignalAugmentation,
         cache: PictureCache,
@@ -175,16 +175,18 @@ class SpectrogramBlock(TransformBlock):
                 "preprocessing for spectrograms needs squish=True: nothing is cut"
             )
         super().__init__(
-            type_tfms=[OpenSpectrogram(recipe, preprocessing, cache, store)],
+            type_tfms=[OpenSpectrogram(spectrogram, preprocessing, cache, store)],
             batch_tfms=[
                 IntToFloatTensor(),
-                *spectrogram_tfms(recipe, strength=augmentation.strength, mixed=augmentation.mixed),
+                *spectrogram_tfms(
+                    spectrogram, strength=augmentation.strength, mixed=augmentation.mixed
+                ),
                 Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
             ],
         )
 
 
-def _known(classes: Sequence[str], item: Item) -> list[float]:
+def _known(classes: Sequence[str], item: ItemRow) -> list[float]:
     return targets_of(item.label, classes)
 
 
@@ -192,7 +194,7 @@ class Target(NamedTuple):
     """What is learnt of an item: fastai's block, and what reads it off an item."""
 
     block: TransformBlock
-    of: Callable[[Item], Any]
+    of: Callable[[ItemRow], Any]
 
 
 def class_target(classes: Sequence[str]) -> Target:

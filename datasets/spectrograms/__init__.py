@@ -13,17 +13,17 @@ if TYPE_CHECKING:
         no_signal,
         source_of,
     )
-    from datasets.spectrograms.recipe import (
+    from datasets.spectrograms.settings import (
         COLOUR_MAPS,
         AnyPath,
-        Recipe,
         Seconds,
+        SpectrogramSettings,
         check_types,
         check_values,
         colour_table,
         commonest,
         spread,
     )
-    from datasets.spectrograms.windows import Item, cut, draw_rows, items
+    from datasets.spectrograms.windows import ItemRow, cut, draw_rows, items
 
 __getattr__ = on_demand(__name__)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.cluster import Cluster
-    from datasets.spectrograms.recipe import AnyPath, Recipe, Seconds
+    from datasets.spectrograms.settings import AnyPath, Seconds, SpectrogramSettings
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,9 @@ class Outcome(NamedTuple):
     digest: str = ""
 
 
-def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, int]:
+def draw(
+    root: Path, item: Source, spectrogram: SpectrogramSettings, digest: str
+) -> tuple[Path, int]:
     """The picture's path, drawn unless it is there, and the bytes this has added.
 
     Raises
@@ -102,7 +104,7 @@ def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, i
     BadFile : it cannot be drawn; the reason is stored under the picture's name.
     """
     span = item.span()
-    text = recipe.to_json()
+    text = spectrogram.to_json()
     key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
     pictures, failures = Store(root, ".png"), Store(root, ".bad")
     target = pictures.path_of(key)
@@ -111,32 +113,36 @@ def draw(root: Path, item: Source, recipe: Recipe, digest: str) -> tuple[Path, i
     failed(failures, item.path, key)
     start, end, at = json.loads(span)
     try:
-        signal = recipe.read(item.path, start=start, end=end, at=at)
-        image = recipe.image(signal)
+        signal = spectrogram.read(item.path, start=start, end=end, at=at)
+        image = spectrogram.image(signal)
     except BadFile as error:
         failures.add(key, error.reason.encode())
         raise
     texts = {
-        "recipe": text,
+        "spectrogram": text,
         "source": digest,
         "span": span,
-        "no signal": str(int(recipe.no_signal(signal))),
+        "no signal": str(int(spectrogram.no_signal(signal))),
     }
     data = encode(image, texts)
     return pictures.add(key, data), len(data)
 
 
-def draw_all(root: Path, recipe: Recipe, work: list[tuple[Source, str | None]]) -> list[Outcome]:
+def draw_all(
+    root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Source, str | None]]
+) -> list[Outcome]:
     """Draw items; no failure of one reaches the others."""
-    return [_draw_one(root, recipe, item, digest) for item, digest in work]
+    return [_draw_one(root, spectrogram, item, digest) for item, digest in work]
 
 
-def _draw_one(root: Path, recipe: Recipe, item: Source, digest: str | None) -> Outcome:
+def _draw_one(
+    root: Path, spectrogram: SpectrogramSettings, item: Source, digest: str | None
+) -> Outcome:
     stamp = None
     try:
         if digest is None:
             stamp, digest = stamp_of(item.path), digest_of(item.path)
-        picture, added = draw(root, item, recipe, digest)
+        picture, added = draw(root, item, spectrogram, digest)
         return Outcome(picture, added, "", stamp, digest)
     except BadFile as error:
         return Outcome(reason=error.reason, stamp=stamp, digest=digest or "")
@@ -166,10 +172,12 @@ def is_whole(picture: Path) -> bool:
     try:
         with Image.open(picture) as image:
             image.load()
-            recipe, source, span = (str(image.info[name]) for name in ("recipe", "source", "span"))
+            spectrogram, source, span = (
+                str(image.info[name]) for name in ("spectrogram", "source", "span")
+            )
     except (OSError, KeyError, ValueError, SyntaxError):
         return False
-    return picture.stem == key_of(source, hashlib.sha256(recipe.encode()).hexdigest(), span)
+    return picture.stem == key_of(source, hashlib.sha256(spectrogram.encode()).hexdigest(), span)
 
 
 class PictureCache:
@@ -195,7 +203,7 @@ class PictureCache:
     def get(
         self,
         path: AnyPath,
-        recipe: Recipe,
+        spectrogram: SpectrogramSettings,
         start: Seconds = None,
         end: Seconds = None,
         at: Seconds = None,
@@ -207,19 +215,19 @@ class PictureCache:
         BadFile : it cannot be drawn; remembered until the file changes.
         """
         item = Source(os.fspath(path), start, end, at)
-        found, digest = self._find(item, recipe.fingerprint())
+        found, digest = self._find(item, spectrogram.fingerprint())
         if found:
             return found
         stamp = stamp_of(item.path)
         digest = digest or digest_of(item.path)
         self._sources.add(item.path, stamp, digest)
-        picture, added = draw(self.root, item, recipe, digest)
+        picture, added = draw(self.root, item, spectrogram, digest)
         self._grow(added)
         return picture
 
-    def stored(self, item: Source, recipe: Recipe) -> Path | None:
+    def stored(self, item: Source, spectrogram: SpectrogramSettings) -> Path | None:
         """The picture of a file that is there and has not changed since it was drawn; else None."""
-        fingerprint = recipe.fingerprint()
+        fingerprint = spectrogram.fingerprint()
         with contextlib.suppress(BadFile):  # who reads it says what is wrong
             found, digest = self._find(item, fingerprint)
             if digest is None:  # another process may have drawn it
@@ -231,7 +239,7 @@ class PictureCache:
     def render_all(
         self,
         items: Iterable[Source | AnyPath],
-        recipe: Recipe,
+        spectrogram: SpectrogramSettings,
         *,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -255,7 +263,7 @@ class PictureCache:
             raise SecondhandError(f"workers={workers}: must be at least 1")
         wanted = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
-        fingerprint = recipe.fingerprint()
+        fingerprint = spectrogram.fingerprint()
         self._sources.refresh()
         self._pictures.sweep()
         for index, item in enumerate(wanted):
@@ -281,14 +289,14 @@ class PictureCache:
         crashed = Outcome(reason=CRASHED)
         if cluster is None:
             count = 1 if len(missing) < POOL_FROM else workers
-            drawn = in_parallel(partial(draw_all, self.root, recipe), work, count, crashed)
+            drawn = in_parallel(partial(draw_all, self.root, spectrogram), work, count, crashed)
         else:  # whose workers may be at work in other folders
             root = Path(os.path.abspath(self.root))
             work = [
                 [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
                 for chunk in work
             ]
-            task = partial(draw_all, root, recipe)
+            task = partial(draw_all, root, spectrogram)
             drawn = cluster.spread(
                 task, work, crashed, path_of=lambda one: one[0].path, folder=root
             )

@@ -15,13 +15,13 @@ import pandas as pd
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.processes import cores
 from datasets.spectrograms.pictures import PictureCache, Source, no_signal
-from datasets.spectrograms.recipe import Recipe
+from datasets.spectrograms.settings import SpectrogramSettings
 
 Spans = list[tuple[float | None, float | None]]
 _LOT = 256  # rows that a thread takes at once: handing one over costs more than most rows do
 
 
-class Item(NamedTuple):
+class ItemRow(NamedTuple):
     """One row of the item table, as light as a DataLoader's worker wants it."""
 
     path: str
@@ -31,15 +31,15 @@ class Item(NamedTuple):
     gps: float = math.nan
 
 
-def items(frame: pd.DataFrame) -> list[Item]:
+def items(frame: pd.DataFrame) -> list[ItemRow]:
     """The rows as what the DataBlock reads."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
     columns = (frame["path"], frame["label"], *times)
-    return [Item(*row) for row in zip(*columns, strict=True)]
+    return [ItemRow(*row) for row in zip(*columns, strict=True)]
 
 
 def cut(
-    frame: pd.DataFrame, recipe: Recipe, *, overlap: float = 0.0
+    frame: pd.DataFrame, spectrogram: SpectrogramSettings, *, overlap: float = 0.0
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """One row a window: rows that fit into a picture stay as they are.
 
@@ -59,7 +59,9 @@ def cut(
     wanted = items(frame)
     lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
     with ThreadPoolExecutor(cores()) as pool:
-        for found in pool.map(lambda lot: [_spans_of(recipe, overlap, one) for one in lot], lots):
+        for found in pool.map(
+            lambda lot: [_spans_of(spectrogram, overlap, one) for one in lot], lots
+        ):
             listed += found
     rejected = [
         Rejected(found.path, found.reason) for found in listed if isinstance(found, BadFile)
@@ -75,7 +77,11 @@ def cut(
 
 
 def draw_rows(
-    frame: pd.DataFrame, recipe: Recipe, cache: PictureCache, *, workers: int | None = None
+    frame: pd.DataFrame,
+    spectrogram: SpectrogramSettings,
+    cache: PictureCache,
+    *,
+    workers: int | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Draw the pictures of all rows beforehand, in parallel; standard error counts them.
 
@@ -100,9 +106,9 @@ def draw_rows(
             print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
 
     sources = [Source(i.path, i.start, i.end, i.gps) for i in items(frame)]
-    pictures, rejected = cache.render_all(sources, recipe, workers=workers, progress=progress)
+    pictures, rejected = cache.render_all(sources, spectrogram, workers=workers, progress=progress)
     drawn = [picture is not None for picture in pictures]
-    if recipe.kind == "sound":
+    if spectrogram.kind == "sound":
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
         for n in silent:
             drawn[n] = False
@@ -113,11 +119,11 @@ def draw_rows(
     return frame.loc[drawn].reset_index(drop=True), rejected
 
 
-def _spans_of(recipe: Recipe, overlap: float, item: Item) -> Spans | BadFile:
+def _spans_of(spectrogram: SpectrogramSettings, overlap: float, item: ItemRow) -> Spans | BadFile:
     start, end, at = (None if t != t else t for t in item[2:])
     if at is not None:
         return [(start, end)]
     try:
-        return recipe.spans(item.path, start=start, end=end, overlap=overlap)
+        return spectrogram.spans(item.path, start=start, end=end, overlap=overlap)
     except BadFile as error:
         return error

@@ -4,4 +4,4 @@ from datasets.strain.files import Strain, read_strain
 from datasets.strain.formats import broken, check_chunks, linked, numbers, open_strain
 from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
 from datasets.strain.qscan import spectral_density
-from datasets.strain.recipe import StrainRecipe
+from datasets.strain.settings import QScanSettings

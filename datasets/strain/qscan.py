@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Span = tuple[float, float]
+Interval = tuple[float, float]
 
 #: Fractional energy that a signal may lose by falling between two tiles (Chatterji, section 5.2).
 MISMATCH = 0.2
@@ -182,7 +182,7 @@ def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=32)
-def _plane(q: float, samples: int, rate: float, frange: Span) -> _Plane:
+def _plane(q: float, samples: int, rate: float, frange: Interval) -> _Plane:
     """Rows evenly spaced in log frequency, ds² = (2 + Q²) df² / 4f², then down to a whole bin."""
     duration = samples / rate
     scale = sqrt(2 + q * q) / 2
@@ -227,7 +227,7 @@ class QGram:
 
     peak: Peak
     frequencies: Floats
-    frange: Span
+    frange: Interval
     duration: float
     _plane: _Plane
     _energies: list[NDArray[np.float32]]
@@ -241,7 +241,7 @@ class QGram:
         return [rows[i] for i in range(len(self.frequencies))]
 
     def images(
-        self, views: Sequence[Span], *, width: int = 1000, height: int = 500
+        self, durations: Sequence[Interval], *, width: int = 1000, height: int = 500
     ) -> list[NDArray[np.float32]]:
         """Energies on a regular grid, for several windows of time at once.
 
@@ -257,7 +257,7 @@ class QGram:
         One float32 [height, width] a view, the lowest frequency first. Splines overshoot: values
         may be a little below 0.
         """
-        for start, stop in views:
+        for start, stop in durations:
             if not 0 <= start < stop <= self.duration:
                 raise ValueError(f"view {start:g}..{stop:g} s is not inside 0..{self.duration:g} s")
         if width < 1 or height < 2:
@@ -265,7 +265,7 @@ class QGram:
         if (count := len(self.frequencies)) < 4:
             low, high = self.frange
             raise ValueError(f"{low:g}-{high:g} Hz has {count} rows: widen the band")
-        times = np.concatenate([a + (b - a) / width * np.arange(width) for a, b in views])
+        times = np.concatenate([a + (b - a) / width * np.arange(width) for a, b in durations])
         rows = np.empty((len(self.frequencies), times.size))
         for group, energy in zip(self._plane.groups, self._energies, strict=True):
             position = times * (group.tiles / self.duration)  # in tiles
@@ -275,16 +275,16 @@ class QGram:
         # Beyond the outermost rows the picture repeats them: a cubic would shoot off.
         pixels = np.clip(np.geomspace(*self.frange, height), *self.frequencies[[0, -1]])
         picture = uneven(self.frequencies, rows, pixels)
-        return np.split(picture.astype(np.float32), len(views), axis=1)
+        return np.split(picture.astype(np.float32), len(durations), axis=1)
 
 
 def qtransform(
     white: ArrayLike,
     rate: float,
     *,
-    qrange: Span = (4.0, 64.0),
-    frange: Span = (10.0, 1200.0),
-    search: Span | None = None,
+    qrange: Interval = (4.0, 64.0),
+    frange: Interval = (10.0, 1200.0),
+    search: Interval | None = None,
 ) -> QGram:
     """Q-transform of whitened strain; the plane with the loudest tile is kept.
 
@@ -319,7 +319,7 @@ def qtransform(
     return QGram(peak, plane.frequencies, (frange[0], frange[1]), duration, plane, energies)
 
 
-def check_band(samples: int, rate: float, qrange: Span, frange: Span) -> None:
+def check_band(samples: int, rate: float, qrange: Interval, frange: Interval) -> None:
     """Raise ValueError, with the limit in its text, unless band and Q range suit the data."""
     if not (0 < qrange[0] <= qrange[1] and 0 < frange[0] < frange[1]):
         raise ValueError(f"Q {qrange} and band {frange} Hz must be positive, the lower one first")
@@ -369,7 +369,7 @@ def _median(energy: Floats) -> Floats:
 
 
 def _loudest(
-    plane: _Plane, energies: list[NDArray[np.float32]], duration: float, span: Span
+    plane: _Plane, energies: list[NDArray[np.float32]], duration: float, span: Interval
 ) -> Peak:
     """The loudest tile of a plane whose time lies in [start, stop)."""
     best = Peak(-1.0, span[0], float(plane.frequencies[0]), plane.q)

@@ -32,7 +32,7 @@ from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
 from learners.files import locked
-from learners.inference import Answer, Asked, Floats, Predictor, stacked
+from learners.inference import Asked, Floats, PredictedItem, Predictor, stacked
 from learners.model import hash_of_features
 from learners.uncertainty import Why
 
@@ -390,7 +390,9 @@ def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     yield pa.concat_tables(held)
 
 
-def _vectors(answers: Sequence[Answer]) -> tuple[list[tuple[float | None, ...]], Floats, str]:
+def _vectors(
+    answers: Sequence[PredictedItem],
+) -> tuple[list[tuple[float | None, ...]], Floats, str]:
     """The (start, end, at) of windows that are not silent, and their features, rows of length 1; or
     what is wrong with the file."""
     for answer in answers:

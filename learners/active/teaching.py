@@ -32,7 +32,7 @@ from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable, unit
-from learners.inference import Answer, Floats, Predictor
+from learners.inference import Floats, PredictedItem, Predictor
 from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
     return 1 - (two[:, 1] - two[:, 0])
 
 
-def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
+def _suggestion(predictor: Predictor, answer: PredictedItem) -> Suggestion:
     found, confidence = answer.prediction, predictor.confidence
     assert answer.logits is not None
     logits = np.asarray(answer.logits, float)[None]
@@ -199,11 +199,11 @@ def _suggestion(predictor: Predictor, answer: Answer) -> Suggestion:
         least = int(np.abs(probabilities[0] - 0.5).argmin())
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if found.label == UNKNOWN else found.label
-    unlike = found.reason.why is Why.UNLIKE
+    out_of_distribution = found.reason.why is Why.OUT_OF_DISTRIBUTION
     source = Source(
         found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
     )
-    score = 1.0 if unlike else float(unsureness(probabilities)[0])
+    score = 1.0 if out_of_distribution else float(unsureness(probabilities)[0])
     return Suggestion(source, score, _words(classes, probabilities[0], found.reason), guess)
 
 
@@ -253,7 +253,7 @@ def _span(start: float, end: float, at: float) -> Span:
     return (start if start == start else -math.inf), (end if end == end else math.inf)
 
 
-def _covers(span: Span, answer: Answer) -> bool:
+def _covers(span: Span, answer: PredictedItem) -> bool:
     found = answer.prediction
     first, last = _span(found.start, found.end, found.at)
     return span[0] < last and first < span[1]

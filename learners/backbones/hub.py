@@ -8,7 +8,7 @@ A network that was trained on sound may say beside ``architecture`` how it was d
     "mel": {"rate": 32000, "n_fft": 1024, "hop": 320, "n_mels": 128, "fmin": 50, "fmax": 14000,
             "log": "ln"}
 
-The first six are `datasets.audio.AudioRecipe`'s, as are ``level``, ``range_db`` and ``window``, which
+The first six are `datasets.audio.MelSettings`'s, as are ``level``, ``range_db`` and ``window``, which
 may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
 "dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
 to 1, rather than of pixels from 0 to 1. ``scale`` is "slaney", as librosa's filters are, or "kaldi".
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError, shown
 from datasets.core.upstream import hub_offline
 
@@ -75,7 +75,7 @@ class Published:
     options : of its transformer, see `OPTIONS`.
     data : input_size, mean, std, interpolation and crop_pct, as timm has them.
     fixed : the network is built for one size of input.
-    mel : how the sound that it was trained on was drawn, as arguments of `AudioRecipe`; empty of a
+    mel : how the sound that it was trained on was drawn, as arguments of `MelSettings`; empty of a
         network of pictures.
     """
 
@@ -126,7 +126,7 @@ def published(name: str) -> Published:
 
 def mel_of(name: str) -> dict[str, Any]:
     """How the sound was drawn that a backbone's weights were trained on, as arguments of
-    `AudioRecipe`; empty where they say nothing of it."""
+    `MelSettings`; empty where they say nothing of it."""
     return published(name).mel if name.startswith(SOURCES) else {}
 
 
@@ -186,7 +186,7 @@ def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(network: Published, mel: dict[str, Any]) -> Published:
-    """A network of sound, with the arguments of `AudioRecipe`, and the mean and deviation of the pictures
+    """A network of sound, with the arguments of `MelSettings`, and the mean and deviation of the pictures
     that it draws."""
     data, (height, width) = network.data, network.shape
     log, axes = mel.get("log"), network.options.get("axes")
@@ -197,22 +197,22 @@ def _drawn(network: Published, mel: dict[str, Any]) -> Published:
     if odd:
         raise SecondhandError(f"its mel recipe has {', '.join(sorted(odd))}: not drawn here")
     samples = (width - 1) * mel["hop"] + (mel["n_fft"] if mel.get("scale") == "kaldi" else 0)
-    recipe = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
-    recipe = {"window": samples / mel["rate"], "size": (height, width), **recipe}
+    spectrogram = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
+    spectrogram = {"window": samples / mel["rate"], "size": (height, width), **spectrogram}
     try:
         if log is None:
-            AudioRecipe(**recipe)
-            return replace(network, mel=recipe)
+            MelSettings(**spectrogram)
+            return replace(network, mel=spectrogram)
         in_db = 10 / math.log(10) if log == "ln" else 1.0
         mean, std = (in_db * sum(data[key]) / len(data[key]) for key in ("mean", "std"))
-        fixed = AudioRecipe(**recipe, level="fixed")
+        fixed = MelSettings(**spectrogram, level="fixed")
         white, black = fixed.full_scale, max(mean - DEPTH * std, fixed.floor)
-        recipe |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
-        range_db = AudioRecipe(**recipe).range_db
+        spectrogram |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
+        range_db = MelSettings(**spectrogram).range_db
     except SecondhandError as error:
         raise SecondhandError(f"its mel recipe: {error}") from None
     levels = {"mean": ((mean - white) / range_db + 1,), "std": (std / range_db,)}
-    return replace(network, mel=recipe, data=data | levels)
+    return replace(network, mel=spectrogram, data=data | levels)
 
 
 # --- what can go wrong with weights, said clearly and soon ----------------------------------------

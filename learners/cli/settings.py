@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Span, flag, option
+from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import whole
 from datasets.items import DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
@@ -83,35 +83,35 @@ class TrainSettings:
     """training"""
 
     epochs: int = option(
-        5, "epochs with all weights; 0 trains the head alone (a linear probe)", span=Span(low=0)
+        5, "epochs with all weights; 0 trains the head alone (a linear probe)", limits=Limits(low=0)
     )
     freeze_epochs: int | Literal["fit"] = option(
         "fit",
         "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
         "linear probe, which those that follow have to surpass",
-        span=Span(low=0, word="fit"),
+        limits=Limits(low=0, word="fit"),
     )
     lr: float | Literal["auto"] | None = option(
         None,
         "largest learning rate of the head, or auto; 3e-4 behind a fitted head, 6e-3 else",
-        span=Span(above=0, below=100, word="auto"),
+        limits=Limits(above=0, below=100, word="auto"),
     )
     lr_mult: float | None = option(
         None,
         "the stem learns this much slower than the head; behind a fitted head, where none is given, "
         "it and a third of the body do not learn; else 2 for sound, 100 for others",
-        span=Span(low=1),
+        limits=Limits(low=1),
     )
     bs: int = option(
         16,
         "batch size in items, of all processes together; more steps help with few files",
-        span=Span(low=1),
+        limits=Limits(low=1),
     )
-    wd: float = option(0.01, "weight decay", span=Span(low=0))
-    clip: float | None = option(None, "largest norm of the gradient", span=Span(above=0))
-    mixup: float = option(0.0, "alpha of mixup; 0 is off", span=Span(low=0))
+    wd: float = option(0.01, "weight decay", limits=Limits(low=0))
+    clip: float | None = option(None, "largest norm of the gradient", limits=Limits(above=0))
+    mixup: float = option(0.0, "alpha of mixup; 0 is off", limits=Limits(low=0))
     label_smoothing: float = option(
-        0.0, "part of the target spread over all classes", span=Span(low=0, below=1)
+        0.0, "part of the target spread over all classes", limits=Limits(low=0, below=1)
     )
     class_weights: bool = option(False, "rare classes count more (docs/unbalanced-classes.md)")
     ema: bool = option(False, "average the weights; validate, keep and export the average")
@@ -124,7 +124,7 @@ class TrainSettings:
     seeds: int = option(
         1,
         "networks trained, with this seed and those after it; they answer by their mean",
-        span=Span(low=1, high=MAX_MEMBERS),
+        limits=Limits(low=1, high=MAX_MEMBERS),
     )
 
     def of(self, kind: str, *, fits: bool) -> TrainSettings:
@@ -155,14 +155,14 @@ class AugmentSettings:
     """augmentation"""
 
     min_scale: float = option(
-        0.35, "smallest part of a picture's area that a crop keeps", span=Span(above=0, high=1)
+        0.35, "smallest part of a picture's area that a crop keeps", limits=Limits(above=0, high=1)
     )
     flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
     augment_strength: float = option(
         1.0,
         "of pictures: brightness and contrast; of sound and strain: shift, gain, mixing, masks; 0 (none) "
         "to 2",
-        span=Span(low=0, high=2),
+        limits=Limits(low=0, high=2),
     )
     tta: int = option(
         1,
@@ -177,18 +177,20 @@ class ConfidenceSettings:
     """confidence"""
 
     threshold: float = option(
-        0.95, "calibrated probability below which the answer is unknown", span=Span(low=0, high=1)
+        0.95,
+        "calibrated probability below which the answer is unknown",
+        limits=Limits(low=0, high=1),
     )
     keep_known: float = option(
         0.8,
         "part of known items whose score is high enough for an answer, beside the threshold: fewer "
         "strangers are taken for a class; 1 asks the threshold alone",
-        span=Span(above=0, high=1),
+        limits=Limits(above=0, high=1),
     )
     target_accuracy: float | None = option(
         None,
-        "instead of both: accuracy promised of what is accepted",
-        span=Span(above=0, below=1, like=0.99),
+        "instead of both: accuracy guaranteed of what is accepted",
+        limits=Limits(above=0, below=1, like=0.99),
     )
     per_class: bool = option(False, "promise --target-accuracy of each class by itself")
     score: ScoreName = option(
@@ -197,7 +199,7 @@ class ConfidenceSettings:
     coverage: float | None = option(
         None,
         "also fit sets of classes that hold the right one with this probability, as 0.9",
-        span=Span(above=0, below=1, like=0.9),
+        limits=Limits(above=0, below=1, like=0.9),
     )
 
 
@@ -279,12 +281,12 @@ class Settings:
     def check(self) -> None:
         """Raise SecondhandError that names every number out of its range."""
         wrong = [
-            f"{flag(item.name)} {value} (it is {span})"
+            f"{flag(item.name)} {value} (it is {limits})"
             for section in vars(self).values()
             for item in fields(section)
-            if (span := item.metadata["span"]) is not None
+            if (limits := item.metadata["span"]) is not None
             and (value := getattr(section, item.name)) is not None
-            and not span.holds(value)
+            and not limits.holds(value)
         ]
         data, network, train, asked = self.data, self.network, self.train, self.confidence
         fitted = network.fits and train.freeze_epochs == "fit"
@@ -342,7 +344,7 @@ class EngineSettings:
 
 
 @dataclass(kw_only=True)
-class AskSettings(ComputeSettings):
+class OverrideSettings(ComputeSettings):
     """how a model is asked"""
 
     threshold: float | None = option(
@@ -355,7 +357,7 @@ class AskSettings(ComputeSettings):
 
 
 @dataclass(kw_only=True)
-class AnswerSettings:
+class OutputSettings:
     """how the answers are written"""
 
     format: Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp"] | None = option(
@@ -407,7 +409,7 @@ class AnswerSettings:
 
 
 @dataclass(kw_only=True)
-class PredictSettings(AskSettings, EngineSettings):
+class PredictSettings(OverrideSettings, EngineSettings):
     """how a model is asked for answers"""
 
     cluster: str | None = option(
@@ -416,7 +418,7 @@ class PredictSettings(AskSettings, EngineSettings):
 
 
 @dataclass(kw_only=True)
-class EvaluateSettings(AskSettings):
+class EvaluateSettings(OverrideSettings):
     """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
 
     Of data that name their parts, the test part counts, else all but train. Files of labels that the

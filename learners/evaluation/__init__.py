@@ -12,8 +12,8 @@ if TYPE_CHECKING:
         ACCURACY_THRESHOLD,
         accuracy_threshold,
         answer_figures,
+        calibration_check,
         expected_accuracy,
-        recheck,
     )
     from learners.evaluation.figures import (
         Judged,

@@ -15,7 +15,7 @@ from learners.uncertainty import Tree
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.
 BY_CHANCE = 0.05
 NONE = float("nan")
-OLD, NEW, STRANGERS = "held out before", "held out of the new ones", "strangers"
+OLD, NEW, STRANGERS = "held out before", "held out of the new ones", "unknown_classes"
 
 
 class Changes(NamedTuple):
@@ -40,7 +40,7 @@ class Changes(NamedTuple):
 def compare(
     before: pd.DataFrame,
     after: pd.DataFrame,
-    replayed: Sequence[bool],
+    rehearsed: Sequence[bool],
     classes: tuple[Sequence[str], Sequence[str]],
     trees: tuple[Tree | None, Tree | None] = (None, None),
 ) -> Changes:
@@ -53,7 +53,7 @@ def compare(
     replayed : for each row whether the earlier run had it.
     classes, trees : of the earlier model and of this one.
     """
-    part = pd.Series(replayed, index=after.index).map({True: OLD, False: NEW})
+    part = pd.Series(rehearsed, index=after.index).map({True: OLD, False: NEW})
     part = part.where(~after["split"].isin(STRANGE), STRANGERS)
     rows: list[dict[str, Any]] = []
     for name in (OLD, NEW, STRANGERS):
@@ -92,15 +92,13 @@ def compare(
     )
 
 
-def learnt_since(
-    answers: pd.DataFrame, strangers: Collection[str], new: Collection[str]
-) -> pd.Series:
-    """True for ``strangers`` (paths) of an earlier run that look most like a class that is ``new`` since.
+def learnt_since(answers: pd.DataFrame, ood: Collection[str], new: Collection[str]) -> pd.Series:
+    """True for ``ood`` (paths) of an earlier run that look most like a class that is ``new`` since.
 
     They may be of that class, which nobody has said: neither to accept nor to refuse them is a mistake
     for sure. Accepted and refused ones alike, so that of the others as many are accepted as before.
     """
-    old = answers["split"].eq(UNKNOWN) & answers["path"].isin(strangers)
+    old = answers["split"].eq(UNKNOWN) & answers["path"].isin(ood)
     return old & answers["best"].isin(new)
 
 

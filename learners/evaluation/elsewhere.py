@@ -1,4 +1,4 @@
-"""A model on files from elsewhere. Of labelled ones, what its confidence promised beside what is found
+"""A model on files from elsewhere. Of labelled ones, what its confidence guaranteed beside what is found
 there; of others, how accurate it can be expected to be.
 
 All intervals are 95 %, and of a fraction those of `fraction`, which counts what belongs together.
@@ -39,7 +39,7 @@ from learners.uncertainty import (
     softmax,
 )
 
-COLUMNS = ("what", "promised", "here", "low", "high", "items")
+COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
 #: Held-out items below which nothing is estimated.
 ENOUGH = 50
 #: Where a model folder's metrics have the `AccuracyThreshold`.
@@ -47,8 +47,8 @@ ACCURACY_THRESHOLD = "accuracy_threshold"
 
 
 @dataclass(frozen=True)
-class Recheck:
-    """What was found: one line each to read, and as a table with the columns ``what, promised,
+class CalibrationCheck:
+    """What was found: one line each to read, and as a table with the columns ``what, guaranteed,
     here, low, high, items`` (nan where there is no such number)."""
 
     lines: list[str]
@@ -59,7 +59,9 @@ class Recheck:
 Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
-def recheck(confidence: Confidence, items: Items, classes: Sequence[str] = ()) -> Recheck:
+def calibration_check(
+    confidence: Confidence, items: Items, classes: Sequence[str] = ()
+) -> CalibrationCheck:
     """Judge known items by a model's confidence and compare with what it claims.
 
     Parameters
@@ -69,17 +71,17 @@ def recheck(confidence: Confidence, items: Items, classes: Sequence[str] = ()) -
     """
     if not len(known_labels(items)):
         nothing = ["no item of a known class was judged: nothing to check"]
-        return Recheck(nothing, pd.DataFrame(columns=COLUMNS))
+        return CalibrationCheck(nothing, pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
     found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
         found.insert(1, _depths(confidence, confidence.tree, items, decided))
-    if confidence.cut.promises:
+    if confidence.cut.guarantees:
         found.insert(1, _classes(confidence, classes, items, decided))
     if confidence.sets is not None:
         found.append(_sets(confidence, items, decided))
     rows = [row for _, rows in found for row in rows]
-    return Recheck(
+    return CalibrationCheck(
         [line for lines, _ in found for line in lines], pd.DataFrame(rows, columns=COLUMNS)
     )
 
@@ -90,29 +92,29 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     n, right = int(accepted.sum()), hits[accepted]
     limits = fraction(right, _of(items, accepted))
-    has_promise = bool(np.isfinite(cut.target)) and not cut.message
+    has_guarantee = bool(np.isfinite(cut.target)) and not cut.message
     claimed = float(decided.sure[accepted].mean()) if n else float("nan")
-    promised = cut.target if has_promise else claimed
-    here = f"{with_limits(*limits)} of {n}{_verdict(promised, *limits[1:])}"
-    first = f"the threshold promised {percent(promised)}, here it gives {here}"
+    guaranteed = cut.target if has_guarantee else claimed
+    here = f"{with_limits(*limits)} of {n}{_verdict(guaranteed, *limits[1:])}"
+    first = f"the threshold guaranteed {percent(guaranteed)}, here it gives {here}"
     if not n:
         first = "nothing is accepted at this threshold"
-    elif not has_promise:
+    elif not has_guarantee:
         claim = f"accepted answers claim to be right {percent(claimed)} of the time"
         first = f"{claim}, here they are {here}"
     share = fraction(accepted, items.groups)
     before = f", {percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
     return [first, f"accepted here: {with_limits(*share)}{before}"], [
-        ("accuracy of accepted", promised, *limits, n),
+        ("accuracy of accepted", guaranteed, *limits, n),
         ("accepted", cut.coverage, *share, len(accepted)),
     ]
 
 
 def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
     cut = confidence.cut.threshold
-    promised = float("nan") if cut.message else cut.target
+    guaranteed = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
-    each = ((f"by {name}", promised, n, limits) for name, _, n, limits in parts)
+    each = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
     return _each(each, len(decided.label))
 
 
@@ -120,22 +122,22 @@ def _classes(
     confidence: Confidence, classes: Sequence[str], items: Items, decided: Decisions
 ) -> Found:
     labels, found = known_labels(items), []
-    for k, (name, cut) in enumerate(zip(classes, confidence.cut.promises, strict=True)):
+    for k, (name, cut) in enumerate(zip(classes, confidence.cut.guarantees, strict=True)):
         named = decided.label == k
         right = labels[named] == k
-        promised = float("nan") if cut.message else cut.target
-        found.append((f"as {name}", promised, len(right), fraction(right, _of(items, named))))
+        guaranteed = float("nan") if cut.message else cut.target
+        found.append((f"as {name}", guaranteed, len(right), fraction(right, _of(items, named))))
     return _each(found, len(labels))
 
 
 def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], among: int) -> Found:
-    """Of answers in parts: what is promised (nan: nothing), how many they are ``among`` all items, and how
+    """Of answers in parts: what is guaranteed (nan: nothing), how many they are ``among`` all items, and how
     many right."""
     lines, rows = [], []
-    for name, promised, n, limits in parts:
-        verdict = "" if promised != promised else _verdict(promised, *limits[1:])
+    for name, guaranteed, n, limits in parts:
+        verdict = "" if guaranteed != guaranteed else _verdict(guaranteed, *limits[1:])
         lines.append(f"answered {name}: {n} of {among}, right {with_limits(*limits)}{verdict}")
-        rows.append((f"accuracy of those {name}", promised, *limits, n))
+        rows.append((f"accuracy of those {name}", guaranteed, *limits, n))
     return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 
@@ -177,23 +179,23 @@ def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found
         return ["the distance is off: no file is refused for being unlike the training data"], []
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
     line = (
-        f"unlike training data: {percent(alpha)} of known files are expected to be "
+        f"out of distribution: {percent(alpha)} of known files are expected to be "
         f"refused, here {with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
     )
-    return [line], [("refused as unlike training data", alpha, value, low, high, n)]
+    return [line], [("refused as out of distribution", alpha, value, low, high, n)]
 
 
 def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
     assert confidence.sets is not None
-    labels, promised = known_labels(items), confidence.sets.coverage
+    labels, guaranteed = known_labels(items), confidence.sets.coverage
     inside = confidence.sets.predict(decided.probabilities)
     limits = fraction(inside[np.arange(len(labels)), labels], items.groups)
     line = (
-        f"sets promised to hold the right class {percent(promised)} of the "
+        f"sets guaranteed to hold the right class {percent(guaranteed)} of the "
         f"time, here {with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
         "in one on average"
     )
-    return [line], [("label in the set", promised, *limits, len(labels))]
+    return [line], [("label in the set", guaranteed, *limits, len(labels))]
 
 
 def _of(items: Items, mask: Mask) -> Groups:
@@ -201,10 +203,10 @@ def _of(items: Items, mask: Mask) -> Groups:
     return None if items.groups is None else items.groups[mask]
 
 
-def _verdict(promised: float, low: float, high: float) -> str:
-    if promised > high:
-        return ": less than promised"
-    return "" if promised < low else ", as promised within chance"
+def _verdict(guaranteed: float, low: float, high: float) -> str:
+    if guaranteed > high:
+        return ": less than guaranteed"
+    return "" if guaranteed < low else ", as guaranteed within chance"
 
 
 @dataclass(frozen=True)
@@ -298,12 +300,12 @@ def expected_accuracy(
     cut = read_as(AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}")
     if cut.n < ENOUGH:
         return _none(f"{cut.n} items were held out of the training, at least {ENOUGH} are needed")
-    unlike = part_of(
-        predictions["reason"].map(lambda reason: reason.why is Why.UNLIKE), predictions
+    out_of_distribution = part_of(
+        predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
     )
-    if unlike[1] > mild * alpha:
+    if out_of_distribution[1] > mild * alpha:
         return _none(
-            f"{with_limits(*unlike)} of these files are refused as unlike the training data, where "
+            f"{with_limits(*out_of_distribution)} of these files are refused as unlike the training data, where "
             f"{percent(alpha)} of known files are: they are of another kind, or of no class of the model"
         )
     probability = predictions["probability"].to_numpy(np.float64)

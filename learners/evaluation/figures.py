@@ -167,7 +167,7 @@ def all_figures(
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
-    model has chosen; ``strangers`` (None without any): how many are accepted, ``said`` in a sentence
+    model has chosen; ``ood`` (None without any): how many are accepted, ``said`` in a sentence
     with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
     model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``tree`` (None without one): of
@@ -190,7 +190,7 @@ def all_figures(
         "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
         "reliability": _reliability(chosen, predictions),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
-        "strangers": _strangers(
+        "unknown_classes": _unknown_figures(
             chosen, judged.where(split == UNKNOWN), predictions, bundle.decider
         ),
         "background": {
@@ -305,15 +305,15 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
     return None
 
 
-def _accepted_strangers(
-    known: Judged, strangers: Judged, predictions: pd.DataFrame, rule: Confidence
+def _accepted_unknown(
+    known: Judged, ood: Judged, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any]:
     """How many are accepted at the threshold in force, and what a stricter one would cost."""
     taken = predictions["label"].ne(UNKNOWN)
     strange = predictions["split"].eq(UNKNOWN)
     rate = named_limits(part_of(taken.loc[strange], predictions))
     accepted = taken.to_numpy()
-    gates = [items.gate[accepted[items.rows]] for items in (strangers, known)]
+    gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
     on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(strange.sum())
@@ -324,9 +324,9 @@ def _accepted_strangers(
     found = {"accepted": rate, "said": said, "stricter": None}
     if value is None or not len(known.rows):
         return found
-    now = "one a class" if rule.cut.promises else f"{rule.cut.threshold.value:.4g}"
+    now = "one a class" if rule.cut.guarantees else f"{rule.cut.threshold.value:.4g}"
     still = taken.copy()
-    still.iloc[strangers.rows] &= strangers.gate >= value
+    still.iloc[ood.rows] &= ood.gate >= value
     left = int(still[strange].sum())
     held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
     before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
@@ -342,8 +342,8 @@ def _accepted_strangers(
     }
 
 
-def _strangers(
-    known: Judged, strangers: Judged, predictions: pd.DataFrame, rule: Confidence
+def _unknown_figures(
+    known: Judged, ood: Judged, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any] | None:
     rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
     if rows.empty:
@@ -351,23 +351,23 @@ def _strangers(
     right = known.best == known.labels
     msp = make_score("msp")
     by_name = {
-        strangers.score: (known.known, strangers.known),
-        "msp": (msp.score(None, known.logits), msp.score(None, strangers.logits)),
+        ood.score: (known.known, ood.known),
+        "msp": (msp.score(None, known.logits), msp.score(None, ood.logits)),
     }
-    if len(known.rows) + len(strangers.rows):
-        edges = np.histogram_bin_edges(np.r_[known.known, strangers.known], BINS)
+    if len(known.rows) + len(ood.rows):
+        edges = np.histogram_bin_edges(np.r_[known.known, ood.known], BINS)
     else:
         edges = np.linspace(0, 1, BINS + 1)
     return {
         "items": len(rows),
-        "judged": len(strangers.rows),
-        **_accepted_strangers(known, strangers, predictions, rule),
-        "score": strangers.score,
+        "judged": len(ood.rows),
+        **_accepted_unknown(known, ood, predictions, rule),
+        "score": ood.score,
         "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
         "histogram": {
             "edges": edges,
             "known": np.histogram(known.known, edges)[0],
-            "unknown": np.histogram(strangers.known, edges)[0],
+            "unknown": np.histogram(ood.known, edges)[0],
         },
     }
 
@@ -402,7 +402,7 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
     table = [
         {
             "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
-            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.among(nodes, p, labels)).ece.value),
+            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.class_subset(nodes, p, labels)).ece.value),
         }
         for name, nodes, n, hits in by_depth(tree, answered, labels, units)
     ]  # fmt: skip

@@ -152,7 +152,7 @@ def answer(
     """The model's own answers for everything held out, through the predictor that users get."""
     held = table.frame.loc[table.frame["split"].ne("train")]
     background = table.background.loc[table.background["split"].ne("train")]
-    parts = [held, background.assign(split=BACKGROUND), table.unknowns.assign(split=UNKNOWN)]
+    parts = [held, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
     answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)

@@ -13,7 +13,7 @@ from learners.evaluation.figures import HONEST, MAX_POINTS, headline
 from learners.evaluation.held_out import STRANGE, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
-from learners.uncertainty import UNLIKE, Floats, Groups, Ints, Mask, Threshold
+from learners.uncertainty import OUT_OF_DISTRIBUTION, Floats, Groups, Ints, Mask, Threshold
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class JudgedLabels:
     targets: Floats
     probabilities: Floats
     said: Mask
-    unlike: Mask
+    out_of_distribution: Mask
     groups: Groups = None
 
     def together(self, mask: Mask) -> Groups:
@@ -53,9 +53,16 @@ def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
     units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    unlike = np.array([reason is UNLIKE for reason in decided.reason], bool)
+    out_of_distribution = np.array(
+        [reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool
+    )
     return JudgedLabels(
-        rows, targets, decided.probabilities, np.asarray(decided.said, bool), unlike, units
+        rows,
+        targets,
+        decided.probabilities,
+        np.asarray(decided.said, bool),
+        out_of_distribution,
+        units,
     )
 
 
@@ -68,18 +75,18 @@ def all_label_figures(
     -------
     ``metrics``, of each split: mean average precision over the labels that occur (``map``), the
     ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
-    items of which something is said (``coverage``), that which is ``unlike`` the training data, and
+    items of which something is said (``coverage``), that which is ``out_of_distribution`` the training data, and
     the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``headline``: the
     ``split`` whose mean average precision is reported first, and what is ``said`` of it; ``labels``: of
     each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
-    and what it was promised; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
+    and what it was guaranteed; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
     labels are there, and said, at once; ``mistakes``: the surest.
     """
     classes, split = bundle.classes, evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in STRANGE]
     main = next((name for name in (*HONEST, *names) if name in names), None)
     of_row = split.to_numpy()[judged.rows]
-    promises = bundle.decider.cut.promises
+    guarantees = bundle.decider.cut.guarantees
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
@@ -94,7 +101,9 @@ def all_label_figures(
             said = judged.said[strange].any(axis=1)
             metrics[f"{name}_answered"], *limits = fraction(said, judged.together(strange))
             metrics[f"{name}_answered_interval"] = limits
-            metrics[f"{name}_unlike"] = float(judged.unlike[strange].mean())
+            metrics[f"{name}_out_of_distribution"] = float(
+                judged.out_of_distribution[strange].mean()
+            )
     here = of_row == main
     return dict(
         jsonable(
@@ -105,8 +114,8 @@ def all_label_figures(
                     zip(("split", "said"), headline(names, "average precision"), strict=True)
                 ),
                 "labels": [
-                    {"label": row.pop("label"), **row, **_promised(cut, row)}
-                    for row, cut in zip(tables.get(main or "", []), promises, strict=False)
+                    {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
+                    for row, cut in zip(tables.get(main or "", []), guarantees, strict=False)
                 ],
                 "curves": [label_curves(judged, k, here) for k in range(len(classes))],
                 "together": [
@@ -182,7 +191,9 @@ def _together(
     units = np.arange(len(here)) if judged.groups is None else judged.groups
     pairs = units[:, None] * said.shape[1] + np.arange(said.shape[1])
     found: dict[str, Any] = {}
-    found["unlike"] = float(judged.unlike[here].mean()) if here.any() else float("nan")
+    found["out_of_distribution"] = (
+        float(judged.out_of_distribution[here].mean()) if here.any() else float("nan")
+    )
     found["map"] = _mean([one["average_precision"] for one in labels])
     for name, part, groups in (
         ("precision", there[said], pairs[said]),
@@ -202,14 +213,14 @@ def _mean(values: list[float]) -> float:
     return float(np.mean(there)) if there else float("nan")
 
 
-def _promised(cut: Threshold, found: dict[str, Any]) -> dict[str, Any]:
+def _guaranteed(cut: Threshold, found: dict[str, Any]) -> dict[str, Any]:
     """A label's threshold, its promise, and whether that is kept here, within chance."""
-    promised = cut.target if cut.accuracy_low >= cut.target else None  # NaN: never
-    kept = promised is None or found["precision"]["high"] >= promised
+    guaranteed = cut.target if cut.accuracy_low >= cut.target else None  # NaN: never
+    kept = guaranteed is None or found["precision"]["high"] >= guaranteed
     return {
         "threshold": cut.value,
-        "promised": promised,
-        "kept": "" if promised is None else "yes" if kept else "less than promised",
+        "guaranteed": guaranteed,
+        "kept": "" if guaranteed is None else "yes" if kept else "less than guaranteed",
     }
 
 

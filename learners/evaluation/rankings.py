@@ -60,7 +60,7 @@ def score_tables(
     """
     splits = set(evaluation.predictions["split"])
     held = "test" if "test" in splits else "valid"
-    known, strangers = (
+    known, ood = (
         judged_items(evaluation, classes, split, confidence.calibrator.temperature.value)
         for split in (held, "unknown")
     )
@@ -71,12 +71,12 @@ def score_tables(
     )
     fitting = train is not None and len(calibration) > 0
     tables: dict[str, pd.DataFrame] = {}
-    if len(strangers):
+    if len(ood):
         fitted = confidence.scores()
         if train is not None and fitting:
             fitted = fit_scores(train, calibration)
-        found = rank_scores(fitted, known, strangers)
-        title = f"Scores: {len(strangers)} strangers beside {len(known)} known items ({held})"
+        found = rank_scores(fitted, known, ood)
+        title = f"Scores: {len(ood)} strangers beside {len(known)} known items ({held})"
         tables[title] = ranked_table(found, confidence.ranking.name)
         tables[title].attrs["note"] = better_score(found, confidence)
     if train is not None and fitting and len(classes) >= 3:
@@ -241,11 +241,11 @@ def leave_one_class_out(
     out = {}
     for c in range(classes) if only is None else only:
         kept = tuple(_without(items, c) for items in (train, calibration, test))
-        strangers = test.take(np.flatnonzero(known_labels(test) == c))
-        strangers = Items(np.delete(strangers.logits, c, axis=1), None, strangers.features)
-        if all(len(items) for items in (*kept, strangers)):
+        ood = test.take(np.flatnonzero(known_labels(test) == c))
+        ood = Items(np.delete(ood.logits, c, axis=1), None, ood.features)
+        if all(len(items) for items in (*kept, ood)):
             fitted, calibrated, known = kept
-            out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, strangers)
+            out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, ood)
     return out
 
 

@@ -78,7 +78,7 @@ def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
         shared["data"] = data_name(data)
     if isinstance(command := values.get("command"), str):
         shared["command"] = shared_command(command, data)
-    for key in ("note", "basis"):
+    for key in ("note", "protocol"):
         if isinstance(words := values.get(key), str):
             shared[key] = Names()(words)
     return shared

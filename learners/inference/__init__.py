@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.inference.answers import (
-        Answer,
+    from learners.inference.cluster import model_digest, predict_on
+    from learners.inference.embedding import embed, features_of
+    from learners.inference.engine import pick_device
+    from learners.inference.exporting import export_onnx, notes, write_network
+    from learners.inference.gradcam import heatmap, overlay
+    from learners.inference.predictions import (
         Floats,
+        PredictedItem,
         Prediction,
         cell,
         check_moment,
@@ -15,11 +20,6 @@ if TYPE_CHECKING:
         refused,
         stacked,
     )
-    from learners.inference.cluster import model_digest, predict_on
-    from learners.inference.embedding import embed, features_of
-    from learners.inference.engine import pick_device
-    from learners.inference.exporting import export_onnx, notes, write_network
-    from learners.inference.gradcam import heatmap, overlay
     from learners.inference.predictor import REFERENCE, Asked, Predictor, Resembled, in_rounds
 
 __getattr__ = on_demand(__name__)

@@ -16,7 +16,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
 from datasets.spectrograms import Source
 from learners.acceleration import keep_memory_on_cpu
-from learners.inference.answers import Prediction, refused
+from learners.inference.predictions import Prediction, refused
 from learners.machine import threads_kept
 from learners.uncertainty import Reason
 
@@ -58,7 +58,7 @@ def predict_on(
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
     folder = os.path.abspath(model)
-    task = partial(answer_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
+    task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
     left = (os.fspath(path) for path in paths)
     while named := list(islice(left, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in named]
@@ -74,7 +74,7 @@ def predict_on(
                 turn += 1
 
 
-def answer_chunk(
+def predict_chunk(
     folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], sources: list[Source]
 ) -> list[Prediction | None]:
     """The task, in the worker: predictions for files, by the model folder whose ``config.json`` has this

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected
-from datasets.spectrograms import Recipe, Source
+from datasets.spectrograms import Source, SpectrogramSettings
 from learners.backbones import NetworkSpec, build, native_size
 from learners.inference.predictor import Predictor
 from learners.model import Bundle
@@ -27,7 +27,7 @@ def embed(
     backbone: str = "embedded",
     size: int | None = None,
     weights: str | os.PathLike[str] | None = None,
-    recipe: Recipe | None = None,
+    spectrogram: SpectrogramSettings | None = None,
     bs: int = 32,
     workers: int | None = None,
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
@@ -35,7 +35,7 @@ def embed(
 
     Parameters
     ----------
-    files : pictures; or, with a ``recipe``, signals, or sources with a span or a moment of one. Of
+    files : pictures; or, with a ``spectrogram``, signals, or sources with a span or a moment of one. Of
         a recording longer than the recipe's window the middle is taken (`datasets.spectrograms.windows.cut`
         makes windows of it).
     backbone, weights : as in `learners.backbones.building`.
@@ -60,8 +60,8 @@ def embed(
         spec=spec,
         classes=["first", "second"],  # of the head, which is fresh; its answers are not looked at
         # A spectrogram's edges are data: nothing of it is cut.
-        preprocessing=replace(preprocessing, squish=recipe is not None),
-        recipe=None if recipe is None else recipe.to_dict(),
+        preprocessing=replace(preprocessing, squish=spectrogram is not None),
+        spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         overlap=0.0,
     )
     sources = [f if isinstance(f, Source) else Source(os.fspath(f)) for f in files]

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
 from learners.acceleration import CoreEach, accelerate, is_on
-from learners.inference.answers import Floats
+from learners.inference.predictions import Floats
 from learners.machine import cuda_here, mps_here, report_to_nobody, threads
-from learners.model import Bundle, View, look_and_average
+from learners.model import Bundle, TTAView, look_and_average
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -84,18 +84,18 @@ def pick_device(wanted: str, engine: str = "auto", *, train: bool = False) -> st
 
 
 def arithmetic(
-    bundle: Bundle, engine: str, device: str, views: Sequence[View]
+    bundle: Bundle, engine: str, device: str, tta_views: Sequence[TTAView]
 ) -> TorchArithmetic | OnnxArithmetic:
     """What answers for a model, with the engine that `pick_engine` takes."""
     picked = pick_engine(engine, device, bundle)
     if picked == "torch":
-        return TorchArithmetic(bundle, device, views)
+        return TorchArithmetic(bundle, device, tta_views)
     if bundle.onnx is None:
         raise SecondhandError(
             "--engine onnx: asks a model folder's model.onnx, and here is none; use --engine torch"
         )
     try:
-        return OnnxArithmetic(bundle.onnx, bundle, views)
+        return OnnxArithmetic(bundle.onnx, bundle, tta_views)
     except BadFile:
         raise
     except Exception as error:  # what is new to an older ONNX Runtime it says in a way of its own
@@ -104,7 +104,7 @@ def arithmetic(
                 f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
             ) from None
         log.warning("%s is not for this ONNX Runtime, torch answers: %s", bundle.onnx, error)
-        return TorchArithmetic(bundle, device, views)
+        return TorchArithmetic(bundle, device, tta_views)
 
 
 class TorchArithmetic:
@@ -117,7 +117,7 @@ class TorchArithmetic:
 
     name = "torch"
 
-    def __init__(self, bundle: Bundle, device: str, views: Sequence[View]) -> None:
+    def __init__(self, bundle: Bundle, device: str, tta_views: Sequence[TTAView]) -> None:
         import torch
 
         from learners.backbones import logits_and_features
@@ -129,7 +129,7 @@ class TorchArithmetic:
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
         self._ask = partial(logits_and_features, self.network)
-        self._views, self._many = views, bundle.spec.many
+        self._views, self._many = tta_views, bundle.spec.many
         self.side_by_side = device == "cpu" and is_on()
         self.cores = CoreEach()
 
@@ -162,8 +162,8 @@ class OnnxArithmetic:
 
     name = "onnx"
 
-    def __init__(self, file: Path, bundle: Bundle, views: Sequence[View]) -> None:
-        self._file, self._bundle, self._views = file, bundle, views
+    def __init__(self, file: Path, bundle: Bundle, tta_views: Sequence[TTAView]) -> None:
+        self._file, self._bundle, self._views = file, bundle, tta_views
         shape = (1, 3, 1, 1)
         self._mean = np.array(bundle.preprocessing.mean, np.float32).reshape(shape)
         self._std = np.array(bundle.preprocessing.std, np.float32).reshape(shape)

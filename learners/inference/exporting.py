@@ -31,8 +31,8 @@ from datasets.core.upstream import loggers_at
 from datasets.images import standalone
 from learners.backbones import Answers, Network, NetworkSpec, logits_and_features
 from learners.files import jsonable
-from learners.inference.answers import Floats
 from learners.inference.engine import ANSWERED, ASKED, ask, need, open_onnx
+from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
 from learners.uncertainty import Confidence, Platt
@@ -112,7 +112,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
 def metadata(bundle: Bundle) -> dict[str, str]:
     """What a program needs to know beside the numbers: text by name, JSON where it has parts."""
     confidence = bundle.decider
-    recipe = bundle.recipe
+    spectrogram = bundle.spectrogram
     values: dict[str, Any] = {
         "format": FORMAT,
         "classes": bundle.classes,
@@ -120,9 +120,9 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "after resizing and cropping",
         "onnx_input": Path(standalone.__file__).read_text(encoding="utf-8"),
         "preprocessing": bundle.preprocessing.to_dict(),
-        "recipe": recipe,
+        "spectrogram": spectrogram,
         "overlap": bundle.overlap,
-        "views": [asdict(view) for view in bundle.views],
+        "tta": [asdict(view) for view in bundle.tta_views],
         "temperature": confidence.calibrator.temperature.value,
         "threshold": confidence.cut.threshold.value,
         "threshold_on": confidence.cut.on,
@@ -140,7 +140,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
 def _of_each(confidence: Confidence) -> dict[str, object]:
     """The threshold of each class, where they have their own; of each of several labels an item its
     calibration, too."""
-    cuts = confidence.cut.promises
+    cuts = confidence.cut.guarantees
     if not isinstance(calibrator := confidence.calibrator, Platt):
         return {"thresholds": jsonable(confidence.cut.each)} if cuts else {}
     numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), cuts, strict=True)
@@ -150,13 +150,13 @@ def _of_each(confidence: Confidence) -> dict[str, object]:
 def notes(bundle: Bundle) -> list[str]:
     """What the predictor does for this model and an exported file does not, a sentence each."""
     found = []
-    if bundle.recipe is not None:
+    if bundle.spectrogram is not None:
         found.append(
             "the file takes drawn pictures: signals are drawn by the recipe in its metadata"
         )
-    if len(bundle.views) > 1:
+    if len(bundle.tta_views) > 1:
         found.append(
-            f"the file looks once; its temperature was fitted to the mean of {len(bundle.views)} views"
+            f"the file looks once; its temperature was fitted to the mean of {len(bundle.tta_views)} views"
         )
     if bundle.decider.tree is not None:
         found.append(
@@ -164,7 +164,7 @@ def notes(bundle: Bundle) -> list[str]:
         )
     if bundle.decider.distance.reference is not None:
         found.append(
-            "the file measures no distance: it refuses nothing as unlike training data or unusual"
+            "the file measures no distance: it refuses nothing as out of distribution or unusual"
         )
     return found
 
@@ -177,7 +177,7 @@ def check(bundle: Bundle, run: Run) -> None:
     SecondhandError : they differ by more than `TOLERANCE`, or ``run`` fails.
     """
     # Of one view: the others are looked at from outside.
-    predictor = Predictor(replace(bundle, views=(PLAIN,)), device="cpu")
+    predictor = Predictor(replace(bundle, tta_views=(PLAIN,)), device="cpu")
     for n in _BATCHES:
         pictures = _pictures(bundle, n)
         logits, features = predictor.forward(pictures)

@@ -23,25 +23,26 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, Apart, cores
 from datasets.images import pixels
-from datasets.recipes import recipe_from_dict
+from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import (
     DecodedPictures,
     PictureCache,
     Prepared,
-    Recipe,
     Source,
+    SpectrogramSettings,
     no_signal,
     source_of,
 )
-from learners.inference.answers import (
+from learners.inference.engine import arithmetic, pick_device
+from learners.inference.predictions import (
     NO_SIGNAL,
-    Answer,
     Floats,
+    PredictedItem,
     Prediction,
     check_moment,
     pooled,
@@ -50,7 +51,6 @@ from learners.inference.answers import (
     stacked,
     unheard,
 )
-from learners.inference.engine import arithmetic, pick_device
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_bundle, model_folder
 from learners.uncertainty import Reason
@@ -103,22 +103,22 @@ class Opener:
     moment of it: as it was asked for, or the one that was found in strain."""
 
     prepared: Prepared
-    recipe: Recipe | None
+    spectrogram: SpectrogramSettings | None
 
     def __call__(self, source: Source) -> tuple[Opened, float | None]:
         path, start, end, at = source
         try:
-            if self.recipe is None:
+            if self.spectrogram is None:
                 return pixels(self.prepared.open_for_validation(path)), at
             if (drawing := self.stored(source)) is not None:
                 silent = no_signal(drawing)
                 return NO_SIGNAL if silent else pixels(self.prepared.open_drawing(drawing)), at
-            signal = self.recipe.read(path, start=start, end=end, at=at)
+            signal = self.spectrogram.read(path, start=start, end=end, at=at)
             if at is None:
-                at = self.recipe.moment(signal)
-            if self.recipe.no_signal(signal):
+                at = self.spectrogram.moment(signal)
+            if self.spectrogram.no_signal(signal):
                 return NO_SIGNAL, at
-            picture = self.recipe.image(signal).convert("RGB")
+            picture = self.spectrogram.image(signal).convert("RGB")
             return pixels(self.prepared.preprocessing.fit(picture)), at
         except BadFile as error:
             return error, at
@@ -127,10 +127,14 @@ class Opener:
 
     def stored(self, source: Source) -> Path | None:
         """What a run has drawn of a signal; of strain the moment has to be known."""
-        store, recipe = self.prepared.store, self.recipe
-        if store is None or recipe is None or (recipe.kind == "strain" and source.at is None):
+        store, spectrogram = self.prepared.store, self.spectrogram
+        if (
+            store is None
+            or spectrogram is None
+            or (spectrogram.kind == "strain" and source.at is None)
+        ):
             return None
-        return _cache_at(store.cache).stored(source, recipe)
+        return _cache_at(store.cache).stored(source, spectrogram)
 
 
 @cache
@@ -143,7 +147,7 @@ def _cache_at(root: Path) -> PictureCache:
 class Cutter:
     """The windows of a long recording; else what was asked, as of a moment."""
 
-    recipe: Recipe
+    spectrogram: SpectrogramSettings
     overlap: float
 
     def __call__(self, source: Source) -> list[Source]:
@@ -151,7 +155,7 @@ class Cutter:
         if at is not None:
             return [source]
         try:
-            spans = self.recipe.spans(path, start=start, end=end, overlap=self.overlap)
+            spans = self.spectrogram.spans(path, start=start, end=end, overlap=self.overlap)
         except BadFile:  # it is opened once more, and answered with what is wrong
             return [source]
         return [Source(path, *span) for span in spans]
@@ -168,10 +172,14 @@ class Decoder:
     overlap : of the windows of a long recording, as a part of a window.
     """
 
-    def __init__(self, prepared: Prepared, recipe: Recipe | None, overlap: float) -> None:
-        self._opener = Opener(prepared, recipe)
+    def __init__(
+        self, prepared: Prepared, spectrogram: SpectrogramSettings | None, overlap: float
+    ) -> None:
+        self._opener = Opener(prepared, spectrogram)
         self.stored = self._opener.stored
-        self._cutter = Cutter(recipe, overlap) if isinstance(recipe, AudioRecipe) else None
+        self._cutter = (
+            Cutter(spectrogram, overlap) if isinstance(spectrogram, MelSettings) else None
+        )
         self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
         self._cutters: Apart[Source, list[Source]] | None = None
 
@@ -284,26 +292,26 @@ class Predictor:
             folder = model_folder(model)
             self.bundle, self._run = load_bundle(folder, network=False), folder.absolute().parent
         self.classes = self.bundle.classes
-        recipe = self.bundle.recipe
-        self.recipe = None if recipe is None else recipe_from_dict(recipe)
-        self.kind = "picture" if self.recipe is None else self.recipe.kind
+        spectrogram = self.bundle.spectrogram
+        self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
+        self.kind = "picture" if self.spectrogram is None else self.spectrogram.kind
         self.confidence = self.bundle.decider.asked(threshold, score)
         if only is not None:
             self.confidence = self.confidence.only([name in only for name in self.classes])
-        self.views = self.bundle.views if tta else (PLAIN,)
-        if len(self.views) < len(self.bundle.views):
+        self.tta_views = self.bundle.tta_views if tta else (PLAIN,)
+        if len(self.tta_views) < len(self.bundle.tta_views):
             log.warning(
                 "one view instead of %d: the model's probabilities, threshold and distance were "
                 "calibrated with all of them",
-                len(self.bundle.views),
+                len(self.bundle.tta_views),
             )
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
-        self._arithmetic = arithmetic(self.bundle, engine, self.device, self.views)
+        self._arithmetic = arithmetic(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
         self.prepared = Prepared(self.bundle.preprocessing, 1.0, decoded)
-        self.decoder = Decoder(self.prepared, self.recipe, self.bundle.overlap)
+        self.decoder = Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
 
     def predict(
         self,
@@ -337,7 +345,7 @@ class Predictor:
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[PredictedItem]:
         """As `predict`, with the logits and features that each prediction rests on."""
         for source, judged in self.windows(paths, at=at, bs=bs, workers=workers):
             yield judged[0] if len(judged) == 1 else self._together(source, judged)
@@ -349,7 +357,7 @@ class Predictor:
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
-    ) -> Iterator[tuple[Source, list[Answer]]]:
+    ) -> Iterator[tuple[Source, list[PredictedItem]]]:
         """As `answers`, each file with an answer for each of its windows; one where it fits into one."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
@@ -433,29 +441,29 @@ class Predictor:
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _judged(self, batch: Sequence[tuple[Part, Opened]]) -> list[tuple[Part, Answer]]:
+    def _judged(self, batch: Sequence[tuple[Part, Opened]]) -> list[tuple[Part, PredictedItem]]:
         """Each part of a batch judged by itself."""
         good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
-        answers: Iterator[Answer] = iter(())
+        answers: Iterator[PredictedItem] = iter(())
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
             decided = self._decide([part.source for part, _ in good], logits, features)
-            answers = map(Answer, decided, logits, features)
+            answers = map(PredictedItem, decided, logits, features)
         return [
             (part, next(answers))
             if isinstance(opened, np.ndarray)
-            else (part, Answer(refused(part.source, opened), None, None))
+            else (part, PredictedItem(refused(part.source, opened), None, None))
             for part, opened in batch
         ]
 
-    def _together(self, source: Source, windows: list[Answer]) -> Answer:
+    def _together(self, source: Source, windows: list[PredictedItem]) -> PredictedItem:
         """One answer for the windows of a recording, or of a long span of one."""
         each = tuple(window.prediction for window in windows)
         if (why := unheard(each)) is not None:
-            return Answer(refused(source, why)._replace(windows=each), None, None)
+            return PredictedItem(refused(source, why)._replace(windows=each), None, None)
         logits, features, trained = pooled(windows)
         (prediction,) = self._decide([source], logits[None], features[None], trained)
-        return Answer(prediction._replace(windows=each), logits, features)
+        return PredictedItem(prediction._replace(windows=each), logits, features)
 
     def _decide(
         self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False

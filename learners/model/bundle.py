@@ -40,7 +40,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
 from datasets.images import Preprocessing
 from datasets.items import MAX_OVERLAP, fault_of
-from datasets.recipes import recipe_from_dict
+from datasets.spectrogram_kinds import spectrogram_from_dict
 from learners.backbones import NetworkSpec
 from learners.files import disk_error
 from learners.model.tensors import (
@@ -54,7 +54,7 @@ from learners.model.tensors import (
     save_weights,
     sha256,
 )
-from learners.model.views import PLAIN, View, read_views
+from learners.model.tta import PLAIN, TTAView, read_tta_views
 from learners.uncertainty import Confidence, read_tree
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "README.md",
 )
 #: What features follow from, beside the weights.
-_FEATURES = ("network", "preprocessing", "recipe", "overlap", "views")
+_FEATURES = ("network", "preprocessing", "spectrogram", "overlap", "tta")
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
 _KEYS = {
-    "format", "network", "classes", "preprocessing", "recipe", "overlap", "views", "confidence",
+    "format", "network", "classes", "preprocessing", "spectrogram", "overlap", "tta", "confidence",
     "provenance", "metrics", "hashes",
 }  # fmt: skip
 
@@ -107,9 +107,9 @@ class Bundle:
     spec: NetworkSpec
     classes: list[str]
     preprocessing: Preprocessing
-    recipe: dict[str, Any] | None = None
+    spectrogram: dict[str, Any] | None = None
     overlap: float = 0.25
-    views: tuple[View, ...] = (PLAIN,)
+    tta_views: tuple[TTAView, ...] = (PLAIN,)
     confidence: Confidence | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -157,9 +157,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "network": bundle.spec.to_dict(),
                 "classes": bundle.classes,
                 "preprocessing": bundle.preprocessing.to_dict(),
-                "recipe": bundle.recipe,
+                "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
-                "views": [dataclasses.asdict(view) for view in bundle.views],
+                "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
                 "confidence": {} if confidence is None else confidence.to_dict(),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
@@ -202,10 +202,10 @@ def card(bundle: Bundle) -> str:
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
     more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
     note = _one_line(str(provenance.get("note") or ""))
-    basis = _one_line(str(provenance.get("basis") or ""), 1000)
+    protocol = _one_line(str(provenance.get("protocol") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
     data = _one_line(str(provenance.get("data", "")))
-    task = "audio" if (bundle.recipe or {}).get("kind") == "sound" else "image"
+    task = "audio" if (bundle.spectrogram or {}).get("kind") == "sound" else "image"
     figures = [
         {"type": key.rpartition("_")[2], "name": key.replace("_", " "), "value": value}
         for key, value in bundle.metrics.items()
@@ -233,7 +233,7 @@ Trained on: `{data}`{f" ({note})" if note else ""}.
         and f'''
 Backbone: {chosen}.'''
     }
-{f"The figures rest on {basis}." if basis else ""}
+{f"The figures rest on {protocol}." if protocol else ""}
 {_one_line(str(provenance.get("headline", "")))}
 
 | figure | value |
@@ -337,7 +337,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
                 folder / name,
                 "its content is not what config.json says: damaged or changed; copy the folder anew",
             )
-    classes, recipe, overlap = config["classes"], config["recipe"], config["overlap"]
+    classes, spectrogram, overlap = config["classes"], config["spectrogram"], config["overlap"]
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
@@ -359,9 +359,11 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         raise SecondhandError("preprocessing to {} pixels for a network of {}".format(*said))
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise SecondhandError(f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
-    if recipe is not None:
-        recipe_from_dict(recipe)
-    views = read_views(config["views"], "picture" if recipe is None else recipe.get("kind"))
+    if spectrogram is not None:
+        spectrogram_from_dict(spectrogram)
+    tta_views = read_tta_views(
+        config["tta"], "picture" if spectrogram is None else spectrogram.get("kind")
+    )
     network = None
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
@@ -379,9 +381,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         spec=spec,
         classes=classes,
         preprocessing=preprocessing,
-        recipe=recipe,
+        spectrogram=spectrogram,
         overlap=overlap,
-        views=views,
+        tta_views=tta_views,
         confidence=confidence,
         provenance=config["provenance"],
         metrics=config["metrics"],

@@ -69,9 +69,9 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
         for row in shape.rows(answer):
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
-            span = f"{row.start:9.2f} to{row.end:9.2f} s  "
+            limits = f"{row.start:9.2f} to{row.end:9.2f} s  "
             if row.start != row.start:
-                span = (
+                limits = (
                     "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
                 )
             sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
@@ -80,7 +80,7 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
                 sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
             words = [
-                (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {span}", 0),
+                (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {limits}", 0),
                 (one_line(row.path), 0), (one_line(why), _DIM),
             ]  # fmt: skip
             if row.set and "set" not in shape.hidden:

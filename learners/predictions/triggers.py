@@ -14,7 +14,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
-from datasets.strain import Frames, StrainRecipe, read_frames
+from datasets.strain import Frames, QScanSettings, read_frames
 from learners.inference import Predictor
 
 #: The answers' columns: the best class and its probability, whatever it is worth, as Gravity Spy calls
@@ -66,8 +66,8 @@ def _answer(
     count = len(triggers.cells)
     best, label, reason = (np.full(count, word, dtype=object) for word in ("", UNKNOWN, ""))
     confidence, answered = np.full(count, np.nan), np.zeros(count, dtype=bool)
-    recipe = predictor.recipe
-    together = recipe.together if isinstance(recipe, StrainRecipe) else ()
+    spectrogram = predictor.spectrogram
+    together = spectrogram.together if isinstance(spectrogram, QScanSettings) else ()
     for row, found in enumerate(places(triggers, frames, together)):
         if isinstance(found, Rejected):
             reason[row] = found.reason

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.images import open_picture
@@ -61,24 +61,24 @@ class Pictures:
         ------
         SecondhandError : it cannot be read.
         """
-        recipe = self.predictor.recipe
-        if recipe is None:
+        spectrogram = self.predictor.spectrogram
+        if spectrogram is None:
             return self.predictor.prepared.open_for_page(source.path, SIDE)
         if (drawing := self.predictor.decoder.stored(source)) is not None:
             return open_picture(drawing)
-        signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
-        return recipe.image(signal).convert("RGB")
+        signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
+        return spectrogram.image(signal).convert("RGB")
 
     def moment(self, source: Source, class_index: int) -> Source:
         """Of a recording longer than the model's window, the window that speaks most for a class.
 
         At most `WINDOWS` of them, spread evenly, are listened to.
         """
-        recipe = self.predictor.recipe
-        if recipe is None or source.at is not None:
+        spectrogram = self.predictor.spectrogram
+        if spectrogram is None or source.at is not None:
             return source
         try:
-            spans = recipe.spans(
+            spans = spectrogram.spans(
                 source.path,
                 start=source.start,
                 end=source.end,
@@ -282,11 +282,11 @@ def write_sheet(
 
 def heard(predictor: Predictor, source: Source) -> bytes:
     """A sound, or a span of one, at the model's rate as FLAC; nothing of what does not sound."""
-    if not isinstance(recipe := predictor.recipe, AudioRecipe):
+    if not isinstance(spectrogram := predictor.spectrogram, MelSettings):
         return b""
     import soundfile
 
-    signal = recipe.read(source.path, start=source.start, end=source.end, at=source.at)
+    signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
     written = io.BytesIO()
-    soundfile.write(written, signal, recipe.rate, format="FLAC", subtype="PCM_16")
+    soundfile.write(written, signal, spectrogram.rate, format="FLAC", subtype="PCM_16")
     return written.getvalue()

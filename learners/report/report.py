@@ -94,7 +94,7 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
-    items, strange = table.frame["path"], table.unknowns["path"]
+    items, strange = table.frame["path"], table.unknown_items["path"]
     names = Names(
         table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
     )
@@ -105,7 +105,7 @@ def write_report(
     everything: dict[str, Any] = jsonable(
         {
             "title": title or f"{data_name(table.source)}: {bundle.spec.backbone}",
-            "basis": names(table.basis),
+            "protocol": names(table.protocol),
             "notices": [*checks, *notes, *shown.notices],
             **shown.figures,
             "history": [] if epochs is None else epochs.to_dict("records"),
@@ -159,7 +159,7 @@ def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
 
 
 def folds_page(
-    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str], basis: str
+    title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str], protocol: str
 ) -> str:
     """The page of a cross-validation: what its figures rest on, its table, links to the folds' reports."""
     counts = [name for name in table if str(name).endswith("_items")]
@@ -172,7 +172,7 @@ def folds_page(
         figures=rows,
         links=links,
         missing=missing,
-        basis=basis,
+        protocol=protocol,
     )
 
 
@@ -187,8 +187,8 @@ def shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
 def class_counts(table: ItemTable) -> pd.DataFrame:
     """Items of each class in each split, strangers in a row of their own, and their sums."""
     frame = table.frame.assign(split=table.frame["split"].replace("", "all"))
-    if len(table.unknowns):
-        frame = pd.concat([frame, table.unknowns.assign(label=UNKNOWN, split=UNKNOWN)])
+    if len(table.unknown_items):
+        frame = pd.concat([frame, table.unknown_items.assign(label=UNKNOWN, split=UNKNOWN)])
     counts = pd.crosstab(frame["label"].astype(str), frame["split"].astype(str))
     others = sorted(name for name in counts.columns if name not in (*SPLITS, UNKNOWN))
     order = [name for name in (*SPLITS, *others, UNKNOWN) if name in counts.columns]
@@ -202,7 +202,7 @@ def class_counts(table: ItemTable) -> pd.DataFrame:
 
 def facts(table: ItemTable) -> dict[str, str]:
     """Sentences about the files: their kind, how many, sizes or durations, by name."""
-    frame = pd.concat([table.frame, table.unknowns])
+    frame = pd.concat([table.frame, table.unknown_items])
     paths = list(dict.fromkeys(frame["path"]))
     found = {"kind": table.kind, "files": f"{len(paths)}, {len(frame)} items"}
     endings = Counter(path.rsplit(".", 1)[-1].lower() for path in paths if "." in path)
@@ -216,8 +216,8 @@ def facts(table: ItemTable) -> dict[str, str]:
         found["background"] = f"{learned} files learnt as none of the classes, {held} held out"
     if table.near_duplicates:
         found["near-duplicates"] = table.near_duplicates
-    if table.visits:
-        found["photos of one visit"] = table.visits
+    if table.sessions:
+        found["photos of one visit"] = table.sessions
     looked = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int))]
     if not paths:
         return found

@@ -51,8 +51,11 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if bundle.confidence and bundle.confidence.cut.promises:
-        tables = {"Each class's threshold": _promises(bundle.confidence, bundle.classes), **tables}
+    if bundle.confidence and bundle.confidence.cut.guarantees:
+        tables = {
+            "Each class's threshold": _guarantees(bundle.confidence, bundle.classes),
+            **tables,
+        }
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
@@ -101,7 +104,7 @@ def class_sections(
     return Sections("report.html", figures, drawn, notices)
 
 
-def _promises(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
+def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
     """What each class's threshold gave on the calibration items that were named so."""
     found = pd.DataFrame(
         {
@@ -110,9 +113,9 @@ def _promises(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
             "answered": cut.coverage,
             "right": cut.accuracy,
             "at least": cut.accuracy_low,
-            "promised": np.nan if cut.message else cut.target,
+            "guaranteed": np.nan if cut.message else cut.target,
         }
-        for name, cut in zip(classes, confidence.cut.promises, strict=True)
+        for name, cut in zip(classes, confidence.cut.guarantees, strict=True)
     )
     found.attrs["note"] = (
         "On the calibration items that were named so; without a promise at least is the most they "
@@ -134,7 +137,7 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 
 def _drawn(found: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
     """The plots; nothing where there is nothing to plot."""
-    matrix, strange = np.array(found["confusion"]), found["strangers"]
+    matrix, strange = np.array(found["confusion"]), found["unknown_classes"]
     errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
     return {
         "judged": matrix.sum(),

@@ -7,7 +7,7 @@ from datasets.core.lazy import on_demand
 if TYPE_CHECKING:
     from learners.runs.evaluation import estimate, evaluate
     from learners.runs.finetuning import launch
-    from learners.runs.folder import go_on, is_finished, settings_of
+    from learners.runs.folder import is_finished, resume_command, settings_of
     from learners.runs.folds import cross_validate
     from learners.runs.run import Run, prepare
 

@@ -21,8 +21,8 @@ from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.items import (
     ItemTable,
-    load_strangers,
     load_table,
+    load_unknown,
     load_unlabelled,
     summary,
     without_copies,
@@ -77,7 +77,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
     try:
-        evaluation = task.recheck(evaluation, bundle)
+        evaluation = task.calibration_check(evaluation, bundle)
     except SecondhandError as error:
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {asked.data}: {error}{first}") from None
@@ -179,29 +179,29 @@ def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTab
         learned=False,
         label_column=asked.label_column,
         strain=asked.strain,
-        together=(bundle.recipe or {}).get("together"),
+        together=(bundle.spectrogram or {}).get("together"),
         labels=columns,
     )
-    if table.frame.empty and table.unknowns.empty:
+    if table.frame.empty and table.unknown_items.empty:
         raise _nothing(table)
     lines = _choose_part(table)
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
-        there = pd.concat([table.frame, table.unknowns])
-        strangers, rejected = load_strangers(unknown, own, there, check=False)
-        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        there = pd.concat([table.frame, table.unknown_items])
+        ood, rejected = load_unknown(unknown, own, there, check=False)
+        table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)
     log.info(
         "%s: %d items of %d classes, %d strangers",
-        asked.data, len(table.frame), len(table.classes), len(table.unknowns),
+        asked.data, len(table.frame), len(table.classes), len(table.unknown_items),
     )  # fmt: skip
     return table, lines
 
 
 def _kind(bundle: Bundle, kind: str) -> str:
     """What the model judges; an error where another ``kind`` was asked for."""
-    own = "picture" if bundle.recipe is None else str(bundle.recipe.get("kind", kind))
+    own = "picture" if bundle.spectrogram is None else str(bundle.spectrogram.get("kind", kind))
     if kind not in ("auto", own):
         raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
     return own

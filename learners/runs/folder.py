@@ -93,8 +93,8 @@ def run_folder(settings: Settings) -> Iterator[Path]:
             yield folder
         except BaseException as error:
             if has_progress(folder):
-                if go_on(folder) not in str(error):
-                    log.warning("go on with: %s", go_on(folder))
+                if resume_command(folder) not in str(error):
+                    log.warning("go on with: %s", resume_command(folder))
             elif not going_on:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
@@ -108,7 +108,7 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
     """`run_folder`, which of several processes the first alone has to itself."""
 
     def remedy() -> str:
-        return f"go on with: {go_on(folder)}" if has_progress(folder) else "begin it again"
+        return f"go on with: {resume_command(folder)}" if has_progress(folder) else "begin it again"
 
     with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as made:
         folder = distributed.share(made)
@@ -116,7 +116,7 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
             yield folder
 
 
-def go_on(folder: Path) -> str:
+def resume_command(folder: Path) -> str:
     """The command that goes on with a run."""
     if distributed.count() > 1:
         called = as_called("-m learners.finetune")
@@ -173,7 +173,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "data": table.source,
         "kind": table.kind,
         "note": table.note,
-        "basis": table.basis,
+        "protocol": table.protocol,
         "items": len(table.frame),
         "left_out": len(table.rejected),
         "command": command,

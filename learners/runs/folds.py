@@ -22,16 +22,16 @@ import yaml
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import basis_of, check_splits, fold_names, folds_of, load_grouped
+from datasets.items import check_splits, fold_names, folds_of, load_grouped, protocol_of
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
 from learners.files import jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
-from learners.runs.continuing import gone_on_from
 from learners.runs.finetuning import launch
 from learners.runs.folder import clear, has_progress, is_empty, run_name, write_config
-from learners.tasks.choose import task_asked
+from learners.runs.warm_start import gone_on_from
+from learners.tasks.choose import choose_task
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Folds:
 
     folder: Path
     runs: dict[str, Settings]
-    basis: str
+    protocol: str
     done: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -93,13 +93,13 @@ def cross_validate(
         other settings or of other data.
     """
     settings, origin = gone_on_from(asked, typed, network=False)
-    task_asked(settings.data, origin).check(settings)
-    items, basis = _plan(settings)
+    choose_task(settings.data, origin).check(settings)
+    items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
     each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
     runs = {name: settings.but(fold=name, out=each[name], overwrite=False) for name in names}
-    folds = Folds(folder, runs, basis)
+    folds = Folds(folder, runs, protocol)
     _check_place(folder, overwrite=settings.run.overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -185,7 +185,7 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
     items = frame[["path", "label", "group", "fold", "start", "end", "gps"]]
-    return items, basis_of(table, frame, data)
+    return items, protocol_of(table, frame, data)
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:
@@ -270,14 +270,14 @@ def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
 
 def _write(folds: Folds) -> None:
     """Write the figures so far; what cannot be averaged yet is left out."""
-    folder, table, missing, basis = folds.folder, folds.table, folds.missing, folds.basis
+    folder, table, missing, protocol = folds.folder, folds.table, folds.missing, folds.protocol
     rows = jsonable({row.pop("fold"): row for row in table.to_dict("records")})
     record = {
         "mean": rows.pop("mean", {}),
         "spread": rows.pop("spread", {}),
         "folds": rows,
         "missing": missing,
-        "basis": basis,
+        "protocol": protocol,
     }
     write_beside(folder / "folds.csv", csv_text(table, float_format="%.6f").encode())
     write_beside(folder / MARK, (json.dumps(record, indent=1) + "\n").encode())
@@ -287,5 +287,5 @@ def _write(folds: Folds) -> None:
         for name in folds.runs
         if name in folds.done
     }
-    page = folds_page(folder.name, table, links, missing, basis)
+    page = folds_page(folder.name, table, links, missing, protocol)
     write_beside(folder / "report/index.html", page.encode())

@@ -17,22 +17,22 @@ import pandas as pd
 
 from datasets.core.errors import Rejected
 from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
-from datasets.recipes import recipe_from_dict
-from datasets.spectrograms import DecodedPictures, Recipe
+from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.spectrograms import DecodedPictures, SpectrogramSettings
 from learners import distributed
 from learners.backbones import mel_of
 from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.machine import threads_kept
-from learners.model import WEIGHTS, Bundle, views_for
-from learners.runs.continuing import gone_on_from
+from learners.model import WEIGHTS, Bundle, tta_views_for
 from learners.runs.folder import begin, command_of, write_config, write_csv
+from learners.runs.warm_start import gone_on_from
 from learners.tasks.base import Task
-from learners.tasks.choose import task_asked
+from learners.tasks.choose import choose_task
 
 if TYPE_CHECKING:
     from learners.inference import Predictor
-    from learners.runs.choice import Choice
+    from learners.runs.backbone_selection import BackboneSelection
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Run:
     items: Loaded
     bundle: Bundle
     origin: Bundle | None
-    choice: Choice | None
+    selection: BackboneSelection | None
     began: float
     interrupted: bool = False
 
@@ -105,7 +105,7 @@ def prepare(
         command = command_of(folder) or command
     settings, origin = gone_on_from(asked, typed)
     settings.check()
-    task = task_asked(settings.data, origin)
+    task = choose_task(settings.data, origin)
     task.check(settings)
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
@@ -113,7 +113,11 @@ def prepare(
         from learners.training import check_precision
 
         check_precision(settings.speed.precision, device)
-    drawn = None if origin is None or origin.recipe is None else recipe_from_dict(origin.recipe)
+    drawn = (
+        None
+        if origin is None or origin.spectrogram is None
+        else spectrogram_from_dict(origin.spectrogram)
+    )
     trained_on = mel_of(settings.network.backbone) if drawn is None else {}
     data, signal, seed = settings.data, settings.signal, settings.train.seed
     with threads_kept(settings.speed.threads):
@@ -126,12 +130,12 @@ def prepare(
 
     from fastai.torch_core import set_seed
 
-    from learners.runs.choice import settle_backbone
+    from learners.runs.backbone_selection import settle_backbone
     from learners.training import new_network, settle
 
     with threads_kept(settings.speed.threads):
         set_seed(seed, reproducible=True)
-        settings, choice = distributed.from_first(
+        settings, selection = distributed.from_first(
             lambda: settle_backbone(folder, items, settings, device)
         )
         network, spec, preprocessing = new_network(folder, items, settings, task, origin)
@@ -143,9 +147,9 @@ def prepare(
         spec=spec,
         classes=items.table.classes,
         preprocessing=preprocessing,
-        recipe=None if items.recipe is None else items.recipe.to_dict(),
+        spectrogram=None if items.spectrogram is None else items.spectrogram.to_dict(),
         overlap=settings.signal.overlap,
-        views=views_for(
+        tta_views=tta_views_for(
             kind,
             augment.tta,
             flip=augment.flip,
@@ -154,7 +158,7 @@ def prepare(
         ),
         confidence=task.uncalibrated(items.table.classes),
     )
-    return Run(folder, settings, command, device, task, items, bundle, origin, choice, began)
+    return Run(folder, settings, command, device, task, items, bundle, origin, selection, began)
 
 
 def load_items(
@@ -163,7 +167,7 @@ def load_items(
     seed: int,
     folder: Path,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
-    recipe: Recipe | None = None,
+    spectrogram: SpectrogramSettings | None = None,
 ) -> Loaded:
     """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
     with a background ``background.csv``.
@@ -172,9 +176,9 @@ def load_items(
     ------
     SecondhandError : also for other data than those that a run which goes on began with.
     """
-    loaded = prepare_items(data, signal, seed, trained_on, recipe)
+    loaded = prepare_items(data, signal, seed, trained_on, spectrogram)
     table = loaded.table
-    items = pd.concat([table.frame, table.unknowns.assign(split="unknown")])
+    items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
     weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
     begin(folder, tables, weights, {path: look.state for path, look in table.looks.items()})

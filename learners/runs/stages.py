@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 from datasets.core.errors import Rejected
-from datasets.items import UNKNOWN, earlier_items, is_replayed, items_of_run
+from datasets.items import UNKNOWN, earlier_items, is_rehearsed, items_of_run
 from learners import distributed
 from learners.evaluation import (
     Evaluation,
@@ -20,10 +20,10 @@ from learners.evaluation import answer as answer_held_out
 from learners.inference import REFERENCE, Predictor, write_network
 from learners.model import Bundle, add_onnx, save_bundle
 from learners.report import write_report
-from learners.runs.choice import as_table
-from learners.runs.continuing import lineage
+from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Run
+from learners.runs.warm_start import lineage
 from learners.training import ANSWERS, train_members
 from learners.uncertainty import Items
 
@@ -48,8 +48,8 @@ def train(run: Run) -> None:
     bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
     if run.origin is not None:
         bundle.provenance |= lineage(run.settings.data, run.origin, run.folder)
-    if run.choice is not None:
-        bundle.provenance["backbone"] = run.choice.said
+    if run.selection is not None:
+        bundle.provenance["backbone"] = run.selection.said
     if joint := _asked_together(run):
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
@@ -74,7 +74,7 @@ def answer(run: Run, reference: Items | None) -> Evaluation:
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
     evaluation = answer_held_out(run.predictor, table, train.bs)
     if origin is not None:
-        evaluation = _without_learnt_strangers(run, origin, evaluation)
+        evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle, reference)
     tables, bundle.metrics = evaluation.tables, evaluation.metrics
     bundle.provenance["headline"] = evaluation.headline
@@ -85,13 +85,13 @@ def answer(run: Run, reference: Items | None) -> Evaluation:
     if reference is not None and len(trained) == len(reference):
         columns = ["path", "label", "start", "end", "gps"]
         write_csv(run.folder / REFERENCE, trained[columns])
-    if run.choice is not None:
-        tables = {"Backbones": as_table(run.choice.candidates), **tables}
+    if run.selection is not None:
+        tables = {"Backbones": as_table(run.selection.candidates), **tables}
     changes = None
     if origin is not None:
         earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)
         before = answer_held_out(earlier, table, train.bs).predictions
-        after, old = evaluation.predictions, table.frame.loc[is_replayed(table.frame), "path"]
+        after, old = evaluation.predictions, table.frame.loc[is_rehearsed(table.frame), "path"]
         of_both = (origin.classes, bundle.classes)
         trees = (origin.decider.tree, bundle.decider.tree)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
@@ -102,17 +102,17 @@ def answer(run: Run, reference: Items | None) -> Evaluation:
     return replace(evaluation, tables=tables, changes=changes, curve=curve)
 
 
-def _without_learnt_strangers(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
+def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
     """Take strangers of the earlier run that look like a class learnt since out of answers and table, and
     name them among the files left out."""
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
     earlier = items_of_run(items)
-    strangers = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
+    ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
-    doubtful = learnt_since(predictions, strangers, new)
+    doubtful = learnt_since(predictions, ood, new)
     if not doubtful.any():
         return evaluation
     table.rejected += [
@@ -120,7 +120,7 @@ def _without_learnt_strangers(run: Run, origin: Bundle, evaluation: Evaluation) 
         for path, best in predictions.loc[doubtful, ["path", "best"]].itertuples(index=False)
     ]
     write_csv(run.folder / "rejected.csv", table.rejected, Rejected._fields)
-    table.unknowns = table.unknowns.loc[
+    table.unknown_items = table.unknown_items.loc[
         ~doubtful[predictions["split"].eq(UNKNOWN)].to_numpy()
     ].reset_index(drop=True)
     log.info(
@@ -152,10 +152,10 @@ def write_onnx(run: Run) -> None:
 
 def _asked_together(run: Run) -> str:
     """In what answers differ from the validation of an epoch; nothing where they are the same."""
-    members, views, items = run.bundle.spec.members, len(run.bundle.views), run.items
+    members, tta_views, items = run.bundle.spec.members, len(run.bundle.tta_views), run.items
     parts = [
         *([f"{members} networks"] if members > 1 else []),
-        *([f"{views} views"] if views > 1 else []),
+        *([f"{tta_views} views"] if tta_views > 1 else []),
         *(
             ["all windows of a recording"]
             if items.rows["label"].ne(UNKNOWN).sum() > len(items.table.frame)

@@ -63,8 +63,8 @@ class Task(Protocol):
         """The evaluation of what a run held out with its figures; ``reference`` is what `calibrate`
         returned."""
 
-    def recheck(self, evaluation: Any, model: Any) -> Any:
-        """The evaluation of labelled files from elsewhere with its figures, and whether what was promised
+    def calibration_check(self, evaluation: Any, model: Any) -> Any:
+        """The evaluation of labelled files from elsewhere with its figures, and whether what was guaranteed
         holds there.
 
         Raises SecondhandError where there is nothing to judge.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from learners.tasks.base import Task
 
 
-def task_asked(data: DataSettings, origin: Bundle | None = None) -> Task:
+def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
     """The task of a run; ``origin`` is the model of ``--from``.
 
     Raises

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import MANY, joined, names_of, parts_of
+from datasets.items import MANY, joined, names_of, split_labels
 from learners import evaluation as measuring
 from learners import report, training
 from learners.cli.settings import ConfidenceSettings
@@ -96,11 +96,11 @@ class MultiLabel:
         said = figures["headline"]["said"]
         return replace(evaluation, judged=judged, metrics=figures["metrics"], headline=said)
 
-    def recheck(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
+    def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         judged = measuring.judge_labels(evaluation, model)
         figures = measuring.all_label_figures(evaluation, judged, model)
         broken = [
-            f"{row['label']}: {row['kept']} ({row['promised']:.4g})"
+            f"{row['label']}: {row['kept']} ({row['guaranteed']:.4g})"
             for row in figures["labels"]
             if row["kept"] not in ("", "yes")
         ]
@@ -127,7 +127,7 @@ class MultiLabel:
         missing = [] if columns == MANY else sorted({*classes} - {*columns})
 
         def matched(label: str) -> str:
-            not_known = [part[1:] for part in parts_of(label) if part.startswith("?")]
+            not_known = [part[1:] for part in split_labels(label) if part.startswith("?")]
             return joined({*names_of(label)} & {*classes}, [*not_known, *missing])
 
         table.frame = table.frame.assign(label=labels.map(matched))

@@ -83,15 +83,18 @@ class SingleLabel:
             headline=headline,
         )
 
-    def recheck(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
+    def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
         known = measuring.judged_items(evaluation, model.classes, "test", 1.0)
         if not len(known):
             raise SecondhandError("no file of a known class could be judged")
-        checked = measuring.recheck(confidence, known, model.classes)
+        checked = measuring.calibration_check(confidence, known, model.classes)
         ranked = measuring.score_tables(evaluation, model.classes, confidence)
         metrics = measuring.measure(evaluation.predictions, self.tree)
-        metrics |= {"scores": _rows(ranked), "recheck": jsonable(checked.table.to_dict("records"))}
+        metrics |= {
+            "scores": _rows(ranked),
+            "calibration_check": jsonable(checked.table.to_dict("records")),
+        }
         notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
         judged = measuring.judge(evaluation, model)
         return replace(
@@ -124,12 +127,12 @@ class SingleLabel:
             )
         if not names:
             return []
-        strangers = table.frame.loc[other].assign(label=UNKNOWN)
-        table.unknowns = pd.concat([table.unknowns, strangers], ignore_index=True)
+        ood = table.frame.loc[other].assign(label=UNKNOWN)
+        table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.frame = table.frame.loc[~other].reset_index(drop=True)
         return [
             f"{len(names)} labels are no classes of the model ({_some(names)}): their "
-            f"{len(strangers)} files count as strangers"
+            f"{len(ood)} files count as strangers"
         ]
 
     def sections(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from learners.training.growth import ANSWERS
+    from learners.training.learning_curve import ANSWERS
     from learners.training.members import decoded_of, in_plain_words, new_network, train_members
     from learners.training.objectives import Objective, class_objective, label_objective
     from learners.training.probe import fit_probe

@@ -178,7 +178,7 @@ class KeepBest(EpochEnd):
             words += f"; with {n} files {before - right} more may be chance"
         return words
 
-    def go_on(self) -> None:
+    def resume_command(self) -> None:
         """Take the best epoch of an earlier process for the one to be surpassed.
 
         Raises
@@ -199,7 +199,7 @@ class KeepBest(EpochEnd):
         file = self.folder / "best.safetensors"
         if not file.exists():
             return False
-        self.go_on()
+        self.resume_command()
         try:
             model.load_state_dict(load_file(file))
         except (SafetensorError, OSError) as error:
@@ -250,7 +250,7 @@ class Checkpoints(EpochEnd):
                 self.history.unlink(missing_ok=True)
             return False
         tensors, record = self.waiting
-        best.go_on()
+        best.resume_command()
         # Now, before the fit begins: averages start as a copy of them.
         learn.model.load_state_dict(_named(tensors, "model"))
         self.position, self.rate = Position(*record["position"]), record["rate"]

@@ -49,8 +49,8 @@ from learners.model import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints, KeepBest
-from learners.training.growth import ANSWERS, Growth
 from learners.training.learner import fine_tune, make_learner, tracker
+from learners.training.learning_curve import ANSWERS, LearningCurveProbes
 from learners.training.speed import in_words, workers_for
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,11 @@ def train_members(
         ]
         if settings.run.learning_curve and not number:
             classes = items.table.classes
-            cbs.append(Growth(folder / ANSWERS, items.rows, classes, objective.probe, train.seed))
+            cbs.append(
+                LearningCurveProbes(
+                    folder / ANSWERS, items.rows, classes, objective.probe, train.seed
+                )
+            )
         cbs += callbacks.mixed_precision(str(settings.speed.precision), device)
         cbs += [callbacks.Ema()] if train.ema else []
         cbs += [callbacks.Compile()] if settings.speed.compile else []
@@ -230,7 +234,7 @@ def new_network(
             f"--backbone {settings.network.backbone} is a network of sound, and these are of kind "
             f"{items.table.kind}"
         )
-    elif items.recipe is not None:
+    elif items.spectrogram is not None:
         preprocessing = replace(preprocessing, squish=True)
     return one, spec, preprocessing
 
@@ -265,7 +269,7 @@ def _batches(
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
-    if items.recipe is None:
+    if items.spectrogram is None:
         varied = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
@@ -275,7 +279,7 @@ def _batches(
     else:
         heard = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)
-        block = SpectrogramBlock(items.recipe, preprocessing, heard, cache, decoded)
+        block = SpectrogramBlock(items.spectrogram, preprocessing, heard, cache, decoded)
     return dataloaders(
         items.rows,
         block,
@@ -290,10 +294,10 @@ def _batches(
 
 def decoded_of(items: Loaded, preprocessing: Preprocessing, settings: Settings) -> DecodedPictures:
     """Where the pixels of a run's items are kept from one epoch, and one stage, to the next."""
-    if items.recipe is None:
+    if items.spectrogram is None:
         train, others = map(len, _pictures(items))
     else:  # of a drawing no larger version is kept to crop from
-        train, others = 0, len(items.rows) + len(items.table.unknowns)
+        train, others = 0, len(items.rows) + len(items.table.unknown_items)
     prepared = Prepared(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),
@@ -305,7 +309,7 @@ def decoded_of(items: Loaded, preprocessing: Preprocessing, settings: Settings) 
 def _pictures(items: Loaded) -> tuple[list[str], list[str]]:
     """The files to train on, and all others that the run asks about."""
     table, rows = items.table, items.rows
-    frames = (rows, table.frame, table.background, table.unknowns)
+    frames = (rows, table.frame, table.background, table.unknown_items)
     paths = pd.concat(frame["path"] for frame in frames)
     train = rows["path"][rows["split"].eq("train")].tolist()
     return train, paths[~paths.isin(train)].unique().tolist()

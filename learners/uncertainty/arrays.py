@@ -98,7 +98,7 @@ def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = F
     return cast(Floats, z / (z.sum(axis=-1, keepdims=True) + (np.exp(-top) if background else 0)))
 
 
-def just_below(scores: ArrayLike) -> Floats:
+def with_margin(scores: ArrayLike) -> Floats:
     """``[n]`` cuts that items of these scores pass, also asked again by another engine or in another
     batch, where the last bits differ (answers by 1e-5): at an item's own score it would be left to
     chance. Lower by 1e-4 of the scores' spread, or of themselves where that is less, and at

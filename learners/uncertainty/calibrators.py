@@ -210,7 +210,7 @@ class Scaling:
         """Of scaled logits [n, classes], in [0, 1]; they sum to 1, or to less beside a background."""
         return softmax(scaled, background=self.background)
 
-    def among(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
+    def class_subset(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
         """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
         had, ``[n]``.
 
@@ -279,7 +279,7 @@ class Platt:
 
         return np.asarray(scipy.special.expit(scaled))
 
-    def among(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
+    def class_subset(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
         """Those of the ``possible`` labels, 0 of the others, ``[n, classes]``; which took nothing from
         them, ``[n]``."""
         return np.where(possible, self.probabilities(scaled), 0.0), np.zeros(len(scaled))

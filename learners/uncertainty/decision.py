@@ -95,7 +95,7 @@ class Confidence:
 
     ``subset`` is there where not all classes may be answered, ``naming`` where a tree stands above
     them and items are named by its nodes, too. ``sets`` makes sets of classes, where they were asked
-    for. ``notes`` says, one sentence each, what is off or could not be promised.
+    for. ``notes`` says, one sentence each, what is off or could not be guaranteed.
     """
 
     classes: int
@@ -125,7 +125,7 @@ class Confidence:
 
         Parameters
         ----------
-        held : the calibration items, their logits as the network gives them; what a target promises
+        held : the calibration items, their logits as the network gives them; what a target guarantees
             counts their groups.
         reference : training items as prediction will see them (no augmentation), likewise; all are
             kept, with their logits and labels. Without features of both the distance is off.
@@ -134,8 +134,8 @@ class Confidence:
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
         background : the logits are those of `learners.backbones.building.against_last`.
         paths : names of the calibration items, for errors.
-        tree : of the classes; what a target accuracy promises then, `promised` says.
-        names : of the classes, for ``notes`` on those that can be promised nothing.
+        tree : of the classes; what a target accuracy guarantees then, `guaranteed` says.
+        names : of the classes, for ``notes`` on those that can be guaranteed nothing.
         """
         asked = settings or ConfidenceSettings()
         logits, labels = check_logits(held.logits, paths=paths), known_labels(held)
@@ -192,8 +192,8 @@ class Confidence:
         ----------
         targets : of the calibration items ``held`` [n, classes]: 1 is there, 0 is not, NaN is not known.
         settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
-            promises by itself (`cuts_of_labels`).
-        names : of the classes, for ``notes`` on those that can be promised nothing.
+            guarantees by itself (`cuts_of_labels`).
+        names : of the classes, for ``notes`` on those that can be guaranteed nothing.
         reference : training items; of known ones `ALPHA` may be refused as unlike the nearest of these.
             Without them the distance is off.
         """
@@ -208,7 +208,9 @@ class Confidence:
         p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
         cut = LabelCut.of(cuts_of_labels(p, known, there, messages, settings, held.groups))
         notes += [
-            f"{n}: {one.message}" for n, one in zip(names, cut.promises, strict=True) if one.message
+            f"{n}: {one.message}"
+            for n, one in zip(names, cut.guarantees, strict=True)
+            if one.message
         ]
         return cls(len(names), calibrator, distance, cut, notes=notes)
 
@@ -278,7 +280,7 @@ class Confidence:
         z = self.calibrator.scaled(logits)
         x, p, scores = self.distance.measure(features, len(z), paths, trained)
         possible = np.ones(self.classes, bool) if self.subset is None else self.subset.possible
-        probabilities, others = self.calibrator.among(z, possible)
+        probabilities, others = self.calibrator.class_subset(z, possible)
         best, probability = probabilities.argmax(axis=1), probabilities.max(axis=1)
         named, sure = best, probability
         if self.naming is not None:
@@ -393,9 +395,11 @@ class Confidence:
         distance, more = Distance.from_dict(read.distance, arrays)
         notes += more
         if not calibrator.exclusive:
-            if not cut.promises:
-                raise SecondhandError("confidence.threshold.promises: expected one for each label")
-            return cls(classes, calibrator, distance, LabelCut.of(cut.promises), notes=notes)
+            if not cut.guarantees:
+                raise SecondhandError(
+                    "confidence.threshold.guarantees: expected one for each label"
+                )
+            return cls(classes, calibrator, distance, LabelCut.of(cut.guarantees), notes=notes)
         if distance.knn is None and ranking.score.needs == "features":
             if cut.on != "probability":
                 raise SecondhandError(

@@ -20,7 +20,7 @@ from learners.uncertainty.thresholds import (
     thresholds_by_class,
     values_of,
 )
-from learners.uncertainty.tree import Naming, Tree, promised
+from learners.uncertainty.tree import Naming, Tree, guaranteed
 
 NO_CLASS = -1
 
@@ -84,7 +84,7 @@ def fit_rule(
     The threshold and ``keep_known`` are not used where a target accuracy is given and reached, nor this
     one beside a threshold of 0, which accepts everything. A target that is not reached leaves them in
     force, the threshold at least at the target: more asked for must not mean less care.
-    `threshold_for_accuracy` says what it promises; it cuts the score. ``knn`` is the distance's,
+    `threshold_for_accuracy` says what it guarantees; it cuts the score. ``knn`` is the distance's,
     ``names`` of the classes.
     """
     target = asked.target_accuracy
@@ -92,11 +92,11 @@ def fit_rule(
         return _without_target(items, ranking, knn, asked, float(asked.threshold))
     rule, low = _for_target(items, ranking, target, asked.per_class, names)
     whole = rule.cut.threshold
-    if not whole.message or any(not one.message for one in rule.cut.promises):
+    if not whole.message or any(not one.message for one in rule.cut.guarantees):
         return rule
     least = max(float(asked.threshold), target)
     missed = (
-        f"{whole.message}. Nothing is promised: the model answers as without a target, from a "
+        f"{whole.message}. Nothing is guaranteed: the model answers as without a target, from a "
         f"probability of {least:.4g} on. Add calibration files, or ask for less"
     )
     rule = _without_target(items, ranking, knn, asked, least)
@@ -114,7 +114,7 @@ def _for_target(
     on, known = ranking.name, as_named.known
     if on == "msp":
         on, known = "probability", as_named.sure
-    each, promises, notes = None, list[Threshold](), list[str]()
+    each, guarantees, notes = None, list[Threshold](), list[str]()
     if naming is None:
         passed = items.passed
         groups = None if items.groups is None else items.groups[passed]
@@ -122,7 +122,7 @@ def _for_target(
         share = float(passed.sum()) / max(1, len(passed))
         whole = replace(whole, coverage=whole.coverage * share)
     else:
-        whole, each, notes = promised(
+        whole, each, notes = guaranteed(
             naming.tree, as_named.named, known, right, items.passed, target, items.groups
         )
     if whole.message:
@@ -131,11 +131,11 @@ def _for_target(
     if per_class:
         best = np.where(items.passed, items.logits.argmax(axis=1), NO_CLASS)
         classes = names or range(items.logits.shape[1])
-        whole, promises, more = thresholds_by_class(
+        whole, guarantees, more = thresholds_by_class(
             whole, best, known, right, classes, items.groups
         )
-        each, notes = values_of(promises), notes + more
-    return Rule(Cut(whole, on, each, promises), ranking, naming, notes), low
+        each, notes = values_of(guarantees), notes + more
+    return Rule(Cut(whole, on, each, guarantees), ranking, naming, notes), low
 
 
 def _without_target(
@@ -177,7 +177,7 @@ def cuts_of_labels(
     groups: Groups = None,
 ) -> list[Threshold]:
     """The threshold of each label, where an item has several: the one of the settings for all, or with a
-    target accuracy what promises this precision of the label by itself.
+    target accuracy what guarantees this precision of the label by itself.
 
     What it is said of shows it at least so often, for 95 % of draws of the calibration items
     (`threshold_for_accuracy`, over those of which it is likely). Where they cannot support that, it is
@@ -205,7 +205,7 @@ def cuts_of_labels(
             if cut.message:
                 value = max(usual, target)
                 missed = (
-                    f"{cut.message.replace('an accuracy', 'a precision')}; nothing is promised of it, and "
+                    f"{cut.message.replace('an accuracy', 'a precision')}; nothing is guaranteed of it, and "
                     f"it is said from a probability of {value:.4g} on: add calibration files, or ask for "
                     "less"
                 )

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError, shown
 from learners.cli.settings import ScoreName
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Items, Mask, just_below
+from learners.uncertainty.arrays import Floats, Ints, Items, Mask, with_margin
 from learners.uncertainty.scores import (
     KNN,
     MSP,
@@ -30,7 +30,7 @@ from learners.uncertainty.thresholds import (
     Threshold,
     check_alpha,
     check_threshold,
-    read_promises,
+    read_guarantees,
     values_of,
 )
 
@@ -46,7 +46,7 @@ class Why(StrEnum):
 
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
-    UNLIKE = "unlike training data"
+    OUT_OF_DISTRIBUTION = "out of distribution"
     UNUSUAL = "unusual"  # sure of its class, but among the known files that are most like strangers
     BACKGROUND = "background"  # learnt as none of the classes, and likelier than each of them
     OTHER_CLASS = "other class"  # likelier one that cannot be here (--classes) than any that can
@@ -84,8 +84,8 @@ class Reason(str):
         return self.why in UNANSWERED
 
 
-AMBIGUOUS, UNLIKE, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
-    Reason, (Why.AMBIGUOUS, Why.UNLIKE, Why.UNUSUAL, Why.BACKGROUND, Why.OTHER_CLASS)
+AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
+    Reason, (Why.AMBIGUOUS, Why.OUT_OF_DISTRIBUTION, Why.UNUSUAL, Why.BACKGROUND, Why.OTHER_CLASS)
 )
 
 
@@ -172,7 +172,7 @@ class Distance:
     calibration: Floats = field(default_factory=lambda: np.empty(0))
     score: Mahalanobis | None = None
     copy: float = 0.0
-    reason: ClassVar[Reason] = UNLIKE
+    reason: ClassVar[Reason] = OUT_OF_DISTRIBUTION
 
     @classmethod
     def fit(
@@ -189,7 +189,7 @@ class Distance:
             score.fit(reference.features, (), reference.labels)
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
         away = score.score(features, ()) if score is not None and count else near
-        calibration = np.sort(just_below(away))
+        calibration = np.sort(with_margin(away))
         # Each item against the others: it would count itself as at least as far.
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
         passed |= near >= -copy
@@ -303,7 +303,7 @@ class Cut:
 
     ``threshold`` cuts ``on``: "probability", or the name of the score where a target chose it.
     ``each`` are thresholds by what an item is named, [classes] or [names of the tree], instead, infinite
-    where it is not answered, and ``promises`` what is known of those of the classes where a target
+    where it is not answered, and ``guarantees`` what is known of those of the classes where a target
     chose them (`thresholds_by_class`). ``own``, [classes], are thresholds on the probability that stand
     for the whole rule of their classes but the distance; NaN leaves a class the model's.
     """
@@ -311,7 +311,7 @@ class Cut:
     threshold: Threshold
     on: str = "probability"
     each: Floats | None = None
-    promises: list[Threshold] = field(default_factory=list)
+    guarantees: list[Threshold] = field(default_factory=list)
     own: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
@@ -338,8 +338,8 @@ class Cut:
         return {
             "on": self.on,
             "cut": jsonable(self.threshold),
-            "each": None if self.promises else jsonable(self.each),
-            "promises": jsonable(self.promises),
+            "each": None if self.guarantees else jsonable(self.each),
+            "guarantees": jsonable(self.guarantees),
         }
 
     @classmethod
@@ -352,9 +352,9 @@ class Cut:
             )
         low, high = (0.0, 1.0) if read.on == "probability" else (-1e9, 1e9)
         cut = Threshold.from_dict(read.cut, "confidence.threshold.cut", low=low, high=high)
-        promises = read_promises(read.promises, classes, low=low, high=high)
-        each = values_of(promises) if promises else _read_each(read.each, names)
-        return cls(cut, read.on, each, promises)
+        guarantees = read_guarantees(read.guarantees, classes, low=low, high=high)
+        each = values_of(guarantees) if guarantees else _read_each(read.each, names)
+        return cls(cut, read.on, each, guarantees)
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ class _StoredCut:
     on: str
     cut: object
     each: object
-    promises: object
+    guarantees: object
 
 
 def _read_each(values: object, names: int) -> Floats | None:
@@ -379,30 +379,32 @@ def _read_each(values: object, names: int) -> Floats | None:
 
 @dataclass(frozen=True)
 class LabelCut(Cut):
-    """Of several labels an item: each has its own threshold, of ``promises``, and those that reach theirs
+    """Of several labels an item: each has its own threshold, of ``guarantees``, and those that reach theirs
     are said. Refuses items of which none is."""
 
     @classmethod
-    def of(cls, promises: Sequence[Threshold]) -> LabelCut:
+    def of(cls, guarantees: Sequence[Threshold]) -> LabelCut:
         """With a threshold for each label."""
-        least = min(cut.value for cut in promises)
+        least = min(cut.value for cut in guarantees)
         return cls(
-            Threshold(least, np.nan, np.nan), each=values_of([*promises]), promises=[*promises]
+            Threshold(least, np.nan, np.nan),
+            each=values_of([*guarantees]),
+            guarantees=[*guarantees],
         )
 
     def at(self, value: float | Sequence[float | None]) -> LabelCut:
         """With another threshold for all labels, or for those without None."""
-        values = value if isinstance(value, Sequence) else [value] * len(self.promises)
+        values = value if isinstance(value, Sequence) else [value] * len(self.guarantees)
         return self.of(
             [
                 cut if v is None else Threshold(check_threshold(v), np.nan, np.nan)
-                for v, cut in zip(values, self.promises, strict=True)
+                for v, cut in zip(values, self.guarantees, strict=True)
             ]
         )
 
     def said(self, batch: Batch) -> Mask:
         """[n, classes]: the labels that reach their thresholds."""
-        return np.asarray((batch.probabilities >= values_of(self.promises)) & batch.possible)
+        return np.asarray((batch.probabilities >= values_of(self.guarantees)) & batch.possible)
 
     def refuse(self, batch: Batch) -> Mask:
         return np.asarray(~self.said(batch).any(axis=1))

@@ -18,7 +18,7 @@ from learners.uncertainty.arrays import (
     Ints,
     check_labels,
     check_probabilities,
-    just_below,
+    with_margin,
 )
 
 ALL = 1e9
@@ -82,7 +82,7 @@ def fit_prediction_sets(
     at = int(np.ceil(round((n + 1) * coverage, 9)))
     quantile, message = ALL, ""
     if at <= n:
-        quantile = float(-just_below(-own)[at - 1])
+        quantile = float(-with_margin(-own)[at - 1])
     else:
         needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
         message = (

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, Groups, just_below
+from learners.uncertainty.arrays import Floats, Groups, with_margin
 
-#: That a promised accuracy does not hold, over the draw of the calibration items.
+#: That a guaranteed accuracy does not hold, over the draw of the calibration items.
 RISK = 0.05
 
 
@@ -31,7 +31,7 @@ class Threshold:
     """Where to cut, and what that gave on the items it was chosen on.
 
     ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
-    ``target`` the limit promised (both only from `threshold_for_accuracy`; else nan). ``message`` is
+    ``target`` the limit guaranteed (both only from `threshold_for_accuracy`; else nan). ``message`` is
     empty, or says what could not be had.
     """
 
@@ -48,9 +48,9 @@ class Threshold:
         return read_as(cls, values, name, value=(low, high))
 
 
-def read_promises(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
+def read_guarantees(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
     """The thresholds of each class from JSON, or none; null is one that nothing reaches."""
-    name = "confidence.promises"
+    name = "confidence.guarantees"
     if not isinstance(values, list) or len(values) not in (0, classes):
         raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
     found = []
@@ -62,9 +62,9 @@ def read_promises(values: object, classes: int, *, low: float, high: float) -> l
     return found
 
 
-def values_of(promises: list[Threshold]) -> Floats:
+def values_of(guarantees: list[Threshold]) -> Floats:
     """The thresholds [classes]."""
-    return np.array([cut.value for cut in promises])
+    return np.array([cut.value for cut in guarantees])
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def threshold_for_accuracy(
     worth (`design_effects`), and the number of limits counts likewise.
 
     Where no threshold qualifies, the one with the best limit is returned with a ``message``, and it
-    promises nothing.
+    guarantees nothing.
 
     Parameters
     ----------
     score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
     among : items that the limits are taken for where those are more: several such thresholds, of
-        nearly as many items each, then share the work. It promises as much, or more.
+        nearly as many items each, then share the work. It guarantees as much, or more.
     groups : ``[n]``, the number of each item's group; without it each item is one.
     """
     import scipy
@@ -130,7 +130,7 @@ def threshold_for_accuracy(
         )
     s, right = _pair(score, correct)
     n = len(s)
-    values, taken, errors, effect = _accepted(just_below(s), right, groups)
+    values, taken, errors, effect = _accepted(with_margin(s), right, groups)
     alone = int(np.max(taken / effect, initial=0))
     share = _joint_risk(max(alone, among), target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
@@ -197,7 +197,7 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
     """The largest threshold that accepts at least this fraction (above 0, at most 1) of the items."""
     if not 0 < coverage <= 1:
         raise SecondhandError(f"coverage {coverage!r}: expected a number above 0, at most 1")
-    cuts = np.sort(just_below(_scores(score)))[::-1]
+    cuts = np.sort(with_margin(_scores(score)))[::-1]
     return float(cuts[int(np.ceil(round(coverage * len(cuts), 9))) - 1]) if len(cuts) else 0.0
 
 
@@ -229,10 +229,10 @@ def thresholds_by_class(
 
     Returns
     -------
-    the whole model's threshold with what all of these give together, which promises nothing more; one
-    for each class, whose ``coverage`` is of the items named so, with a ``message`` where it promises
+    the whole model's threshold with what all of these give together, which guarantees nothing more; one
+    for each class, whose ``coverage`` is of the items named so, with a ``message`` where it guarantees
     nothing, and infinite where the class is not answered; and sentences on the classes that are
-    promised nothing.
+    guaranteed nothing.
     """
     import scipy
 

@@ -67,7 +67,7 @@ class Tree:
         ]
         return [*found, ("class", nodes[~above])]
 
-    def among(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
+    def class_subset(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
         """[n, nodes + 1] the probabilities of ``nodes`` that lie beside each other, and of all else; and
         which of these holds each label."""
         masses = self.masses(probabilities)[:, nodes]
@@ -301,7 +301,7 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
     """
     said = []
     for name, nodes in tree.levels[:-1]:
-        masses, truth = tree.among(nodes, probabilities, labels)
+        masses, truth = tree.class_subset(nodes, probabilities, labels)
         best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
         if best.low > 1:
             limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
@@ -309,7 +309,7 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
     return said
 
 
-def promised(
+def guaranteed(
     tree: Tree,
     named: Ints,
     score: Floats,
@@ -323,7 +323,7 @@ def promised(
 
     Which depth an item is named at follows from its probabilities alone, never from its label, so
     that the items of a depth are a sample by themselves: of those accepted there ``target`` are right.
-    That all these promises hold together is a matter of one risk, 5 %, of which each has its equal
+    That all these guarantees hold together is a matter of one risk, 5 %, of which each has its equal
     part (Bonferroni; as each threshold within a depth is tested at a part, 2110.01052). A depth with
     fewer items than twice what the target needs, all right, shares its threshold and its promise with
     the next one above it, the topmost with those below; what is left without any promise is not

@@ -14,9 +14,9 @@ import soundfile
 import torch
 from torch import nn
 
-from datasets.audio.recipe import AudioRecipe
-from datasets.spectrograms.recipe import Recipe
-from datasets.strain.recipe import StrainRecipe
+from datasets.audio.settings import MelSettings
+from datasets.spectrograms.settings import SpectrogramSettings
+from datasets.strain.settings import QScanSettings
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation import Evaluation, all_figures
@@ -74,31 +74,34 @@ def colours() -> Bundle:
 @cache
 def tones() -> Bundle:
     """Tells high from low tones of a second."""
-    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE))
+    spectrogram = MelSettings(rate=8000, window=1.0, size=(SIZE, SIZE))
     t = np.arange(8000) / 8000
     rng = np.random.default_rng(1)
     names = sorted(TONES)
     labels = np.arange(24) % 2
     pictures = [
-        recipe.render(
+        spectrogram.render(
             0.3 * np.sin(2 * np.pi * TONES[names[k]] * t * rng.uniform(0.9, 1.1))
             + rng.normal(0, 0.003, 8000)
         )
         for k in labels
     ]
-    return _trained(np.stack(pictures), np.eye(2)[labels], names, recipe)
+    return _trained(np.stack(pictures), np.eye(2)[labels], names, spectrogram)
 
 
 @cache
 def bursts() -> Bundle:
     """A network over Q-scans that has learned nothing: the page is tried, not the answer."""
-    recipe = StrainRecipe(context=16.0, fmax=1200.0, size=(SIZE, SIZE))
+    spectrogram = QScanSettings(context=16.0, fmax=1200.0, size=(SIZE, SIZE))
     pictures = np.random.default_rng(2).integers(0, 256, (8, SIZE, SIZE, 3), dtype=np.uint8)
-    return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], recipe)
+    return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], spectrogram)
 
 
 def _trained(
-    pictures: np.ndarray, targets: np.ndarray, classes: list[str], recipe: Recipe | None = None
+    pictures: np.ndarray,
+    targets: np.ndarray,
+    classes: list[str],
+    spectrogram: SpectrogramSettings | None = None,
 ) -> Bundle:
     torch.manual_seed(0)
     network, spec, own = build(
@@ -123,12 +126,12 @@ def _trained(
         network=network.eval(),
         spec=spec,
         classes=classes,
-        preprocessing=replace(own, squish=recipe is not None),
-        recipe=None if recipe is None else recipe.to_dict(),
+        preprocessing=replace(own, squish=spectrogram is not None),
+        spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         confidence=settings(len(classes), threshold=0.8),
         provenance={
             "data": "made by a test",
-            "basis": "a random split of tests",
+            "protocol": "a random split of tests",
             "kind": "picture",
         },
         metrics={"valid_accuracy": 0.9},

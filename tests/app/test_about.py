@@ -33,11 +33,11 @@ def run(tmp_path):
         }
     )  # fmt: skip
     frame.loc[5, "distance_p"] = np.nan
-    strangers = pd.DataFrame(
+    ood = pd.DataFrame(
         {"path": ["x.jpg"], "best": ["b"], "truth": ["unknown"], "probability": [0.9],
          "distance_p": [0.5], "split": ["unknown"], "label": ["b"]}
     )  # fmt: skip
-    pd.concat([frame, strangers]).to_csv(tmp_path / "predictions.csv", index=False)
+    pd.concat([frame, ood]).to_csv(tmp_path / "predictions.csv", index=False)
     return tmp_path, frame
 
 
@@ -47,10 +47,10 @@ def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
     held = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
         taken = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
-        bought = evidence.buys(threshold, alpha)
-        assert bought.items == 40
-        assert bought.answered == taken.sum()
-        assert bought.right.sum() == (held["best"] == held["truth"])[taken].sum()
+        operating_point = evidence.buys(threshold, alpha)
+        assert operating_point.items == 40
+        assert operating_point.answered == taken.sum()
+        assert operating_point.right.sum() == (held["best"] == held["truth"])[taken].sum()
     none = evidence.buys(1.0, 0.05)
     assert (none.answered, none.right.sum()) == (0, 0)
 
@@ -64,8 +64,8 @@ def test_items_that_belong_together_widen_what_a_rule_gives(run):
     for apart in (False, True):
         units = np.arange(len(again)) if apart else again.index
         again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
-        bought = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
-        limits[apart] = bought.coverage, bought.accuracy
+        operating_point = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
+        limits[apart] = operating_point.coverage, operating_point.accuracy
     for apart, parts in limits.items():
         for part, single in zip(parts, (once.coverage, once.accuracy), strict=True):
             assert part[0] == single[0]
@@ -79,8 +79,12 @@ def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
     own = held.loc[held["label"] != "unknown"]
     right = (own["best"] == own["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
-    bought = evidence.buys(None, 0.5)
-    assert (bought.items, bought.answered, bought.right.sum()) == (40, len(own), right)
+    operating_point = evidence.buys(None, 0.5)
+    assert (operating_point.items, operating_point.answered, operating_point.right.sum()) == (
+        40,
+        len(own),
+        right,
+    )
     as_strict = evidence.buys(evidence.as_strict(), 0.0)
     assert as_strict.answered == len(own)
 
@@ -104,7 +108,7 @@ def test_examples_are_held_out_files_that_are_there(tmp_path):
     items.loc[gone, "path"] = str(tmp_path / "gone.jpg")
     items.to_csv(tmp_path / "items.csv", index=False)
     evidence = Evidence(model, colours().classes)
-    found = evidence.examples(strangers=2)
+    found = evidence.examples(ood=2)
     assert [item.label for item in found] == ["blue", "green", "red", "unknown", "unknown"]
     assert found[0].path.endswith("blue_001.jpg")
 

@@ -238,7 +238,7 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     counted(answered, words)
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")
-    far = sum(answer.reason == "unlike training data" for answer in expected)
+    far = sum(answer.reason == "out of distribution" for answer in expected)
     counted(5 - far, "Not the model's own rule: an answer takes a probability of 0\u00a0%")
     page.locator("input[type=checkbox]:visible").check()
     counted(answered, words)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from app.drawing import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import Source
 from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones
@@ -25,21 +25,21 @@ def test_ticks_are_round_and_in_their_place():
 
 def test_a_tone_lies_at_its_tick():
     """The brightest row of a sine is where the axis says that its frequency is."""
-    recipe = AudioRecipe(rate=16_000, window=1.0, size=(512, 64), n_mels=64)
+    spectrogram = MelSettings(rate=16_000, window=1.0, size=(512, 64), n_mels=64)
     for frequency in (500.0, 2000.0, 5000.0):
         t = np.arange(16_000) / 16_000
-        grey = recipe.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
+        grey = spectrogram.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
         row = float(np.mean(np.flatnonzero(grey == grey.max())))
         label = f"{frequency / 1000:g}k" if frequency >= 1000 else f"{frequency:g}"
-        place = {name: p for p, name in mel_ticks(recipe)}[label]
+        place = {name: p for p, name in mel_ticks(spectrogram)}[label]
         assert (1 - place) * 512 == pytest.approx(row + 0.5, abs=512 / 64)
 
 
 @pytest.mark.slow
 def test_mel_places_are_librosas():
-    recipe = AudioRecipe(rate=22_050, n_mels=40)
-    centres = librosa.mel_frequencies(42, fmin=recipe.fmin, fmax=recipe.fmax)[1:-1]
-    for place, name in mel_ticks(recipe):
+    spectrogram = MelSettings(rate=22_050, n_mels=40)
+    centres = librosa.mel_frequencies(42, fmin=spectrogram.fmin, fmax=spectrogram.fmax)[1:-1]
+    for place, name in mel_ticks(spectrogram):
         frequency = float(name.removesuffix("k")) * (1000 if name.endswith("k") else 1)
         band = np.interp(librosa.hz_to_mel(frequency), librosa.hz_to_mel(centres), np.arange(40))
         if 0 < band < 39:

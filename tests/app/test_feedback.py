@@ -30,7 +30,7 @@ def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
     table = load_table(tmp_path / "kept" / "feedback.csv")
     assert table.kind == "picture"
     assert table.classes == ["cat", "dog"]
-    assert (len(table.frame), len(table.unknowns)) == (6, 3)
+    assert (len(table.frame), len(table.unknown_items)) == (6, 3)
     assert not table.rejected
 
 

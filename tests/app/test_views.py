@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.about import Bought
+from app.about import OperatingPoint
 from app.views import (
     Rule,
     answer_html,
     answers_csv,
     as_json,
-    bought_html,
     in_words,
     judge,
+    operating_point_html,
     own_rule,
     rule_words,
     table_html,
@@ -30,12 +30,12 @@ from learners.templates import percent
 from learners.uncertainty import Items, LabelCut, Threshold
 from learners.uncertainty.calibrators import Temperature
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, UNLIKE, Reason, Why
+from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
 DOUBT = SURE._replace(label="unknown", probability=0.6, reason=AMBIGUOUS)
-STRANGER = SURE._replace(label="unknown", reason=UNLIKE, distance_p=0.01)
+STRANGER = SURE._replace(label="unknown", reason=OUT_OF_DISTRIBUTION, distance_p=0.01)
 NONE = DOUBT._replace(reason=BACKGROUND)
 EMPTY = Reason(Why.BAD_FILE, "empty file")
 BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, EMPTY, [], NAN)
@@ -70,7 +70,7 @@ def at(cut: float) -> Rule:
 def test_the_threshold_moves_the_answer_and_its_windows():
     assert judge(SURE, at(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
     assert judge(DOUBT, at(0.5))[1:5] == ("cat", "cat", 0.6, "")
-    assert judge(STRANGER, at(0.0)).reason == "unlike training data"
+    assert judge(STRANGER, at(0.0)).reason == "out of distribution"
     assert judge(BAD, at(0.0)) == BAD
     assert judge(NONE, at(0.0)) == NONE
     assert judge(DOUBT, RULE) is DOUBT
@@ -137,18 +137,18 @@ def test_probabilities_are_not_rounded_to_certainty():
 
 def test_what_a_threshold_buys():
     taken = np.arange(40) < 20
-    said = Seen(bought_html(Bought(taken, np.arange(40) < 18), RULE)).said
+    said = Seen(operating_point_html(OperatingPoint(taken, np.arange(40) < 18), RULE)).said
     assert "40 calibration items" in said
     assert "50.0\u00a0% [33.8\u00a0% to 66.2\u00a0%] are answered" in said
     assert "90.0\u00a0% [68.3\u00a0% to 98.8\u00a0%] of those" in said
-    assert "right" not in bought_html(Bought(taken & False, taken & False), RULE)
-    assert "not known" in bought_html(None, RULE)
+    assert "right" not in operating_point_html(OperatingPoint(taken & False, taken & False), RULE)
+    assert "not known" in operating_point_html(None, RULE)
 
 
 @pytest.mark.parametrize("n", [1, 5, 36])
 def test_all_right_is_said_with_the_exact_limits(n):
     low = stats.binomtest(n, n).proportion_ci(0.95, method="exact").low
-    said = Seen(bought_html(Bought(np.full(n, True), np.full(n, True)), RULE)).said
+    said = Seen(operating_point_html(OperatingPoint(np.full(n, True), np.full(n, True)), RULE)).said
     assert said.count(f"100\u00a0% [{percent(low)} to 100\u00a0%]") == 2
 
 
@@ -259,6 +259,6 @@ def test_several_labels_are_judged_and_drawn_each_by_itself():
         f"takes {percent(0.98)}."
     )
     far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
-    assert (far.label, far.reason) == ("unknown", UNLIKE)
-    assert "precision and the recall of each label" in bought_html(None, rule)
+    assert (far.label, far.reason) == ("unknown", OUT_OF_DISTRIBUTION)
+    assert "precision and the recall of each label" in operating_point_html(None, rule)
     assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()

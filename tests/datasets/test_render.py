@@ -5,7 +5,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
@@ -33,12 +33,12 @@ def pixels(path):
 def test_draws_with_the_inferred_recipe(tmp_path, options, capsys):
     paths = [write(tmp_path / f"{i}.wav", seed=i) for i in range(3)]
     assert main([*map(str, paths), *options]) == 0
-    recipe = AudioRecipe.infer(paths)
+    spectrogram = MelSettings.infer(paths)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"{path}\t{tmp_path / 'out' / path.stem}.png" for path in paths]
     for path in paths:
         np.testing.assert_array_equal(
-            pixels(tmp_path / "out" / f"{path.stem}.png"), recipe.picture(path)
+            pixels(tmp_path / "out" / f"{path.stem}.png"), spectrogram.picture(path)
         )
 
 
@@ -47,8 +47,8 @@ def test_settings_reach_the_recipe(tmp_path, options):
     (tmp_path / "s.yaml").write_text("colour: magma\nsize: [64, 96]\n")
     chosen = ["--rate", "16000", "--window", "0.6", "--level", "fixed"]
     assert main([str(path), *options, *chosen, "--config", str(tmp_path / "s.yaml")]) == 0
-    recipe = AudioRecipe(rate=16_000, window=0.6, level="fixed", colour="magma", size=(64, 96))
-    np.testing.assert_array_equal(pixels(tmp_path / "out" / "a.png"), recipe.picture(path))
+    spectrogram = MelSettings(rate=16_000, window=0.6, level="fixed", colour="magma", size=(64, 96))
+    np.testing.assert_array_equal(pixels(tmp_path / "out" / "a.png"), spectrogram.picture(path))
 
 
 def test_long_recording_is_one_picture_a_window(tmp_path, options):
@@ -56,18 +56,18 @@ def test_long_recording_is_one_picture_a_window(tmp_path, options):
     assert main([str(path), *options, "--window", "1", "--overlap", "0.5"]) == 0
     names = sorted(found.name for found in (tmp_path / "out").iterdir())
     assert names == ["long_00000.00s.png", "long_00000.50s.png", "long_00001.00s.png"]
-    recipe = AudioRecipe.infer([], rate=RATE, window=1.0)
+    spectrogram = MelSettings.infer([], rate=RATE, window=1.0)
     np.testing.assert_array_equal(
-        pixels(tmp_path / "out" / names[1]), recipe.picture(path, start=0.5, end=1.5)
+        pixels(tmp_path / "out" / names[1]), spectrogram.picture(path, start=0.5, end=1.5)
     )
 
 
 def test_at_a_moment(tmp_path, options):
     path = write(tmp_path / "long.wav", seconds=2)
     assert main([str(path), *options, "--window", "0.5", "--at", "1.5"]) == 0
-    recipe = AudioRecipe.infer([], rate=RATE, window=0.5)
+    spectrogram = MelSettings.infer([], rate=RATE, window=0.5)
     np.testing.assert_array_equal(
-        pixels(tmp_path / "out" / "long.png"), recipe.picture(path, at=1.5)
+        pixels(tmp_path / "out" / "long.png"), spectrogram.picture(path, at=1.5)
     )
 
 

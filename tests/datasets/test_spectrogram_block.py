@@ -15,8 +15,8 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing, pixels
 from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
-from datasets.recipes import RECIPES
 from datasets.sources import glitches, sounds
+from datasets.spectrogram_kinds import RECIPES
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import draw_rows, items
 
@@ -41,13 +41,13 @@ def table(kind: str, folder: Path) -> pd.DataFrame:
 @pytest.fixture(params=["sound", "strain"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     frame = table(request.param, tmp_path / "data")
-    recipe = RECIPES[request.param].infer(frame["path"], size=(64, 80))
-    return frame, recipe, PictureCache(tmp_path / "cache")
+    spectrogram = RECIPES[request.param].infer(frame["path"], size=(64, 80))
+    return frame, spectrogram, PictureCache(tmp_path / "cache")
 
 
 def loaders(case: Any, strength: float = 0.0, **options: Any) -> Any:
-    frame, recipe, cache = case
-    block = SpectrogramBlock(recipe, LOOK, SignalAugmentation(strength), cache)
+    frame, spectrogram, cache = case
+    block = SpectrogramBlock(spectrogram, LOOK, SignalAugmentation(strength), cache)
     classes = sorted(frame["label"].unique())
     return dataloaders(frame, block, classes, **{"bs": 4, "workers": 0, **options})
 
@@ -58,23 +58,24 @@ def limits(item: Any) -> dict[str, float | None]:
 
 
 def test_all_routes_give_the_same_picture(case: Any) -> None:
-    frame, recipe, cache = case
+    frame, spectrogram, cache = case
     dls = loaders(case)
     held = items(frame.loc[frame["split"].eq("valid")])
     for item, (opened, _) in zip(held, dls.valid_ds, strict=True):
-        drawn = recipe.picture(item.path, **limits(item))
-        stored = cache.get(item.path, recipe, item.start, item.end, item.gps)
+        drawn = spectrogram.picture(item.path, **limits(item))
+        stored = cache.get(item.path, spectrogram, item.start, item.end, item.gps)
         assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == drawn.tobytes()
         assert np.asarray(opened).tobytes() == LOOK.fit(Image.fromarray(drawn)).tobytes()
-    assert len({cache.get(i.path, recipe, i.start, i.end, i.gps) for i in items(frame)}) == 6
+    assert len({cache.get(i.path, spectrogram, i.start, i.end, i.gps) for i in items(frame)}) == 6
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int) -> None:
-    frame, recipe, _ = case
+    frame, spectrogram, _ = case
     part = frame.loc[frame["split"].eq("valid")]
     fitted = [
-        pixels(LOOK.fit(Image.fromarray(recipe.picture(i.path, **limits(i))))) for i in items(part)
+        pixels(LOOK.fit(Image.fromarray(spectrogram.picture(i.path, **limits(i)))))
+        for i in items(part)
     ]
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
@@ -85,29 +86,29 @@ def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int
 
 
 def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
-    frame, recipe, cache = case
+    frame, spectrogram, cache = case
     many = pd.concat([frame.head(1)] * 8 + [frame.tail(1)])
     for strength, different in ((1.0, 6), (0.0, 1)):
         set_seed(0)
-        x, _ = loaders((many, recipe, cache), strength, bs=8).train.one_batch()
+        x, _ = loaders((many, spectrogram, cache), strength, bs=8).train.one_batch()
         found = len({tuple(one.flatten().tolist()) for one in torch.Tensor(x)})
         assert found >= different
         assert found == 1 or strength
 
 
 def test_rows_that_cannot_be_drawn_are_left_out(case: Any) -> None:
-    frame, recipe, cache = case
+    frame, spectrogram, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")
-    kept, rejected = draw_rows(frame, recipe, cache, workers=1)
+    kept, rejected = draw_rows(frame, spectrogram, cache, workers=1)
     assert kept["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
     assert cache.info()["pictures"] == 5
-    loaders((kept, recipe, cache)).train.one_batch()
+    loaders((kept, spectrogram, cache)).train.one_batch()
     assert cache.info()["pictures"] == 5  # all were there
 
 
 def test_spectrograms_are_not_cropped(case: Any) -> None:
-    _, recipe, cache = case
+    _, spectrogram, cache = case
     with pytest.raises(SecondhandError, match="squish=True"):
-        SpectrogramBlock(recipe, Preprocessing(size=48), SignalAugmentation(), cache)
+        SpectrogramBlock(spectrogram, Preprocessing(size=48), SignalAugmentation(), cache)

@@ -13,7 +13,7 @@ from datasets.items.table import ItemTable
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
-from learners.inference.answers import Prediction
+from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
 from learners.uncertainty import Items
 from learners.uncertainty.decision import Confidence
@@ -66,7 +66,7 @@ def make_evaluation(
     *,
     valid: int = 60,
     calibration: int = 60,
-    strangers: int = 30,
+    ood: int = 30,
     silent: int = 3,
     seed: int = 1,
     paths: Sequence[Path] | None = None,
@@ -76,7 +76,7 @@ def make_evaluation(
     confidence = bundle.decider
     names = bundle.classes if confidence.tree is None else confidence.tree.names
     rows, all_logits, all_features = [], [], []
-    for split, count in (("valid", valid), ("calibration", calibration), ("unknown", strangers)):
+    for split, count in (("valid", valid), ("calibration", calibration), ("unknown", ood)):
         labels = rng.integers(0, len(bundle.classes), count)
         strange = split == "unknown"
         logits, features = outputs(labels, len(bundle.classes), rng, strange=strange)

@@ -10,14 +10,14 @@ from torch import nn
 
 from learners.backbones.building import NetworkSpec, build
 from learners.model.bundle import Bundle
-from learners.model.views import View
+from learners.model.tta import TTAView
 from tests.learners.confidences import settings
 
 CLASSES = ["a", "b", "ü", "d"]
 TEMPERATURE = 1.7
 SIZE = 32
 
-VIEWS = (View(), View(mirror=True), View(zoom=1.15, x=-1, y=1))
+VIEWS = (TTAView(), TTAView(mirror=True), TTAView(zoom=1.15, x=-1, y=1))
 
 #: backbone, head, members: one of each kind, as small as there are, with weights drawn at random.
 #: A ResNet by itself is what `bundle` makes.

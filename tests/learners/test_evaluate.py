@@ -112,13 +112,13 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     printed = capsys.readouterr().out
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
     assert [json.loads(top)[0][0] for top in answers["top"]] == list(answers["best"])
-    known, strangers = (answers.loc[answers["split"].eq(s)] for s in ("test", "unknown"))
+    known, ood = (answers.loc[answers["split"].eq(s)] for s in ("test", "unknown"))
     metrics = report["metrics"]
     assert metrics["test_accuracy"] == pytest.approx((known["best"] == known["truth"]).mean())
-    assert metrics["unknown_accepted"] == pytest.approx((strangers["label"] != "unknown").mean())
+    assert metrics["unknown_accepted"] == pytest.approx((ood["label"] != "unknown").mean())
     assert f"{metrics['test_accuracy']:.3f}" in printed
     assert "temperature" in printed
-    assert "sets promised to hold the right class 80 %" in printed
+    assert "sets guaranteed to hold the right class 80 %" in printed
     assert "5 strangers beside 9 known items" in page
     assert "combined" in page
     assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
@@ -252,10 +252,10 @@ def test_another_threshold_and_score(model, folder, others):
         words = ["--unknown", others / "strange", "--threshold", threshold, "--score", "knn"]
         answers, report, _ = judged(model, others, *words, out=threshold)
         if accepted is None:  # only the distance refuses
-            assert set(answers["reason"].fillna("")) <= {"", "unlike training data"}
+            assert set(answers["reason"].fillna("")) <= {"", "out of distribution"}
         else:
             assert report["metrics"]["test_coverage"] == accepted
-        assert report["strangers"]["score"] == "knn"
+        assert report["unknown_classes"]["score"] == "knn"
     with pytest.raises(SecondhandError, match=r"threshold 1\.1: expected a number from 0 to 1"):
         main([*command, "--out", str(others / "r"), "--threshold", "1.1"])
     with pytest.raises(SecondhandError, match="'rmds' is none that this model holds"):
@@ -346,13 +346,13 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
 def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     """By the command that answers and by the one that judges."""
     made = bundle(folder, target_accuracy=0.05, per_class=True)
-    each = dict(zip(CLASSES, made.decider.cut.promises, strict=True))
+    each = dict(zip(CLASSES, made.decider.cut.guarantees, strict=True))
     model, data = save_bundle(made, others / "model"), str(others / "data")
     answers, report, page = judged(model, others)
     printed = capsys.readouterr().out
     shown = report["tables"]["Each class's threshold"]
     assert [row["class"] for row in shown] == CLASSES
-    assert [row["promised"] for row in shown] == [
+    assert [row["guaranteed"] for row in shown] == [
         None if cut.message else 0.05 for cut in each.values()
     ]
     said = set(answers["label"]) - {"unknown"}
@@ -426,7 +426,7 @@ def test_limits_count_what_belongs_together(model, others, capsys):
         whole[name]["metrics"]["test_accuracy_interval"] for name in whole
     )
     assert burst_high - burst_low > high - low
-    checked = re.findall(r"sets promised .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
+    checked = re.findall(r"sets guaranteed .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
     (low, high), (burst_low, burst_high) = ([*map(float, limits)] for limits in checked)
     assert burst_high - burst_low > high - low
 

@@ -24,11 +24,11 @@ from PIL import Image
 
 import learners.inference.engine
 import learners.inference.exporting
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing, open_picture, pixels
-from datasets.recipes import recipe_from_dict
-from datasets.strain.recipe import StrainRecipe
+from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.strain.settings import QScanSettings
 from learners.export import main as export
 from learners.inference.exporting import export_onnx, metadata, notes
 from learners.inference.predictor import Predictor
@@ -196,7 +196,7 @@ def test_what_the_file_tells_of_itself(onnx_file: Path) -> None:
     assert json.loads(told["temperature"]) == TEMPERATURE
     assert json.loads(told["threshold"]) == 0.5
     assert told["threshold_on"] == "probability"
-    assert json.loads(told["recipe"]) is None
+    assert json.loads(told["spectrogram"]) is None
     assert json.loads(told["preprocessing"])["mean"] == [0.4, 0.5, 0.6]
     (pixels,) = model.graph.input
     assert pixels.name == "pixels"
@@ -214,11 +214,11 @@ def test_no_file_tells_where_it_was_made(onnx_file: Path) -> None:
     assert not re.search(rb"/[\w./-]+\.py\b", content)
 
 
-@pytest.mark.parametrize("recipe", [AudioRecipe(rate=8000, window=1.0), StrainRecipe()])
-def test_models_of_signals_carry_their_recipe(recipe: Any, small: Bundle) -> None:
-    heard = replace(small, recipe=recipe.to_dict())
+@pytest.mark.parametrize("spectrogram", [MelSettings(rate=8000, window=1.0), QScanSettings()])
+def test_models_of_signals_carry_their_recipe(spectrogram: Any, small: Bundle) -> None:
+    heard = replace(small, spectrogram=spectrogram.to_dict())
     told = json.loads(metadata(heard)["secondhand.recipe"])
-    assert recipe_from_dict(told).fingerprint() == recipe.fingerprint()
+    assert spectrogram_from_dict(told).fingerprint() == spectrogram.fingerprint()
     assert "drawn by the recipe" in notes(heard)[0]
     assert notes(small) == []
 
@@ -376,7 +376,7 @@ def test_an_archive_answers_as_its_model_does(
 def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
     small: Bundle, tmp_path: Path
 ) -> None:
-    heard = replace(small, recipe=AudioRecipe(rate=8000, window=1.0).to_dict())
+    heard = replace(small, spectrogram=MelSettings(rate=8000, window=1.0).to_dict())
     model = save_bundle(heard, tmp_path / "model")
     (tmp_path / "a.zip").write_text("older")  # nobody is asked whether to replace it
     with pytest.raises(SecondhandError, match=r"draws sound .* share the folder itself"):

@@ -22,7 +22,7 @@ import pytest
 import soundfile
 from torch.utils.data import get_worker_info
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.loaders.seeded import SeededDL
 from datasets.spectrograms.pictures import PictureCache
@@ -33,13 +33,13 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs import stages
-from learners.runs.folder import go_on, run_folder
+from learners.runs.folder import resume_command, run_folder
 from learners.runs.stages import report
 from tests.forks import Program, until
 from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
 from tests.pictures import write_pictures
 
-RECIPE = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported"), pytest.mark.forks]
@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
             console.run(lambda full=full, words=words: with_callback(monkeypatch, full, words))
         assert end.value.code == 1
         said = capsys.readouterr().err
-        assert f"go on with: {go_on(out)}" in said
+        assert f"go on with: {resume_command(out)}" in said
         last = said.strip().splitlines()[-1]
         assert last.startswith(f"error: {out}")
         assert "No space left on device; free some room" in last
@@ -128,15 +128,15 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
 def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
     clips = tones(tmp_path, 60)
     store = PictureCache(disk / "cache")
-    store.get(clips[0], RECIPE)
+    store.get(clips[0], SPECTROGRAM_SETTINGS)
     ballast = fill(disk, 64 << 10)
     for workers in (1, 2):
         with pytest.raises(SecondhandError, match=r"the cache .*No space left.*--cache-dir"):
-            PictureCache(disk / "cache").render_all(clips, RECIPE, workers=workers)
+            PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=workers)
     assert not list((disk / "cache/tmp").iterdir())
     assert PictureCache(disk / "cache").verify()[1] == []
     ballast.unlink()
-    found, bad = PictureCache(disk / "cache").render_all(clips, RECIPE, workers=1)
+    found, bad = PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=1)
     assert (len(set(found)), bad) == (60, [])
 
 
@@ -156,14 +156,14 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
     clips = tones(tmp_path, 3)
     for clip in clips:
         os.utime(clip, (1e9, 1e9))
-    first, _ = PictureCache(disk / "cache").render_all(clips[:2], RECIPE)
+    first, _ = PictureCache(disk / "cache").render_all(clips[:2], SPECTROGRAM_SETTINGS)
     for picture in first:
         assert picture
         os.utime(picture, (1e9, 1e9))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    assert PictureCache(disk / "cache").render_all(clips[:2], RECIPE) == (first, [])
+    assert PictureCache(disk / "cache").render_all(clips[:2], SPECTROGRAM_SETTINGS) == (first, [])
     with pytest.raises(SecondhandError, match=r"the cache .*Read-only file system"):
-        PictureCache(disk / "cache").render_all(clips, RECIPE)
+        PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
         SecondhandError, match=r"^no file of the training part can be read any more"
     ):
         with_callback(monkeypatch, gone, words)
-    assert f"go on with: {go_on(out)}" in capsys.readouterr().err
+    assert f"go on with: {resume_command(out)}" in capsys.readouterr().err
     with pytest.raises(SecondhandError, match="there is no such folder"):
         main(["--resume", str(out)])
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
@@ -263,7 +263,7 @@ def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
             os.kill(killed[0], signal.SIGKILL)
 
     found, bad = PictureCache(tmp_path / "cache").render_all(
-        clips, RECIPE, workers=2, progress=progress
+        clips, SPECTROGRAM_SETTINGS, workers=2, progress=progress
     )
     assert killed
     assert bad == []
@@ -306,7 +306,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
     _, said = ended.communicate(timeout=200)
     assert ended.returncode == status, said
     assert "Traceback" not in said
-    assert f"go on with: {go_on(out)}" in said
+    assert f"go on with: {resume_command(out)}" in said
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, save_bundle
 from tests.forks import Program
 from tests.fuzzing import Judged
@@ -109,7 +109,7 @@ def zipped_pickle(folder: Path) -> None:
     put(folder, WEIGHTS, (folder / "beside").read_bytes())
 
 
-RECIPE = AudioRecipe(rate=8000, window=0.5).to_dict() | {"size": [10**6, 10**6]}
+SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5).to_dict() | {"size": [10**6, 10**6]}
 REFUSED: dict[str, Spoil] = {
     "pickled weights": lambda folder: put(folder, WEIGHTS, pickle.dumps(Bomb())),
     "pickled reference": lambda folder: put(folder, REFERENCE, pickle.dumps(Bomb())),
@@ -142,10 +142,10 @@ REFUSED: dict[str, Spoil] = {
     "squish is text": config(preprocessing={"squish": "<script>"}),
     "interpolation is a list": config(preprocessing={"interpolation": ["bilinear"]}),
     "head is a list": config(network={"head": ["linear"]}),
-    "picture of a terabyte": config(recipe=RECIPE),
-    "sound of years": config(recipe=RECIPE | {"size": [64, 64], "window": 10**300}),
-    "recipe of code": config(recipe={"kind": "os.system"}),
-    "recipe is a list": config(recipe=[["sound"]]),
+    "picture of a terabyte": config(spectrogram=SPECTROGRAM_SETTINGS),
+    "sound of years": config(spectrogram=SPECTROGRAM_SETTINGS | {"size": [64, 64], "window": 10**300}),
+    "recipe of code": config(spectrogram={"kind": "os.system"}),
+    "recipe is a list": config(spectrogram=[["sound"]]),
     "label of 10 000": config(classes=["a", "b", "x" * 10_000]),
     "label of control": config(classes=["a", "b", "\x1b]0;owned\x07\x1b[2J"]),
     "label that turns text round": config(classes=["a", "b", "\u202egnp.exe"]),
@@ -198,7 +198,7 @@ from functools import partial
 from pathlib import Path
 from learners.model.bundle import CONFIG, REFERENCE, WEIGHTS
 from learners.inference.predictor import Predictor
-import timm, torchvision, datasets.audio.recipe, learners.backbones.building
+import timm, torchvision, datasets.audio.settings, learners.backbones.building
 from tests import fuzzing
 folders = [Path(name) for name in json.loads(Path(sys.argv[1]).read_text())]
 own = {str(folder / name) for folder in folders for name in (CONFIG, WEIGHTS, REFERENCE)}

@@ -13,7 +13,7 @@ import yaml
 from datasets import catalog
 from datasets.core.options import check_names, read_settings
 from datasets.items import spectrogram_text
-from datasets.recipes import RECIPES
+from datasets.spectrogram_kinds import RECIPES
 from learners.cli.flags import PRESETS, make_parser, parse
 from learners.cli.settings import Settings
 
@@ -60,8 +60,8 @@ def test_its_recipe_is_built(file: Path) -> None:
     if kind == "picture":
         assert given == {}
         return
-    recipe = RECIPES[kind](**given)
-    written = recipe.to_dict()
+    spectrogram = RECIPES[kind](**given)
+    written = spectrogram.to_dict()
     for name, value in given.items():
         assert written[name] == (list(value) if isinstance(value, tuple) else value)
 
@@ -94,7 +94,7 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     [
         (
             "gravity-spy-2303.13917",
-            {"views": (0.5, 2.0, 4.0), "layout": "channels", "size": (140, 170)},
+            {"durations": (0.5, 2.0, 4.0), "layout": "channels", "size": (140, 170)},
         ),
         ("esc50", {"window": 5.0, "samples": 5 * 44_100}),
         ("urbansound8k", {"window": 4.0, "samples": 4 * 44_100}),
@@ -106,8 +106,8 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     ],
 )
 def test_it_draws_what_its_source_draws(preset: str, drawn: dict[str, Any]) -> None:
-    recipe = RECIPES[KINDS[preset]](**read(["--preset", preset]).signal.of(KINDS[preset]))
-    assert {name: getattr(recipe, name) for name in drawn} == drawn
+    spectrogram = RECIPES[KINDS[preset]](**read(["--preset", preset]).signal.of(KINDS[preset]))
+    assert {name: getattr(spectrogram, name) for name in drawn} == drawn
 
 
 def test_the_group_of_a_bird_is_its_site() -> None:

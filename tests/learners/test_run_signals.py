@@ -12,7 +12,7 @@ import pytest
 import soundfile
 import yaml
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core import store
 from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings, SignalSettings
@@ -64,9 +64,9 @@ def test_sound_is_cut_trained_on_and_answered(
     flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
-    assert config["recipe"]["window"] == 1.0
-    assert config["recipe"]["size"] == [32, 48]
-    assert config["recipe"]["rate"] == RATE
+    assert config["spectrogram"]["window"] == 1.0
+    assert config["spectrogram"]["size"] == [32, 48]
+    assert config["spectrogram"]["rate"] == RATE
     assert config["overlap"] == 0.5
     resolved = yaml.safe_load((out / "config.yaml").read_text())
     assert resolved["spectrogram"] == "{window: 1.0, n_mels: 32, picture: [32, 48]}"
@@ -84,7 +84,7 @@ def test_sound_is_cut_trained_on_and_answered(
     for path, row in zip(held, predictor.predict(held), strict=True):
         assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
-    monkeypatch.setattr(AudioRecipe, "read", None)  # all has been drawn
+    monkeypatch.setattr(MelSettings, "read", None)  # all has been drawn
     again = tmp_path / "again"
     assert main(["--data", str(tones), "--out", str(again), *flags, *QUICK]) == 0
     assert (again / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
@@ -104,10 +104,10 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     words += ["--spectrogram", str(tmp_path / "own.yaml")]
     assert main([*words, "--out", str(out), "--backbone", ears]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
-    recipe = {name: config["recipe"][name] for name in own}
-    assert recipe == {**own, "n_mels": 48, "hop": 50}
-    assert config["recipe"]["level"] == "fixed"
-    assert config["recipe"]["window"] == 63 * 60 / 4000
+    settings = {name: config["spectrogram"][name] for name in own}
+    assert settings == {**own, "n_mels": 48, "hop": 50}
+    assert config["spectrogram"]["level"] == "fixed"
+    assert config["spectrogram"]["window"] == 63 * 60 / 4000
     assert config["network"]["backbone"] == "test_vit?global_pool=avg"
     assert config["network"]["size"] == 64
     assert config["preprocessing"]["squish"]
@@ -132,8 +132,8 @@ def test_a_backbone_whose_input_is_no_square_is_trained_saved_and_asked(
     words = ["--data", str(tones), "--epochs", "1", "--workers", "0", "--bs", "4", "--tta", "2"]
     assert main([*words, *ears, "--out", str(out)]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
-    assert config["recipe"]["scale"] == "kaldi"
-    assert config["recipe"]["window"] == (1023 * 160 + 400) / 16_000
+    assert config["spectrogram"]["scale"] == "kaldi"
+    assert config["spectrogram"]["window"] == (1023 * 160 + 400) / 16_000
     for part in ("network", "preprocessing"):
         assert (config[part]["size"], config[part]["width"]) == (128, 1024)
     assert "Input: 128 x 1024 pixels" in (out / "model" / "README.md").read_text()
@@ -154,10 +154,10 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
     rows = glitches.write_demo(tmp_path / "data", per_class=6, classes=names, duration=16)
     pd.DataFrame(rows)[["path", "label", "group", "gps"]].to_csv(tmp_path / "t.csv", index=False)
     out = tmp_path / "run"
-    flags = ["--spectrogram", "{views: [0.5, 1, 2], context: 16, picture: [32, 32]}"]
+    flags = ["--spectrogram", "{durations: [0.5, 1, 2], context: 16, picture: [32, 32]}"]
     assert main(["--data", str(tmp_path / "t.csv"), "--out", str(out), *flags, *QUICK]) == 0
-    recipe = json.loads((out / "model" / "config.json").read_text())["recipe"]
-    assert (recipe["kind"], recipe["views"], recipe["layout"]) == (
+    settings = json.loads((out / "model" / "config.json").read_text())["spectrogram"]
+    assert (settings["kind"], settings["durations"], settings["layout"]) == (
         "strain",
         [0.5, 1, 2],
         "channels",
@@ -192,14 +192,14 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
     table["group"] = [path.stem for path in table["path"]]
     table.to_csv(tmp_path / "t.csv", index=False)
     loaded = load_items(DataSettings(data=str(tmp_path / "t.csv")), SignalSettings(), 0, tmp_path)
-    assert isinstance(loaded.recipe, AudioRecipe)
-    assert loaded.recipe.window == pytest.approx(0.4, abs=0.011)
+    assert isinstance(loaded.spectrogram, MelSettings)
+    assert loaded.spectrogram.window == pytest.approx(0.4, abs=0.011)
     assert len(loaded.rows) == len(loaded.table.frame)
 
 
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
-    drawn = "{views: [1], context: 20, rate: 8000}"
-    with pytest.raises(SecondhandError, match="--spectrogram views, context, --detectors"):
+    drawn = "{durations: [1], context: 20, rate: 8000}"
+    with pytest.raises(SecondhandError, match="--spectrogram durations, context, --detectors"):
         SignalSettings(spectrogram=drawn, detectors="together").of("sound")
     with pytest.raises(SecondhandError, match="--spectrogram level"):
         SignalSettings(spectrogram="pcen").of("picture")

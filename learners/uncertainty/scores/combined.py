@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty.arrays import Floats, just_below
+from learners.uncertainty.arrays import Floats, with_margin
 from learners.uncertainty.scores.base import Score, check_sorted
 from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.scores.msp import MSP
@@ -41,7 +41,7 @@ class Combined(Score):
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
             own = part.score(features, logits)
-            self.calibration[name] = np.sort(just_below(own))
+            self.calibration[name] = np.sort(with_margin(own))
             total += np.log(np.searchsorted(self.calibration[name], own, side="right") / len(own))
         return total
 

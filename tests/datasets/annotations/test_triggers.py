@@ -206,7 +206,7 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
     assert sorted(taken) == [
         ("Blip", START + 30), ("Blip", START + 70), ("Tomte", START + 40), ("Tomte", START + 40)
     ]  # fmt: skip
-    assert table.unknowns["gps"].tolist() == [START + 20]
+    assert table.unknown_items["gps"].tolist() == [START + 20]
     with pytest.raises(SecondhandError, match=r"own\.csv: .*no label was corrected"):
         load_table(write(tmp_path / "own.csv", head + "\n".join(own)), strain=str(frames))
 

@@ -70,7 +70,7 @@ def test_the_transform_is_scipys_without_its_import() -> None:
     program = (
         "import sys, numpy as np\n"
         "from datasets.core.upstream import real_transform\n"
-        "from datasets.audio.recipe import AudioRecipe\n"
+        "from datasets.audio.settings import AudioRecipe\n"
         "rng = np.random.default_rng(0)\n"
         "AudioRecipe(rate=8000, n_fft=400).image(rng.standard_normal(8000))\n"
         "assert not {'scipy', 'scipy.fft', 'numpy.ma'} & set(sys.modules)\n"

@@ -32,7 +32,7 @@ def encoded(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes
 
 
 def png_of_size(width: int, height: int) -> bytes:
-    """A PNG whose header promises what its data do not hold."""
+    """A PNG whose header guarantees what its data do not hold."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return (

@@ -75,7 +75,7 @@ def test_one_content_under_two_labels_is_taken_out(root: Path) -> None:
     assert "zwei.png" in found["twice.png"]
     assert "labelled 'dog' and 'unknown'" in found["vier.png"]
     assert len(table.frame) == 6
-    assert table.unknowns.empty
+    assert table.unknown_items.empty
 
 
 def test_copies_across_the_parts_stay_in_training(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     found = labels(table)
     assert (found["2.png"], found["3.png"], len(table.frame)) == ("dog", "cat", 8)
     assert table.frame["split"].eq("").all()
-    assert [Path(path).name for path in table.unknowns["path"]] == ["4.png"]
+    assert [Path(path).name for path in table.unknown_items["path"]] == ["4.png"]
     own = "labelled by the model itself, and not corrected"
     assert reasons(table) == {"0.png": own, "1.png": own}
     # To judge a model by, all rows are what they say.

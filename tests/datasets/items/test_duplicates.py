@@ -20,7 +20,7 @@ from datasets.items import DataSettings, SignalSettings, load_grouped, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.spectrograms.pictures import Source
 from learners.runs.run import load_items
-from tests.datasets.images.test_taken import photo
+from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,7 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
     )
     found = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
     assert sum(found.sizes) <= 6
-    assert not found.loosed
+    assert not found.ungrouped
 
 
 def test_a_recording_in_another_encoding_is_found(tmp_path):
@@ -241,7 +241,7 @@ def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, ca
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.visits == "49 files in 6 visits"
+    assert table.sessions == "49 files in 6 visits"
     assert "one camera, less than 10 minutes from one to the next: 49 files" in caplog.text
     for seed in (0, 1, 2):
         frame, left = split(table.frame, data, seed)
@@ -255,14 +255,14 @@ def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, ca
     assert tested.groupby(visit_of(frame)).nunique().max() == 1
     apart = DataSettings(data=str(outing), near_duplicates="ignore")
     table = load_grouped(apart, SignalSettings())
-    assert table.visits == ""
+    assert table.sessions == ""
     assert table.frame["group"].eq("").all()
 
 
 def test_what_is_named_by_the_data_comes_before_the_visits(outing):
     by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
     table = load_grouped(by_name, SignalSettings())
-    assert table.visits == ""
+    assert table.sessions == ""
     assert table.frame["group"].nunique() == 6
 
 
@@ -270,14 +270,16 @@ def test_visits_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
     """Of one long visit nothing could be held out, nor five folds be made of two."""
     folds = DataSettings(data=str(outing), cv=7)
     table = load_grouped(folds, SignalSettings())
-    assert table.visits.startswith("not kept together, for they leave no split (--cv 7")
+    assert table.sessions.startswith("not kept together, for they leave no split (--cv 7")
     assert not table.frame["group"].str.startswith("visit").any()
     for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
         photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
     caplog.clear()
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.visits.startswith("not kept together, for they hold more than half of a class: 49")
+    assert table.sessions.startswith(
+        "not kept together, for they hold more than half of a class: 49"
+    )
     assert "figures may be too good" in caplog.text
     frame, _ = split(table.frame, data, 0)
     assert {*frame["split"]} == {"train", "valid", "calibration"}

@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
     return folder / "items.csv"
 
 
-def labels(file: Path, said: str = "many") -> dict[str, str]:
+def labels(file: Path, said: str = "multi") -> dict[str, str]:
     frame = load_table(file, kind="sound", labels=said, check=False).frame
     return dict(zip(frame["path"].map(lambda path: Path(path).name), frame["label"], strict=True))
 
@@ -31,16 +31,16 @@ TEXT = "path,label\na.wav, rain | bird\nb.wav,bird\nc.wav,\nd.wav,?bird|rain\ne.
 
 
 def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
-    table = load_table(write(tmp_path, TEXT), labels="many", check=False)
+    table = load_table(write(tmp_path, TEXT), labels="multi", check=False)
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "", "rain|?bird"]
-    assert (table.classes, len(table.unknowns)) == (["bird", "rain"], 1)
+    assert (table.classes, len(table.unknown_items)) == (["bird", "rain"], 1)
     assert targets_of("bird|rain", table.classes) == [1, 1]
     known = targets_of("rain|?bird", table.classes)
     assert math.isnan(known[0])
     assert known[1] == 1
     # As a run's items.csv has it, it comes back as it was.
     table.frame.to_csv(tmp_path / "again.csv", index=False)
-    again = load_table(tmp_path / "again.csv", labels="many", check=False).frame
+    again = load_table(tmp_path / "again.csv", labels="multi", check=False).frame
     assert again["label"].tolist() == table.frame["label"].tolist()
 
 
@@ -62,20 +62,24 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "message"),
     [
-        (TEXT, None, r"holds \|, which stands between several labels .* --labels many"),
+        (TEXT, None, r"holds \|, which stands between several labels .* --labels multi"),
         (
             "path,label,best,reason\na.wav,bird|rain,bird,\n",
-            "many",
+            "multi",
             "answers of a model; look at each",
         ),
-        ("path,label\na.wav,bird|unknown\n", "many", "stands for what is none of the classes"),
-        ("path,label\na.wav,bird\na.wav,rain\n", "many", "is there twice, as 'bird' and as 'rain'"),
+        ("path,label\na.wav,bird|unknown\n", "multi", "stands for what is none of the classes"),
+        (
+            "path,label\na.wav,bird\na.wav,rain\n",
+            "multi",
+            "is there twice, as 'bird' and as 'rain'",
+        ),
         (
             "path,label\na.wav,bird|rain\nb.wav,bird\n",
-            "many",
+            "multi",
             "only the class 'bird', 'rain' with 1 usable file",
         ),
-        ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "many", "differ only in case or spaces"),
+        ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "multi", "differ only in case or spaces"),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(
@@ -89,7 +93,7 @@ def test_a_label_of_one_item_is_taken_out_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "path,label\na.wav,bird|rain\nb.wav,bird|snow\nc.wav,rain\nd.wav,?snow\n"
-    table = load_table(write(tmp_path, text), labels="many", check=False)
+    table = load_table(write(tmp_path, text), labels="multi", check=False)
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "rain", ""]
     assert table.classes == ["bird", "rain"]
     assert "'snow' (1 usable file; a class needs 2" in caplog.text
@@ -103,7 +107,7 @@ def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
     with pytest.raises(SecondhandError, match=r"label 'a\|b' holds \|"):
         load_table(tmp_path, check=False)
     with pytest.raises(SecondhandError, match="several labels an item stand in a table"):
-        load_table(tmp_path, labels="many")
+        load_table(tmp_path, labels="multi")
 
 
 def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> None:

@@ -20,7 +20,7 @@ from datasets.items.splits import (
     stretches,
     units,
 )
-from datasets.strain.recipe import StrainRecipe
+from datasets.strain.settings import QScanSettings
 
 NAN = float("nan")
 
@@ -376,7 +376,7 @@ def touching(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> set[int]
 
 
 def test_the_context_is_the_recipes() -> None:
-    assert StrainRecipe().context == CONTEXT
+    assert QScanSettings().context == CONTEXT
 
 
 @pytest.mark.slow

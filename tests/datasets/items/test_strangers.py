@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_strangers, load_table
+from datasets.items.table import load_table, load_unknown
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     (tmp_path / "strange" / "notes.txt").write_text("of another kind: nobody's stranger")
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    frame, rejected = load_strangers(tmp_path / "strange", "picture", known)
+    frame, rejected = load_unknown(tmp_path / "strange", "picture", known)
     assert sorted(Path(p).name for p in frame["path"]) == ["one.jpg", "two.jpg"]
     assert set(frame["label"]) == {"unknown"}
     assert list(frame.columns) == list(known.columns)
@@ -45,7 +45,7 @@ def test_copies_of_known_items_and_of_each_other_are_left_out(folder, known, tmp
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "known.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "a.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "b.jpg")
-    frame, rejected = load_strangers(tmp_path, "picture", known)
+    frame, rejected = load_unknown(tmp_path, "picture", known)
     assert [Path(p).name for p in frame["path"]] == ["a.jpg"]
     reasons = {Path(item.path).name: item.reason for item in rejected}
     assert reasons.keys() == {"b.jpg", "known.jpg"}
@@ -62,19 +62,19 @@ def test_a_table_needs_paths_alone(folder, known, tmp_path, suffix):
         rows = rows.assign(label="blue", split="train")
     file = tmp_path / f"strange{suffix}"
     rows.to_csv(file, index=False) if suffix == ".csv" else rows.to_parquet(file)
-    frame, rejected = load_strangers(file, "picture", known)
+    frame, rejected = load_unknown(file, "picture", known)
     assert frame[["label", "split"]].to_numpy().tolist() == [["unknown", ""]] * 3
     assert [item.reason for item in rejected] == ["there is no such file"]
 
 
 def test_nothing_usable_is_a_clear_error(known, tmp_path):
     with pytest.raises(SecondhandError, match=r"no usable picture file.*or leave --unknown out"):
-        load_strangers(tmp_path, "picture", known)
+        load_unknown(tmp_path, "picture", known)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
     with pytest.raises(SecondhandError, match=r"1 left out, the first: .*broken\.jpg"):
-        load_strangers(tmp_path, "picture", known)
+        load_unknown(tmp_path, "picture", known)
     with pytest.raises(SecondhandError, match="no such folder"):
-        load_strangers(tmp_path / "gone", "picture", known)
+        load_unknown(tmp_path / "gone", "picture", known)
 
 
 def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_path):

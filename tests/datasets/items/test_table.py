@@ -13,7 +13,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
@@ -37,7 +37,7 @@ def test_a_folder_of_class_folders(root: Path) -> None:
     assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
     assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
     assert all(Path(path).is_file() for path in table.frame["path"])
-    assert table.unknowns["path"].map(os.path.basename).tolist() == ["x.jpg"]
+    assert table.unknown_items["path"].map(os.path.basename).tolist() == ["x.jpg"]
     assert table.rejected == []
     assert load_table(str(root)).frame.equals(table.frame)
 
@@ -243,8 +243,8 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
     table = load_table("demo:digits", check=False)
     target = load_digits().target
     assert table.classes == list("01234567")
-    assert len(table.frame) + len(table.unknowns) == 1797
-    assert len(table.unknowns) == (target >= 8).sum()
+    assert len(table.frame) + len(table.unknown_items) == 1797
+    assert len(table.unknown_items) == (target >= 8).sum()
     for label, count in table.frame["label"].value_counts().items():
         assert count == (target == int(str(label))).sum()
     assert "scikit-learn" in table.note
@@ -305,7 +305,7 @@ def test_a_label_is_the_same_however_it_is_encoded_and_unknown_however_it_is_cas
     for source in (tmp_path / "data", listed):
         table = load_table(source)
         assert table.frame["label"].value_counts().to_dict() == {"Caf\u00e9": 3, "tea": 2}
-        assert table.unknowns["label"].tolist() == ["unknown"] * 3
+        assert table.unknown_items["label"].tolist() == ["unknown"] * 3
 
 
 def test_paths_are_found_however_they_are_written(
@@ -430,9 +430,9 @@ def test_what_phones_save(tmp_path: Path) -> None:
     assert (table.kind, len(table.frame)) == ("sound", 3)
     assert "truncated" in reasons(table)["3.m4a"]
     cache = PictureCache(tmp_path / "cache")
-    recipe = AudioRecipe.infer(table.frame["path"], size=(32, 32))
-    assert (recipe.rate, recipe.window) == (8000, 1.0)
-    pictures, bad = cache.render_all(table.frame["path"], recipe, workers=1)
+    spectrogram = MelSettings.infer(table.frame["path"], size=(32, 32))
+    assert (spectrogram.rate, spectrogram.window) == (8000, 1.0)
+    pictures, bad = cache.render_all(table.frame["path"], spectrogram, workers=1)
     assert bad == []
-    drawn = recipe.picture(table.frame["path"][0])
+    drawn = spectrogram.picture(table.frame["path"][0])
     assert np.array_equal(np.asarray(Image.open(pictures[0]).convert("RGB")), drawn)

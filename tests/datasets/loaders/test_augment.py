@@ -9,7 +9,7 @@ from fastai.vision.augment import Resize
 from fastai.vision.core import PILImage, TensorImage
 from PIL import Image
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.loaders.augment import (
     BackgroundMix,
     Equaliser,
@@ -201,11 +201,11 @@ def test_part_of_the_pictures(kind):
 
 
 class TestForRecipe:
-    def kinds(self, recipe, **options):
-        return [type(tfm) for tfm in spectrogram_tfms(recipe, **options)]
+    def kinds(self, spectrogram, **options):
+        return [type(tfm) for tfm in spectrogram_tfms(spectrogram, **options)]
 
     def test_sound(self):
-        assert self.kinds(AudioRecipe()) == [
+        assert self.kinds(MelSettings()) == [
             TimeShift,
             TimeScale,
             Gain,
@@ -213,9 +213,9 @@ class TestForRecipe:
             BackgroundMix,
             SpecAugment,
         ]
-        assert self.kinds(AudioRecipe(colour="magma")) == [TimeShift, TimeScale, SpecAugment]
-        assert self.kinds(AudioRecipe(level="pcen")) == [TimeShift, TimeScale, SpecAugment]
-        assert self.kinds(AudioRecipe(), strength=0) == []
+        assert self.kinds(MelSettings(colour="magma")) == [TimeShift, TimeScale, SpecAugment]
+        assert self.kinds(MelSettings(level="pcen")) == [TimeShift, TimeScale, SpecAugment]
+        assert self.kinds(MelSettings(), strength=0) == []
 
     def test_strain_stays_where_it_is(self):
         class Strain:
@@ -228,7 +228,7 @@ class TestForRecipe:
         assert not same.all(dim=(1, 2)).all()  # but bands are
 
     def test_range_of_the_recipe(self):
-        gain = spectrogram_tfms(AudioRecipe(range_db=60.0))[2]
+        gain = spectrogram_tfms(MelSettings(range_db=60.0))[2]
         assert gain.limit == pytest.approx(0.1)
 
 

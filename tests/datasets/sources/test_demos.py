@@ -10,8 +10,8 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.recipes import RECIPES
 from datasets.sources import demos, glitches, sounds
+from datasets.spectrogram_kinds import RECIPES
 from datasets.spectrograms.pictures import PictureCache, cache_root
 
 pytestmark = pytest.mark.slow
@@ -41,21 +41,21 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
     written = first.stat().st_mtime_ns
     assert load_table(f"demo:{name}").frame.equals(table.frame)
     assert first.stat().st_mtime_ns == written
-    recipe = RECIPES[kind].infer(table.frame["path"])
-    picture = PictureCache().get(first, recipe, at=table.frame["gps"][0])
+    spectrogram = RECIPES[kind].infer(table.frame["path"])
+    picture = PictureCache().get(first, spectrogram, at=table.frame["gps"][0])
     assert picture.stat().st_size > 1000
 
 
 def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
     table = load_table("demo:glitches")
-    assert len(table.unknowns) == 2
-    assert table.unknowns["path"].str.contains("Whistle_sim").all()
+    assert len(table.unknown_items) == 2
+    assert table.unknown_items["path"].str.contains("Whistle_sim").all()
     assert demos.STRANGER not in table.classes
     assert demos.STRANGER in table.note
     assert table.frame["group"].is_unique
-    recipe = RECIPES["strain"].infer(table.frame["path"])
+    spectrogram = RECIPES["strain"].infer(table.frame["path"])
     for row in table.frame.itertuples():
-        assert recipe.read(row.path, at=row.gps).trigger == row.gps  # type: ignore[attr-defined]
+        assert spectrogram.read(row.path, at=row.gps).trigger == row.gps  # type: ignore[attr-defined]
 
 
 def test_a_demo_that_is_broken_off_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

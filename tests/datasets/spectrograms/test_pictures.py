@@ -17,17 +17,17 @@ import pytest
 import soundfile
 from PIL import Image
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.cache import main, readable
 from datasets.core import store as _sources
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.store import Store
-from datasets.recipes import recipe_from_dict
+from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import pictures as cache_module
 from datasets.spectrograms.pictures import PictureCache, Source, cache_root, no_signal
 
 RATE = 8000
-RECIPE = AudioRecipe(rate=RATE, window=0.5, size=(64, 64))
+SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
 
 
 @pytest.fixture(autouse=True)
@@ -62,71 +62,79 @@ def reads(monkeypatch, tmp_path_factory):
     """Paths that were decoded, in order, by whichever process."""
     seen = tmp_path_factory.mktemp("reads") / "paths"
     seen.touch()
-    original = AudioRecipe.read
+    original = MelSettings.read
 
     def read(self, path, **span):
         with open(seen, "a") as stream:
             stream.write(f"{os.path.basename(path)}\n")
         return original(self, path, **span)
 
-    monkeypatch.setattr(AudioRecipe, "read", read)
+    monkeypatch.setattr(MelSettings, "read", read)
     return lambda: seen.read_text().splitlines()
 
 
 class TestPicture:
     @pytest.mark.parametrize("colour", ["grey", "magma", "windows"])
     def test_holds_what_the_recipe_draws(self, store, clip, colour):
-        recipe = replace(RECIPE, colour=colour)
-        with Image.open(store.get(clip, recipe)) as image:
+        spectrogram = replace(SPECTROGRAM_SETTINGS, colour=colour)
+        with Image.open(store.get(clip, spectrogram)) as image:
             stored = np.asarray(image.convert("RGB"))
-        np.testing.assert_array_equal(stored, recipe.picture(clip))
+        np.testing.assert_array_equal(stored, spectrogram.picture(clip))
 
     def test_carries_its_recipe(self, store, clip):
-        with Image.open(store.get(clip, RECIPE, 0.1, 0.4)) as image:
+        with Image.open(store.get(clip, SPECTROGRAM_SETTINGS, 0.1, 0.4)) as image:
             texts = image.info
-        assert recipe_from_dict(json.loads(texts["recipe"])) == RECIPE
+        assert spectrogram_from_dict(json.loads(texts["spectrogram"])) == SPECTROGRAM_SETTINGS
         assert json.loads(texts["span"]) == [0.1, 0.4, None]
 
     def test_says_when_there_was_no_signal(self, store, clip, tmp_path):
         soundfile.write(tmp_path / "s.wav", np.zeros(RATE), RATE)
-        assert no_signal(store.get(tmp_path / "s.wav", RECIPE))
-        assert not no_signal(store.get(clip, RECIPE))
+        assert no_signal(store.get(tmp_path / "s.wav", SPECTROGRAM_SETTINGS))
+        assert not no_signal(store.get(clip, SPECTROGRAM_SETTINGS))
 
     def test_one_file_by_all_routes_has_the_same_bytes(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(60)]
         single = PictureCache(tmp_path / "1")
-        several, _ = PictureCache(tmp_path / "2").render_all(paths, RECIPE, workers=2)
+        several, _ = PictureCache(tmp_path / "2").render_all(paths, SPECTROGRAM_SETTINGS, workers=2)
         for path, other in zip(paths, several, strict=True):
-            mine = single.get(path, RECIPE)
+            mine = single.get(path, SPECTROGRAM_SETTINGS)
             assert mine.name == other.name
             assert mine.read_bytes() == other.read_bytes()
 
 
 class TestKey:
     def test_second_time_nothing_is_read(self, store, clip, reads):
-        first = store.get(clip, RECIPE)
-        assert store.get(clip, RECIPE) == first
-        assert PictureCache(store.root).get(clip, RECIPE) == first
+        first = store.get(clip, SPECTROGRAM_SETTINGS)
+        assert store.get(clip, SPECTROGRAM_SETTINGS) == first
+        assert PictureCache(store.root).get(clip, SPECTROGRAM_SETTINGS) == first
         assert reads() == ["a.wav"]
 
     def test_a_copy_is_the_same_picture(self, store, clip, tmp_path, reads):
         (tmp_path / "b.wav").write_bytes(clip.read_bytes())
-        assert store.get(tmp_path / "b.wav", RECIPE) == store.get(clip, RECIPE)
+        assert store.get(tmp_path / "b.wav", SPECTROGRAM_SETTINGS) == store.get(
+            clip, SPECTROGRAM_SETTINGS
+        )
         assert len(reads()) == 1
 
     @pytest.mark.parametrize("other", [{"start": 0.1}, {"end": 0.4}, {"at": 0.2}])
     def test_span_and_recipe_tell_apart(self, store, clip, other):
-        assert store.get(clip, RECIPE) != store.get(clip, RECIPE, **other)
-        assert store.get(clip, RECIPE) != store.get(clip, replace(RECIPE, level="fixed"))
+        assert store.get(clip, SPECTROGRAM_SETTINGS) != store.get(
+            clip, SPECTROGRAM_SETTINGS, **other
+        )
+        assert store.get(clip, SPECTROGRAM_SETTINGS) != store.get(
+            clip, replace(SPECTROGRAM_SETTINGS, level="fixed")
+        )
 
     def test_empty_cells_of_a_table_are_no_span(self, store, clip):
         nan = float("nan")
-        assert store.get(clip, RECIPE, nan, nan, nan) == store.get(clip, RECIPE)
+        assert store.get(clip, SPECTROGRAM_SETTINGS, nan, nan, nan) == store.get(
+            clip, SPECTROGRAM_SETTINGS
+        )
 
     def test_a_changed_file_is_drawn_again(self, store, clip):
-        before = store.get(clip, RECIPE)
+        before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
-        assert store.get(clip, RECIPE) != before
+        assert store.get(clip, SPECTROGRAM_SETTINGS) != before
 
     @pytest.mark.parametrize("moved", [False, True])
     def test_one_of_equal_size_and_mtime_is_drawn_again(self, store, clip, tmp_path, moved):
@@ -134,33 +142,33 @@ class TestKey:
         other = write(tmp_path / "other.wav", seed=1)
         for file in (clip, other):
             os.utime(file, (1e9, 1e9))
-        before = store.get(clip, RECIPE)
+        before = store.get(clip, SPECTROGRAM_SETTINGS)
         assert os.stat(clip).st_size == os.stat(other).st_size
         if moved:
             os.replace(other, clip)
         else:
             clip.write_bytes(other.read_bytes())
             os.utime(clip, (1e9, 1e9))
-        after = store.get(clip, RECIPE)
+        after = store.get(clip, SPECTROGRAM_SETTINGS)
         assert after != before
-        assert store.render_all([clip], RECIPE) == ([after], [])
+        assert store.render_all([clip], SPECTROGRAM_SETTINGS) == ([after], [])
 
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
         monkeypatch.setattr(_sources, "SETTLED", 2.0)
         stamp = _sources.stamp_of(clip)
         monkeypatch.setattr(cache_module, "stamp_of", lambda path: stamp)  # within one tick
-        before = store.get(clip, RECIPE)
+        before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
-        assert store.get(clip, RECIPE) != before
+        assert store.get(clip, SPECTROGRAM_SETTINGS) != before
 
     def test_lines_cut_short_are_passed_over(self, store, clip, tmp_path, reads):
-        store.get(clip, RECIPE)
+        store.get(clip, SPECTROGRAM_SETTINGS)
         with open(store.root / "sources.jsonl", "a") as stream:
             stream.write('["half a li')
-        store.get(write(tmp_path / "b.wav", 1), RECIPE)
+        store.get(write(tmp_path / "b.wav", 1), SPECTROGRAM_SETTINGS)
         again = PictureCache(store.root)
-        again.get(clip, RECIPE)
-        again.get(tmp_path / "b.wav", RECIPE)
+        again.get(clip, SPECTROGRAM_SETTINGS)
+        again.get(tmp_path / "b.wav", SPECTROGRAM_SETTINGS)
         assert reads() == ["a.wav", "b.wav"]
 
 
@@ -174,17 +182,17 @@ class TestFailures:
     def test_are_not_tried_again_until_the_file_changes(self, tmp_path, bad, reads):
         for _ in range(2):
             with pytest.raises(BadFile, match="cannot be decoded"):
-                PictureCache(tmp_path / "c").get(bad, RECIPE)
+                PictureCache(tmp_path / "c").get(bad, SPECTROGRAM_SETTINGS)
         assert reads() == ["bad.wav"]
         write(bad)
-        assert PictureCache(tmp_path / "c").get(bad, RECIPE).exists()
+        assert PictureCache(tmp_path / "c").get(bad, SPECTROGRAM_SETTINGS).exists()
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_one_among_many_is_listed(self, store, tmp_path, bad, workers):
         good = [write(tmp_path / f"{i}.wav", i) for i in range(60)]
         for _ in range(2):
             listed = [*good[:7], bad, *good[7:], tmp_path / "absent.wav"]
-            paths, rejected = store.render_all(listed, RECIPE, workers=workers)
+            paths, rejected = store.render_all(listed, SPECTROGRAM_SETTINGS, workers=workers)
             assert [path is None for path in paths].count(True) == 2
             assert paths[7] is None
             assert paths[-1] is None
@@ -194,27 +202,29 @@ class TestFailures:
 
     def test_an_absent_file_is_tried_again(self, store, tmp_path):
         with pytest.raises(BadFile, match="No such file"):
-            store.get(tmp_path / "a.wav", RECIPE)
+            store.get(tmp_path / "a.wav", SPECTROGRAM_SETTINGS)
         write(tmp_path / "a.wav")
-        assert store.get(tmp_path / "a.wav", RECIPE).exists()
+        assert store.get(tmp_path / "a.wav", SPECTROGRAM_SETTINGS).exists()
 
     @pytest.mark.slow
     def test_a_decoder_that_takes_its_process_along(self, store, tmp_path):
         good = [write(tmp_path / f"{i}.wav", i) for i in range(50)]
         deadly = write(tmp_path / "deadly.wav", 99)
-        paths, rejected = store.render_all([*good, deadly], Deadly(**vars(RECIPE)), workers=2)
+        paths, rejected = store.render_all(
+            [*good, deadly], Deadly(**vars(SPECTROGRAM_SETTINGS)), workers=2
+        )
         assert all(path.exists() for path in paths[:-1])
         assert paths[-1] is None
         assert [os.path.basename(r.path) for r in rejected] == ["deadly.wav"]
         assert "the process that read it died" in rejected[0].reason
 
     def test_wrong_span_is_listed(self, store, clip):
-        _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], RECIPE)
+        _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], SPECTROGRAM_SETTINGS)
         assert "end after it" in rejected[0].reason
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deadly(AudioRecipe):
+class Deadly(MelSettings):
     """A recipe whose decoder ends the process on one file."""
 
     def read(self, path, **span):
@@ -229,7 +239,7 @@ class TestMany:
         items = [Source(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
         seen = []
         paths, rejected = store.render_all(
-            items, RECIPE, progress=lambda done, total: seen.append((done, total))
+            items, SPECTROGRAM_SETTINGS, progress=lambda done, total: seen.append((done, total))
         )
         assert not rejected
         assert len(set(paths)) == 40
@@ -238,24 +248,25 @@ class TestMany:
         assert seen == sorted(seen)
         with Image.open(paths[30]) as image:
             np.testing.assert_array_equal(
-                np.asarray(image.convert("RGB")), RECIPE.picture(path, start=15, end=15.5)
+                np.asarray(image.convert("RGB")),
+                SPECTROGRAM_SETTINGS.picture(path, start=15, end=15.5),
             )
 
     def test_folder_that_cannot_be_written(self, tmp_path, clip):
         (tmp_path / "file").write_text("in the way")
         with pytest.raises((SecondhandError, OSError)):
-            PictureCache(tmp_path / "file").render_all([clip], RECIPE)
+            PictureCache(tmp_path / "file").render_all([clip], SPECTROGRAM_SETTINGS)
 
 
 def get_many(root, paths):
     store = PictureCache(root)
-    return [store.get(path, RECIPE).name for path in paths]
+    return [store.get(path, SPECTROGRAM_SETTINGS).name for path in paths]
 
 
 KILLED = """
 import os, sys, threading, time
 from datasets.spectrograms.pictures import PictureCache
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import AudioRecipe
 recipe = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
 print("ready", flush=True)
 PictureCache(sys.argv[1]).render_all(sys.argv[2:], recipe, workers=int(os.environ["WORKERS"]))
@@ -314,7 +325,7 @@ class TestProcesses:
                 image.load()
         store = PictureCache(root)
         assert store.verify() == (len(there), [])
-        pictures, rejected = store.render_all(paths, RECIPE, workers=1)
+        pictures, rejected = store.render_all(paths, SPECTROGRAM_SETTINGS, workers=1)
         assert not rejected
         assert len(set(pictures)) == 400
         assert len(reads()) == 400 - len(there)
@@ -323,7 +334,7 @@ class TestProcesses:
 class TestLimit:
     def fill(self, store, tmp_path, count=20):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(count)]
-        pictures = [store.get(path, RECIPE) for path in paths]
+        pictures = [store.get(path, SPECTROGRAM_SETTINGS) for path in paths]
         for age, picture in enumerate(pictures):  # the first is the oldest
             grow_old(picture, 3600 - age)
         return paths, pictures
@@ -332,8 +343,8 @@ class TestLimit:
         paths, pictures = self.fill(store, tmp_path)
         size = sum(picture.stat().st_size for picture in pictures)
         small = PictureCache(store.root, max_bytes=size // 2)
-        small.get(paths[0], RECIPE)  # used again
-        small.get(write(tmp_path / "new.wav", 99), RECIPE)
+        small.get(paths[0], SPECTROGRAM_SETTINGS)  # used again
+        small.get(write(tmp_path / "new.wav", 99), SPECTROGRAM_SETTINGS)
         assert pictures[0].exists()
         assert not pictures[1].exists()
         assert pictures[-1].exists()
@@ -344,7 +355,7 @@ class TestLimit:
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(10)]
         store = PictureCache(tmp_path / "c", max_bytes=5000)
         with caplog.at_level(logging.WARNING):
-            pictures, _ = store.render_all(paths, RECIPE)
+            pictures, _ = store.render_all(paths, SPECTROGRAM_SETTINGS)
         assert all(picture.exists() for picture in pictures)
         assert caplog.text.count("more than the cache's limit of 5000 bytes") == 1
 
@@ -353,7 +364,7 @@ class TestLimit:
         new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
         (tmp_path / "c/sources.jsonl").unlink()
         store = PictureCache(tmp_path / "c", max_bytes=5000)
-        found, _ = store.render_all([*paths, *new], RECIPE, workers=1)
+        found, _ = store.render_all([*paths, *new], SPECTROGRAM_SETTINGS, workers=1)
         assert found[: len(paths)] == pictures
         assert all(picture.exists() for picture in found)
 
@@ -361,14 +372,14 @@ class TestLimit:
         with pytest.raises(SecondhandError, match="max_bytes=0"):
             PictureCache(tmp_path, max_bytes=0)
         with pytest.raises(SecondhandError, match="workers=0"):
-            store.render_all([], RECIPE, workers=0)
-        assert store.render_all([], RECIPE) == ([], [])
+            store.render_all([], SPECTROGRAM_SETTINGS, workers=0)
+        assert store.render_all([], SPECTROGRAM_SETTINGS) == ([], [])
 
 
 class TestUpkeep:
     def test_verify_finds_damage_and_forgery(self, store, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(4)]
-        cut, swapped, other, fine = (store.get(path, RECIPE) for path in paths)
+        cut, swapped, other, fine = (store.get(path, SPECTROGRAM_SETTINGS) for path in paths)
         cut.write_bytes(cut.read_bytes()[:-200])
         swapped.write_bytes(other.read_bytes())
         right, wrong = store.verify()
@@ -376,11 +387,11 @@ class TestUpkeep:
         assert set(wrong) == {cut, swapped}
         assert not cut.exists()
         assert fine.exists()
-        assert store.get(paths[0], RECIPE) == cut
+        assert store.get(paths[0], SPECTROGRAM_SETTINGS) == cut
         assert store.verify() == (3, [])
 
     def test_command(self, store, clip, capsys):
-        picture = store.get(clip, RECIPE)
+        picture = store.get(clip, SPECTROGRAM_SETTINGS)
         options = ["--cache-dir", str(store.root)]
         assert main(["info", *options]) == 0
         said = capsys.readouterr().out
@@ -391,7 +402,7 @@ class TestUpkeep:
         picture.write_bytes(b"broken")
         assert main(["verify", *options]) == 3
         assert str(picture) in capsys.readouterr().err
-        store.get(clip, RECIPE)
+        store.get(clip, SPECTROGRAM_SETTINGS)
         assert main(["clear", *options]) == 0
         assert not picture.exists()
         with pytest.raises(SystemExit, match="2"):

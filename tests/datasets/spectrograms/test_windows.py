@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import soundfile
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import cut, draw_rows
-from datasets.strain.recipe import StrainRecipe
+from datasets.strain.settings import QScanSettings
 
 RATE = 8000
-RECIPE = AudioRecipe(rate=RATE, window=1.0, size=(32, 32), n_mels=16)
+SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=1.0, size=(32, 32), n_mels=16)
 
 
 def recording(path: Path, seconds: float, *, silent: tuple[float, float] = (0, 0)) -> str:
@@ -34,7 +34,9 @@ def test_windows_overlap_cover_all_and_keep_their_rows(tmp_path: Path) -> None:
     long = recording(tmp_path / "long.wav", 4.3)
     short = recording(tmp_path / "short.wav", 0.4)
     nan = float("nan")
-    rows, rejected = cut(table((short, "a", nan, nan), (long, "b", nan, nan)), RECIPE, overlap=0.5)
+    rows, rejected = cut(
+        table((short, "a", nan, nan), (long, "b", nan, nan)), SPECTROGRAM_SETTINGS, overlap=0.5
+    )
     assert not rejected
     assert rows["item"].tolist() == [0] + [1] * (len(rows) - 1)
     assert np.isnan(rows.loc[0, ["start", "end"]].astype(float)).all()  # it fits: as it was given
@@ -48,7 +50,7 @@ def test_windows_overlap_cover_all_and_keep_their_rows(tmp_path: Path) -> None:
 
 def test_a_span_is_cut_inside_its_limits(tmp_path: Path) -> None:
     long = recording(tmp_path / "long.wav", 6)
-    rows, _ = cut(table((long, "a", 1.0, 3.5), (long, "a", 4.0, 4.5)), RECIPE)
+    rows, _ = cut(table((long, "a", 1.0, 3.5), (long, "a", 4.0, 4.5)), SPECTROGRAM_SETTINGS)
     assert rows[["start", "end"]].to_numpy().tolist() == [[1, 2], [2, 3], [2.5, 3.5], [4, 4.5]]
 
 
@@ -56,11 +58,11 @@ def test_what_cannot_be_opened_is_listed_and_strain_is_not_cut(tmp_path: Path) -
     nan = float("nan")
     good = recording(tmp_path / "good.wav", 3)
     bad = str(tmp_path / "gone.wav")
-    rows, rejected = cut(table((bad, "a", nan, nan), (good, "a", nan, nan)), RECIPE)
+    rows, rejected = cut(table((bad, "a", nan, nan), (good, "a", nan, nan)), SPECTROGRAM_SETTINGS)
     assert rows["item"].tolist() == [1, 1, 1]
     assert [item.path for item in rejected] == [bad]
     frame = table(("x.hdf5", "a", nan, nan))
-    rows, rejected = cut(frame, StrainRecipe(), overlap=0.5)
+    rows, rejected = cut(frame, QScanSettings(), overlap=0.5)
     assert len(rows) == 1
     assert not rejected
 
@@ -68,8 +70,10 @@ def test_what_cannot_be_opened_is_listed_and_strain_is_not_cut(tmp_path: Path) -
 def test_silent_windows_are_left_out_and_said_to_be(tmp_path: Path) -> None:
     nan = float("nan")
     path = recording(tmp_path / "long.wav", 4, silent=(1, 3))
-    rows, _ = cut(table((path, "a", nan, nan)), RECIPE)
-    drawn, rejected = draw_rows(rows, RECIPE, PictureCache(tmp_path / "cache"), workers=1)
+    rows, _ = cut(table((path, "a", nan, nan)), SPECTROGRAM_SETTINGS)
+    drawn, rejected = draw_rows(
+        rows, SPECTROGRAM_SETTINGS, PictureCache(tmp_path / "cache"), workers=1
+    )
     assert drawn["start"].tolist() == [0, 3]
     assert [item.reason for item in rejected] == [
         "no signal in 2 of its 4 windows: all below -60 dBFS"

@@ -66,8 +66,10 @@ def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
         # A nearly empty tile is all rounding; beside 1, the median, 1e-5 of it is nothing.
         np.testing.assert_allclose(energy, row.value, rtol=1e-5, atol=1e-9)
 
-    views = [(centre - v / 2, centre + v / 2) for v in (0.5, 4.0)]
-    for (start, stop), image in zip(views, gram.images(views, width=100, height=80), strict=True):
+    durations = [(centre - v / 2, centre + v / 2) for v in (0.5, 4.0)]
+    for (start, stop), image in zip(
+        durations, gram.images(durations, width=100, height=80), strict=True
+    ):
         picture = expected.interpolate(
             tres=(stop - start) / 100, fres=80, logf=True, outseg=Segment(start, stop)
         )
@@ -91,9 +93,9 @@ def test_the_whole_of_gwpys_q_transform_is_matched():
 def test_a_view_does_not_depend_on_the_views_beside_it():
     values, centre = segment(3, 8.0, 4096)
     gram = qtransform(whiten(values, 4096), 4096, search=(centre - 0.25, centre + 0.25))
-    views = [(centre - v / 2, centre + v / 2) for v in (0.5, 1.0, 2.0, 4.0)]
-    together = gram.images(views, width=56, height=224)
-    for view, image in zip(views, together, strict=True):
+    durations = [(centre - v / 2, centre + v / 2) for v in (0.5, 1.0, 2.0, 4.0)]
+    together = gram.images(durations, width=56, height=224)
+    for view, image in zip(durations, together, strict=True):
         assert image.shape == (224, 56)
         (alone,) = gram.images([view], width=56, height=224)
         np.testing.assert_allclose(image, alone, rtol=1e-5, atol=1e-6)
@@ -185,7 +187,7 @@ def test_limits():
 def test_nothing_heavy_is_imported():
     """Nor is any of scipy by a drawing: an answer would wait half a second for it."""
     code = (
-        "import sys, numpy as np, datasets.strain.files, datasets.strain.recipe; "
+        "import sys, numpy as np, datasets.strain.files, datasets.strain.settings; "
         "from datasets.strain.qscan import qtransform, whiten; "
         "white = whiten(np.random.default_rng(0).standard_normal(8 * 4096), 4096); "
         "qtransform(white, 4096).images([(3.5, 4.5)], width=20, height=20); "

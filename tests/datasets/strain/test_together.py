@@ -11,14 +11,16 @@ import pytest
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.items.table import load_table
-from datasets.recipes import recipe_from_dict
-from datasets.strain import StrainRecipe, read_cache, write_cache
+from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.strain import QScanSettings, read_cache, write_cache
 from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
 
 pytestmark = pytest.mark.slow
 
-RECIPE = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0, together=("H1", "L1"))
+SPECTROGRAM_SETTINGS = QScanSettings(
+    size=(32, 32), fmax=1000.0, context=16.0, together=("H1", "L1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +40,41 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
     cache = write_cache(files)
     assert write_cache(files) == cache
     assert read_cache(Path(cache)) == files
-    assert RECIPE.views == (1.0, 1.0, 4.0)
-    drawn = RECIPE.picture(cache, at=START + 84.0)
-    alone = replace(RECIPE, together=())
+    assert SPECTROGRAM_SETTINGS.durations == (1.0, 1.0, 4.0)
+    drawn = SPECTROGRAM_SETTINGS.picture(cache, at=START + 84.0)
+    alone = replace(SPECTROGRAM_SETTINGS, together=())
     # The third channel is the first detector's again.
     for channel, name in enumerate(("H1", "L1", "H1")):
         one = alone.picture(files[name], at=START + 84.0)
         np.testing.assert_array_equal(drawn[..., channel], one[..., channel])
     assert (drawn[..., 0] != drawn[..., 1]).any()
-    signal = RECIPE.read(cache)  # where the first detector is loudest
+    signal = SPECTROGRAM_SETTINGS.read(cache)  # where the first detector is loudest
     assert signal.others[0].trigger == signal.trigger == alone.read(files["H1"]).trigger
     with pytest.raises(
         BadFile, match=r"L1: 16 s without gaps are needed around GPS 1000000114.500"
     ):
-        RECIPE.read(cache, at=START + 114.5)
+        SPECTROGRAM_SETTINGS.read(cache, at=START + 114.5)
     with pytest.raises(OutsideFile, match=r"H1: GPS .* is outside"):
-        RECIPE.read(cache, at=START - 1.0)
+        SPECTROGRAM_SETTINGS.read(cache, at=START - 1.0)
     with pytest.raises(BadFile, match="no strain of V1 in it"):
-        replace(RECIPE, together=("H1", "V1"), views=()).read(cache)
+        replace(SPECTROGRAM_SETTINGS, together=("H1", "V1"), durations=()).read(cache)
     with pytest.raises(BadFile, match="strain of one detector, or not in this cache"):
-        RECIPE.read(files["H1"])
+        SPECTROGRAM_SETTINGS.read(files["H1"])
     elsewhere = shutil.copy(cache, tmp_path)  # it could name any file
     with pytest.raises(BadFile, match="not in this cache"):
-        RECIPE.read(elsewhere)
+        SPECTROGRAM_SETTINGS.read(elsewhere)
 
 
 def test_a_recipe_carries_its_detectors_and_others_are_as_before() -> None:
-    assert recipe_from_dict(RECIPE.to_dict()) == RECIPE
-    plain = StrainRecipe()
+    assert spectrogram_from_dict(SPECTROGRAM_SETTINGS.to_dict()) == SPECTROGRAM_SETTINGS
+    plain = QScanSettings()
     assert plain.to_dict()["together"] == []
-    assert recipe_from_dict(plain.to_dict()) == plain
+    assert spectrogram_from_dict(plain.to_dict()) == plain
     for wrong in (("H1",), ("H1", "H1"), ("H", "L"), "H1L1"):
         with pytest.raises(SecondhandError, match="together="):
-            StrainRecipe(together=wrong)  # type: ignore[arg-type]
+            QScanSettings(together=wrong)  # type: ignore[arg-type]
     with pytest.raises(SecondhandError, match="in the layout channels"):
-        StrainRecipe(together=("H1", "L1"), layout="row")
+        QScanSettings(together=("H1", "L1"), layout="row")
 
 
 def test_triggers_of_one_detector_find_all(frames: Path, tmp_path: Path) -> None:
@@ -85,11 +87,11 @@ def test_triggers_of_one_detector_find_all(frames: Path, tmp_path: Path) -> None
     assert len({*paths}) == 2
     assert all([*read_cache(Path(path))] == ["H1", "L1"] for path in paths)
     assert [item.reason for item in table.rejected] == [f"no strain of H1 at GPS {START + 200}.000"]
-    found = StrainRecipe.infer(paths, detectors="together", context=16.0, fmax=1000.0)
+    found = QScanSettings.infer(paths, detectors="together", context=16.0, fmax=1000.0)
     assert found.together == ("H1", "L1")
     only = tmp_path / "only"
     frame(only, "H1")
     with pytest.raises(SecondhandError, match="two or three are drawn, not H1"):
         load_table(file, strain=str(only), together=())
     with pytest.raises(SecondhandError, match="strain of one detector"):
-        StrainRecipe.infer([str(frames / f"H-H1_SIM-{START}-64.hdf5")], detectors="together")
+        QScanSettings.infer([str(frames / f"H-H1_SIM-{START}-64.hdf5")], detectors="together")

@@ -165,8 +165,8 @@ def test_what_another_model_made_is_refused_and_stays(kept, pool, model, tmp_pat
     kept.extend(pool[:3])
     before = kept.file.read_bytes()
     other = changed(model, tmp_path / "other", '"overlap": 0.25', '"overlap": 0.5')
-    stranger = Embeddings(kept.file, other)
-    for ask in (lambda: stranger.extend(pool), lambda: stranger.nearest(np.ones((1, 512)))):
+    ood_item = Embeddings(kept.file, other)
+    for ask in (lambda: ood_item.extend(pool), lambda: ood_item.nearest(np.ones((1, 512)))):
         with pytest.raises(SecondhandError) as said:
             ask()
         assert hash_of_features(model) in str(said.value)

@@ -87,14 +87,16 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
     assert {Path(row.source.path).parent.name for row in found.rows[:4]} == {"unknown"}
     for row in found.rows:
         (answer,) = predictor.answers([row.source.path])
-        unlike = answer.prediction.reason == "unlike training data"
+        out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
         first, second = np.sort(p)[::-1][:2]
-        assert row.score == pytest.approx(1.0 if unlike else 1 - first + second, abs=1e-4)
+        assert row.score == pytest.approx(
+            1.0 if out_of_distribution else 1 - first + second, abs=1e-4
+        )
         assert row.guess == answer.prediction.best
         assert row.why.startswith(answer.prediction.reason)
         assert f"{row.guess} {100 * first:.0f} %" in row.why
-    assert any("unlike training data" in row.why for row in found.rows)
+    assert any("out of distribution" in row.why for row in found.rows)
 
 
 def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_path, monkeypatch):

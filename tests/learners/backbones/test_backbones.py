@@ -462,7 +462,7 @@ def test_several_labels_an_item_are_averaged_by_themselves() -> None:
     assert torch.allclose(logits, wanted, atol=1e-5)
     spec = NetworkSpec("test_resnet", 3, members=2, many=True)
     assert NetworkSpec(**spec.to_dict()) == spec
-    assert "many" not in NetworkSpec("test_resnet", 3).to_dict()
+    assert "multi" not in NetworkSpec("test_resnet", 3).to_dict()
 
 
 def test_averages_of_sure_and_of_equal_logits() -> None:

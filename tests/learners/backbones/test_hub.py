@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.images import pixels
 from learners.backbones.building import NetworkSpec, build, native_size
@@ -137,12 +137,16 @@ def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
         tmp_path / "ears", mel={**MEL, "log": log}, pretrained_cfg={"mean": [mean], "std": [std]}
     )
     where = f"local-dir:{tmp_path / 'ears'}"
-    recipe = AudioRecipe(**mel_of(where))
-    assert (recipe.level, recipe.size, recipe.samples) == ("fixed", (64, 64), 63 * 80)
-    assert {name: getattr(recipe, name) for name in MEL} == MEL
+    spectrogram = MelSettings(**mel_of(where))
+    assert (spectrogram.level, spectrogram.size, spectrogram.samples) == (
+        "fixed",
+        (64, 64),
+        63 * 80,
+    )
+    assert {name: getattr(spectrogram, name) for name in MEL} == MEL
     _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
-    signal = 0.3 * np.random.default_rng(0).normal(size=recipe.samples).astype(np.float32)
-    seen = np.asarray(recipe.image(signal).convert("RGB"))[..., 0] / 255
+    signal = 0.3 * np.random.default_rng(0).normal(size=spectrogram.samples).astype(np.float32)
+    seen = np.asarray(spectrogram.image(signal).convert("RGB"))[..., 0] / 255
     given = (seen - preprocessing.mean[0]) / preprocessing.std[0]
     theirs = librosa.feature.melspectrogram(
         y=signal,
@@ -198,12 +202,17 @@ def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: 
     """From the samples on: the features are those of the network on Kaldi's filterbank features."""
     model = audiomae(tmp_path / "ears")
     where = f"local-dir:{tmp_path / 'ears'}"
-    recipe = AudioRecipe(**mel_of(where))
-    assert (recipe.rate, recipe.n_fft, recipe.hop, recipe.size) == (16_000, 400, 160, (128, 1024))
+    spectrogram = MelSettings(**mel_of(where))
+    assert (spectrogram.rate, spectrogram.n_fft, spectrogram.hop, spectrogram.size) == (
+        16_000,
+        400,
+        160,
+        (128, 1024),
+    )
     built, spec, preprocessing = build(NetworkSpec(where, 3, size=native_size(where)))
     assert spec.shape == preprocessing.shape == (128, 1024)
     assert spec.backbone == "test_vit?global_pool=avg&axes=time-frequency"
-    t = np.arange(recipe.samples) / 16_000
+    t = np.arange(spectrogram.samples) / 16_000
     signal = 0.1 * np.sin(
         2 * np.pi * (300 + 200 * t) * t
     )  # rises: neither axis is the other's mirror
@@ -211,7 +220,9 @@ def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: 
     fbank = kaldi.features(signal).T
     assert fbank.shape == (1024, 128)
     theirs = torch.from_numpy((fbank + 4.2677393) / (2 * 4.5689974)).float()[None, None]
-    picture = pixels(replace(preprocessing, squish=True).fit(recipe.image(signal).convert("RGB")))
+    picture = pixels(
+        replace(preprocessing, squish=True).fit(spectrogram.image(signal).convert("RGB"))
+    )
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
     ours = (torch.from_numpy(picture)[None] / 255 - mean) / std
     level = 1 / 255 / preprocessing.std[0]

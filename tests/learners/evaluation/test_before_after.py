@@ -36,8 +36,8 @@ def test_what_was_gained_and_forgotten() -> None:
         [*map(float, clopper_pearson(1, 8))]
     )
     assert parts.loc["held out of the new ones", "accuracy"].tolist() == [0.25, 1]
-    assert parts.loc["strangers", "accepted"].tolist() == [0, 1]
-    assert parts.loc["strangers", "accuracy"].isna().all()
+    assert parts.loc["unknown_classes", "accepted"].tolist() == [0, 1]
+    assert parts.loc["unknown_classes", "accuracy"].isna().all()
     classes = found.classes.set_index("class")
     assert classes["change"].to_dict() == {"a": "worse", "b": "", "c": "new", "gone": "gone"}
     assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]

@@ -1,4 +1,4 @@
-"""A model on files from elsewhere: what was promised beside what other data give, and the accuracy to expect
+"""A model on files from elsewhere: what was guaranteed beside what other data give, and the accuracy to expect
 without labels, on synthetic data of known error."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from learners.evaluation.elsewhere import (
     ENOUGH,
     accuracy_threshold,
     answer_figures,
+    calibration_check,
     expected_accuracy,
-    recheck,
 )
 from learners.files import jsonable
 from learners.uncertainty import Items, Reason, Why
@@ -42,7 +42,7 @@ def fitted(**options: object) -> Confidence:
 
 def test_the_figures_are_those_of_the_decisions():
     model, items = fitted(target_accuracy=0.9, score="msp"), world(600, seed=2)
-    checked = recheck(model, items)
+    checked = calibration_check(model, items)
     table = checked.table.set_index("what")
     decided = model.decide(items.logits, items.features)
     taken = decided.label >= 0
@@ -51,47 +51,49 @@ def test_the_figures_are_those_of_the_decisions():
     row = table.loc["accuracy of accepted"]
     assert row["here"] == pytest.approx(right / taken.sum())
     assert (row["low"], row["high"]) == pytest.approx((exact.low, exact.high))
-    assert row["promised"] == 0.9
+    assert row["guaranteed"] == 0.9
     assert row["items"] == taken.sum()
-    line = next(line for line in checked.lines if line.startswith("the threshold promised 90"))
+    line = next(line for line in checked.lines if line.startswith("the threshold guaranteed 90"))
     assert f"[{100 * exact.low:.3g}, {100 * exact.high:.3g}]" in line
-    assert "less than promised" not in line
+    assert "less than guaranteed" not in line
 
 
 def test_a_broken_promise_is_said():
-    checked = recheck(fitted(target_accuracy=0.9, score="msp"), world(600, seed=3, heat=3))
+    checked = calibration_check(
+        fitted(target_accuracy=0.9, score="msp"), world(600, seed=3, heat=3)
+    )
     text = "\n".join(checked.lines)
-    assert "the threshold promised 90" in text
-    assert ": less than promised" in text
+    assert "the threshold guaranteed 90" in text
+    assert ": less than guaranteed" in text
     assert ": overconfident here" in text
     row = checked.table.set_index("what").loc["temperature"]
     assert row["low"] < 3 < row["high"]
-    assert row["promised"] == pytest.approx(1, abs=0.15)
+    assert row["guaranteed"] == pytest.approx(1, abs=0.15)
 
 
 def test_without_a_target_the_claim_is_the_mean_probability():
     model, items = fitted(threshold=0.8), world(600, seed=4)
-    row = recheck(model, items).table.set_index("what").loc["accuracy of accepted"]
+    row = calibration_check(model, items).table.set_index("what").loc["accuracy of accepted"]
     decided = model.decide(items.logits, items.features)
     taken = decided.label >= 0
-    assert row["promised"] == pytest.approx(decided.probability[taken].mean())
-    assert row["low"] < row["promised"] < row["high"]
+    assert row["guaranteed"] == pytest.approx(decided.probability[taken].mean())
+    assert row["low"] < row["guaranteed"] < row["high"]
 
 
 def test_sets_are_held_to_their_coverage():
     model, items = fitted(coverage=0.9), world(1500, seed=5)
-    checked = recheck(model, items)
+    checked = calibration_check(model, items)
     row = checked.table.set_index("what").loc["label in the set"]
-    assert row["promised"] == 0.9
+    assert row["guaranteed"] == 0.9
     assert row["high"] > 0.9  # the rule without chance covers at least as much
     assert any("classes in one on average" in line for line in checked.lines)
 
 
 def test_nothing_accepted_and_nothing_to_check():
-    text = "\n".join(recheck(fitted(threshold=1.0), world(50, seed=6)).lines)
+    text = "\n".join(calibration_check(fitted(threshold=1.0), world(50, seed=6)).lines)
     assert "nothing is accepted" in text
     none = Items(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
-    assert recheck(fitted(), none).table.empty
+    assert calibration_check(fitted(), none).table.empty
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -99,18 +101,22 @@ def test_all_right_and_all_wrong(right):
     items = world(200, seed=7)
     best = items.logits.argmax(axis=1)
     labels = best if right else (best + 1) % 5
-    table = recheck(fitted(threshold=0.0), Items(items.logits, labels, items.features)).table
+    table = calibration_check(
+        fitted(threshold=0.0), Items(items.logits, labels, items.features)
+    ).table
     assert table.set_index("what").loc["accuracy of accepted", "here"] == float(right)
 
 
-def answers(n: int, *, hard: float, seed: int = 0, unlike: int = 0) -> pd.DataFrame:
+def answers(n: int, *, hard: float, seed: int = 0, out_of_distribution: int = 0) -> pd.DataFrame:
     """Answers of which a part is ``hard``: unsure, and half of them wrong."""
     rng = np.random.default_rng(seed)
     unsure = rng.random(n) < hard
     p = np.where(unsure, rng.uniform(0.3, 0.9, n), rng.uniform(0.9, 1, n))
     truth = np.where(unsure & (rng.random(n) < 0.5), "b", "a")
-    reason = [Reason(Why.UNLIKE)] * unlike + [Reason()] * (n - unlike)
-    label = np.where(np.arange(n) < unlike, "unknown", "a")
+    reason = [Reason(Why.OUT_OF_DISTRIBUTION)] * out_of_distribution + [Reason()] * (
+        n - out_of_distribution
+    )
+    label = np.where(np.arange(n) < out_of_distribution, "unknown", "a")
     columns = {"probability": p, "best": "a", "label": label, "truth": truth, "split": "valid"}
     return pd.DataFrame(columns).assign(reason=pd.Series(reason, dtype=object))
 
@@ -161,7 +167,7 @@ def test_the_limits_hold_the_truth_on_harder_files():
         ),
         (
             answers(300, hard=0.2),
-            answers(50, hard=0.5, unlike=40),
+            answers(50, hard=0.5, out_of_distribution=40),
             r"80 % .* refused .* 5 % of known",
         ),
     ],
@@ -173,7 +179,7 @@ def test_it_says_when_nothing_can_be_said(held, new, why):
 
 
 def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
-    held, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.5, unlike=13)
+    held, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.5, out_of_distribution=13)
     assert expected_accuracy(held, new, 0.05).value > 0
     assert "cannot be said" in expected_accuracy(held, new, 0.05, mild=1).line
 
@@ -186,9 +192,9 @@ def test_what_a_stranger_wrote_into_the_folder_is_checked():
 
 
 def test_what_can_be_counted_without_labels():
-    found = answer_figures(answers(10, hard=0.5, unlike=4), ["a", "b"])
+    found = answer_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
     assert found["accepted"]["value"] == pytest.approx(0.6)
-    assert found["reasons"] == {"unlike training data": 4}
+    assert found["reasons"] == {"out of distribution": 4}
     assert found["classes"] == [
         {"class": "a", "accepted": 6, "best": 10},
         {"class": "b", "accepted": 0, "best": 0},

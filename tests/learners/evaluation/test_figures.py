@@ -68,8 +68,8 @@ def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
     limits = binomtest(int((valid.truth == valid.best).sum()), 60).proportion_ci(method="exact")
     assert got["valid_accuracy_interval"] == pytest.approx([limits.low, limits.high])
     assert got["unknown_items"] == 30
-    strangers = evaluation.predictions[evaluation.predictions.split.eq("unknown")]
-    assert got["unknown_accepted"] == strangers.label.ne("unknown").mean()
+    ood = evaluation.predictions[evaluation.predictions.split.eq("unknown")]
+    assert got["unknown_accepted"] == ood.label.ne("unknown").mean()
     json.dumps(got, allow_nan=False)
 
 
@@ -95,7 +95,7 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
 def test_strangers_against_scikit_learn(found, evaluation, bundle):
     judged = judge(evaluation, bundle)
     split = evaluation.predictions.split.to_numpy()[judged.rows]
-    got = found["strangers"]
+    got = found["unknown_classes"]
     assert got["score"] == "combined"
     assert [score["name"] for score in got["scores"]] == ["combined", "msp"]
     msp = judged.after.max(axis=1)
@@ -131,7 +131,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     names = np.array(bundle.classes)[judged.best[passed]]
     frame.loc[judged.rows[passed], "label"] = names
     got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
-        "strangers"
+        "unknown_classes"
     ]
     split = frame["split"].to_numpy()[judged.rows]
     taken = int((passed & (split == "unknown")).sum())
@@ -214,10 +214,10 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
 @pytest.mark.parametrize(
     ("counts", "distance"),
     [
-        ({"strangers": 0}, True),
+        ({"unknown_classes": 0}, True),
         ({"valid": 0, "calibration": 0}, True),
-        ({"valid": 5, "calibration": 5, "strangers": 5, "silent": 5}, True),
-        ({"valid": 1, "calibration": 0, "strangers": 1, "silent": 0}, True),
+        ({"valid": 5, "calibration": 5, "unknown_classes": 5, "silent": 5}, True),
+        ({"valid": 1, "calibration": 0, "unknown_classes": 1, "silent": 0}, True),
         ({}, False),
     ],
     ids=["no strangers", "all strangers", "nothing judged", "one of each", "no distance"],
@@ -228,29 +228,29 @@ def test_evaluations_with_a_part_missing(counts, distance, classes):
     evaluation = make_evaluation(bundle, **counts)
     found = all_figures(evaluation, bundle)
     json.dumps(found, allow_nan=False)
-    assert (found["strangers"] is None) == (counts.get("strangers") == 0)
+    assert (found["unknown_classes"] is None) == (counts.get("unknown_classes") == 0)
     if counts.get("silent") == 5:
         assert found["splits"]["valid"]["accuracy"] == pytest.approx(
             {"value": 0, "low": 0, "high": 1 - 0.025 ** (1 / 5)}
         )
         assert found["risk_coverage"] is None
-        assert found["strangers"]["accepted"]["value"] == 0
+        assert found["unknown_classes"]["accepted"]["value"] == 0
     if "valid" in counts and counts["valid"] == 0:
         assert found["judged_on"] is None
-        assert found["strangers"]["scores"][0]["auroc"] is None
+        assert found["unknown_classes"]["scores"][0]["auroc"] is None
     if not distance:
-        assert found["strangers"]["score"] == "msp"
+        assert found["unknown_classes"]["score"] == "msp"
 
 
 def test_no_width_where_nothing_was_judged(bundle):
-    evaluation = make_evaluation(bundle, valid=4, calibration=0, strangers=0, silent=4)
+    evaluation = make_evaluation(bundle, valid=4, calibration=0, ood=0, silent=4)
     nothing = np.empty((4, 0), np.float32)
     found = all_figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
     assert found["splits"]["valid"]["judged"] == 0
 
 
 def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):
-    evaluation = make_evaluation(bundle, valid=20, calibration=0, strangers=0, silent=0)
+    evaluation = make_evaluation(bundle, valid=20, calibration=0, ood=0, silent=0)
     before = all_figures(evaluation, bundle)["splits"]["valid"]
     evaluation.predictions.loc[:4, "truth"] = "zebra"
     after = all_figures(evaluation, bundle)["splits"]["valid"]

@@ -57,13 +57,15 @@ def test_figures_are_scikit_learns() -> None:
             (precision, recall)
         )
         assert row["f1"] == pytest.approx(f1)
-        assert row["kept"] in ("yes", "less than promised")
+        assert row["kept"] in ("yes", "less than guaranteed")
     figures = found["metrics"]
     assert figures["test_map"] == pytest.approx(metrics.average_precision_score(y[rows], p))
     assert figures["test_precision"] == pytest.approx(
         metrics.precision_score(y[rows], said, average="micro")
     )
-    assert figures["test_unlike"] == figures["unknown_unlike"] == 0  # no distance is measured
+    assert (
+        figures["test_out_of_distribution"] == figures["unknown_out_of_distribution"] == 0
+    )  # no distance is measured
     assert figures["test_coverage"] == said.any(axis=1).mean()
     assert figures["test_ece"] < 0.12  # they are calibrated
     assert figures["unknown_answered"] == judged.said[:5].any(axis=1).mean()

@@ -54,21 +54,19 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
     assert set(table["score"]) == set(SCORES)
     assert table["AUROC"].is_monotonic_decreasing
     assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]
-    known, strangers = (
+    known, ood = (
         judged_items(evaluation, CLASSES, split, confidence.calibrator.temperature.value)
         for split in ("valid", "unknown")
     )
     rows = table.set_index("score")
     oracle = roc_auc_score(
         np.r_[np.ones(57), np.zeros(27)],
-        np.r_[
-            softmax(known.logits, axis=1).max(axis=1), softmax(strangers.logits, axis=1).max(axis=1)
-        ],
+        np.r_[softmax(known.logits, axis=1).max(axis=1), softmax(ood.logits, axis=1).max(axis=1)],
     )
     assert rows.loc["msp", "AUROC"] == pytest.approx(oracle)
     # What the model itself would rank by, from its own reference and calibration items.
     own = [confidence.decide(i.logits * confidence.calibrator.temperature.value, i.features).known
-           for i in (known, strangers)]  # fmt: skip
+           for i in (known, ood)]  # fmt: skip
     oracle = roc_auc_score(np.r_[np.ones(57), np.zeros(27)], np.concatenate(own))
     assert rows.loc["combined", "AUROC"] == pytest.approx(oracle, abs=0.03)
 
@@ -105,7 +103,7 @@ def test_a_better_score_than_the_one_in_use_is_told_with_the_command():
 
 
 def test_without_strangers_classes_are_left_out_and_the_title_says_what_that_is():
-    evaluation, confidence, train = setup(strangers=0, silent=0)
+    evaluation, confidence, train = setup(ood=0, silent=0)
     tables = score_tables(evaluation, CLASSES, confidence, train)
     scores, each = tables.values()
     assert LEFT_OUT in tables
@@ -120,7 +118,7 @@ def test_without_strangers_classes_are_left_out_and_the_title_says_what_that_is(
 
 
 def test_nothing_to_tell_apart_gives_no_table():
-    evaluation, confidence, train = setup(strangers=0, silent=0)
+    evaluation, confidence, train = setup(ood=0, silent=0)
     assert score_tables(evaluation, CLASSES, confidence) == {}
     frame = evaluation.predictions
     none = Evaluation(frame.iloc[:0], evaluation.logits[:0], evaluation.features[:0])
@@ -153,14 +151,14 @@ def test_leaving_one_class_out():
     assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
 
 
-def strangers(seed=0, n=300, m=200):
+def ood(seed=0, n=300, m=200):
     rng = np.random.default_rng(seed)
     known, unknown = rng.normal(1, 1, n).round(1), rng.normal(0, 1, m).round(1)
     return known, rng.random(n) < 0.8, unknown
 
 
 def test_accepted_at_coverage_is_its_definition():
-    known, _, unknown = strangers()
+    known, _, unknown = ood()
     for coverage in (0.95, 0.5):
         t = max(t for t in np.unique(known) if (known >= t).mean() >= coverage)
         assert accepted_at_coverage(known, unknown, coverage) == (unknown >= t).mean()
@@ -179,7 +177,7 @@ def test_the_interval_of_auroc_holds_the_truth_as_often_as_it_says():
 
 
 def test_no_strangers_and_no_nan():
-    known, right, unknown = strangers()
+    known, right, unknown = ood()
     assert oscr(known, np.ones(300, bool), unknown) == pytest.approx(auroc(known, unknown))
     assert oscr(known, np.zeros(300, bool), unknown) == 0
     fpr95 = accepted_at_coverage(known, [], 0.95)

@@ -29,7 +29,7 @@ def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
 
 def test_suspects_are_those_of_the_paper_written_out():
     bundle = make_bundle()
-    evaluation = make_evaluation(bundle, valid=200, strangers=5, seed=3)
+    evaluation = make_evaluation(bundle, valid=200, ood=5, seed=3)
     evaluation.logits *= 4
     judged = judge(evaluation, bundle)
     found = label_suspects(evaluation, judged, bundle.classes)
@@ -102,7 +102,7 @@ def trained_rows(paths: list[Path], labels: list[str]) -> pd.DataFrame:
 def prepared(scenes: list[Path]):
     bundle = make_bundle()
     evaluation = make_evaluation(
-        bundle, valid=20, calibration=0, strangers=0, silent=0, paths=scenes[20:]
+        bundle, valid=20, calibration=0, ood=0, silent=0, paths=scenes[20:]
     )
     rng = np.random.default_rng(5)
     reference = rng.normal(size=(20, 8)).astype(np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
@@ -79,10 +79,12 @@ def test_a_sound_that_kills_costs_one_answer(
     files = [tmp_path / name for name in ("a.wav", "deadly.wav", "b.wav", "long.wav")]
     for file in files:
         soundfile.write(file, rng.uniform(-0.5, 0.5, 12_000 if "long" in file.name else 4000), 8000)
-    whole = getattr(AudioRecipe, method)
-    shaky = fragile(lambda path, recipe, **options: whole(recipe, path, **options))
+    whole = getattr(MelSettings, method)
+    shaky = fragile(lambda path, spectrogram, **options: whole(spectrogram, path, **options))
     monkeypatch.setattr(
-        AudioRecipe, method, lambda recipe, path, **options: shaky(path, recipe, **options)
+        MelSettings,
+        method,
+        lambda spectrogram, path, **options: shaky(path, spectrogram, **options),
     )
     answers = list(Predictor(models / "sound").predict(files))
     bad = [answer.reason for answer in answers]
@@ -142,7 +144,7 @@ def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> No
         Source(str(path), start=9, end=11),
     ]
     loudest, given, within = predictor.predict(asked)
-    assert loudest.at == predictor.recipe.read(path).trigger
+    assert loudest.at == predictor.spectrogram.read(path).trigger
     assert given.at == 1126259457.5
     assert 1126259455 <= within.at <= 1126259457
     (again,) = predictor.predict([path], at=loudest.at)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from sklearn.metrics import pairwise_distances
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import Source
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.embedding import embed
@@ -59,9 +59,9 @@ def test_a_recording_by_its_recipe_and_by_its_spans(tmp_path: Path) -> None:
     path, silent = tmp_path / "both.wav", tmp_path / "silent.wav"
     soundfile.write(path, np.concatenate([low, high]) / 2, rate)
     soundfile.write(silent, np.zeros(rate), rate)
-    recipe = AudioRecipe(rate=rate, window=1.0)
+    spectrogram = MelSettings(rate=rate, window=1.0)
     spans = [Source(str(path), start, start + 1.0) for start in (0.2, 0.7, 2.2, 2.7)]
-    features, rejected = embed([*spans, Source(str(silent))], size=64, recipe=recipe)
+    features, rejected = embed([*spans, Source(str(silent))], size=64, spectrogram=spectrogram)
     assert [item.reason for item in rejected] == ["no signal"]
     apart = pairwise_distances(features[:4])
     assert apart[0, 1] < apart[0, 2] / 2

@@ -20,7 +20,7 @@ import soundfile
 import torch
 from PIL import Image
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
@@ -68,9 +68,9 @@ def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_pa
     """Of one view and of several, of one network and of several; what else ONNX holds, the tests of the
     export see."""
     same(small, pictures)
-    same(replace(small, views=VIEWS), pictures)
+    same(replace(small, tta_views=VIEWS), pictures)
     several = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
-    same(replace(several, views=VIEWS), pictures)
+    same(replace(several, tta_views=VIEWS), pictures)
 
 
 @pytest.mark.slow
@@ -78,8 +78,10 @@ def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for n in range(3):
         soundfile.write(tmp_path / f"{n}.wav", 0.1 * rng.standard_normal(8000 * (n + 1)), 8000)
-    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE))
-    same(replace(small, recipe=recipe.to_dict()), sorted(map(str, tmp_path.glob("*.wav"))))
+    spectrogram = MelSettings(rate=8000, window=1.0, size=(SIZE, SIZE))
+    same(
+        replace(small, spectrogram=spectrogram.to_dict()), sorted(map(str, tmp_path.glob("*.wav")))
+    )
 
 
 def same(model: Bundle, files: list[str]) -> None:
@@ -141,7 +143,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = Items(logits.astype(float), logits.argmax(1), features)
     made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
     folder = tmp_path_factory.mktemp("carried")
-    bundle = replace(made, views=VIEWS)
+    bundle = replace(made, tta_views=VIEWS)
     model = save_bundle(bundle, folder / "model")
     add_onnx(bundle, model, write_network)
     return model
@@ -150,8 +152,8 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hears(carried: Path) -> Path:
     """The same for sound."""
-    recipe = AudioRecipe(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
-    made = replace(load_bundle(carried), recipe=recipe, views=VIEWS[:1])
+    spectrogram = MelSettings(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
+    made = replace(load_bundle(carried), spectrogram=spectrogram, tta_views=VIEWS[:1])
     folder = carried.parent / "hears"
     model = save_bundle(made, folder)
     add_onnx(made, model, lambda _, file: shutil.copy(carried / ONNX, file))

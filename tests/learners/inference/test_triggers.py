@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from datasets.core.errors import SecondhandError
-from datasets.strain import StrainRecipe
+from datasets.strain import QScanSettings
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
@@ -27,9 +27,14 @@ pytestmark = pytest.mark.slow
 def saved(folder: Path, **drawn: Any) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
-    recipe = StrainRecipe(size=(32, 32), fmax=1000.0, context=16.0, **drawn).to_dict()
+    spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0, **drawn).to_dict()
     bundle = Bundle(
-        network, spec, ["Blip", "Tomte"], preprocessing, recipe=recipe, confidence=settings(2)
+        network,
+        spec,
+        ["Blip", "Tomte"],
+        preprocessing,
+        spectrogram=spectrogram,
+        confidence=settings(2),
     )
     return str(save_bundle(bundle, folder / "model"))
 

@@ -124,7 +124,7 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     for name, value in loaded.confidence.arrays().items():
         np.testing.assert_array_equal(value, arrays.pop(name), strict=True)
     assert not arrays
-    for name in ("spec", "classes", "preprocessing", "recipe", "provenance", "metrics"):
+    for name in ("spec", "classes", "preprocessing", "spectrogram", "provenance", "metrics"):
         assert getattr(loaded, name) == getattr(original, name), name
     assert sorted(os.listdir(tmp_path / "deep" / "model")) == sorted(
         [CARD, CONFIG, REFERENCE, WEIGHTS]
@@ -201,7 +201,7 @@ def test_a_missing_key_is_named(folder):
         ({"preprocessing": {"std": [0, 1, 1]}}, "std"),
         ({"preprocessing": {"mean": ["a", "b", "c"]}}, "mean|preprocessing"),
         ({"preprocessing": {"crop": "all"}}, "crop|preprocessing"),
-        ({"recipe": [1]}, "recipe"),
+        ({"spectrogram": [1]}, "spectrogram"),
         ({"confidence": []}, "confidence is not an object"),
         ({"confidence": {"calibrator": 0}}, "confidence.calibrator"),
         ({"confidence": {"threshold": 1.1}}, "confidence.threshold"),

@@ -24,7 +24,7 @@ from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
-from learners.runs.continuing import gone_on_from
+from learners.runs.warm_start import gone_on_from
 from learners.share import main as share
 from learners.uncertainty import read_tree
 from learners.uncertainty.tree import Naming

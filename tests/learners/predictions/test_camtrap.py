@@ -21,7 +21,7 @@ from PIL import Image
 from datasets.annotations import read_annotations
 from learners.predictions import Shape, write
 from learners.uncertainty.gates import Reason, Why
-from tests.learners.inference.test_answers import tone
+from tests.learners.inference.test_predictions import tone
 from tests.learners.predictions.test_formats import answer
 
 URI = {"type": "string", "pattern": "^https://.*/1\\.0/"}

@@ -20,8 +20,8 @@ from learners.inference import Prediction
 from learners.predictions import Events, Shape, check_out, write
 from learners.predictions.formats import raven_table
 from learners.runs.folder import begin, write_csv
-from learners.uncertainty.gates import AMBIGUOUS, UNLIKE, Reason, Why
-from tests.learners.inference.test_answers import tone
+from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
+from tests.learners.inference.test_predictions import tone
 from tests.pictures import write_pictures
 
 NAN = math.nan
@@ -238,7 +238,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
     answers = [
         first._replace(label="Café", reason=AMBIGUOUS),
         first._replace(path=new[1]),
-        first._replace(path=new[2], label="unknown", reason=UNLIKE),
+        first._replace(path=new[2], label="unknown", reason=OUT_OF_DISTRIBUTION),
     ]
     write("csv", answers, Shape(hidden=("set", "known")), out)
     with pytest.raises(SecondhandError, match="no label was corrected"):

@@ -17,7 +17,7 @@ from learners.predict import main
 from learners.predictions import Journal
 from learners.uncertainty.gates import Reason, Why
 from tests.forks import Program, until
-from tests.learners.inference.test_answers import RECIPE, tone
+from tests.learners.inference.test_predictions import SPECTROGRAM_SETTINGS, tone
 from tests.learners.inference.test_predictor import bundle
 from tests.pictures import write_pictures
 
@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     made = bundle()
     save_bundle(made, folder / "pictures")
-    made.recipe, made.overlap = RECIPE.to_dict(), 0.5
+    made.spectrogram, made.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
     save_bundle(made, folder / "sound")
     return folder
 

@@ -12,7 +12,7 @@ from learners.inference import Prediction
 from learners.predictions import Events
 from learners.predictions.rows import joined
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
-from tests.learners.inference.test_answers import tone
+from tests.learners.inference.test_predictions import tone
 
 NAN = math.nan
 CLASSES = "abc"

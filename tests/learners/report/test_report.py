@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.io import wavfile
 from sklearn.metrics import f1_score, roc_auc_score
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.spectrograms import Source
 from learners.evaluation.figures import CHOSE, judge
@@ -136,7 +136,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     )  # fmt: skip
     page, found = written(
         tmp_path, bundle, evaluation, table=table, history=history, twins=twins,
-        checks=["The threshold promised 99 %, here it gives <96> %."],
+        checks=["The threshold guaranteed 99 %, here it gives <96> %."],
         tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
     )  # fmt: skip
     check_self_contained(page, tmp_path / "report/index.html")
@@ -153,7 +153,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     split = evaluation.predictions.split.to_numpy()[judged.rows]
     part = np.isin(split, ["valid", "unknown"])
     expected = roc_auc_score(split[part] == "valid", judged.known[part])
-    assert found["strangers"]["scores"][0]["auroc"] == pytest.approx(expected)
+    assert found["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
     assert f"{expected:.3f}" in page.text
     valid = known[known.split.eq("valid")]
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
@@ -176,7 +176,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
 def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
     bundle = make_bundle()
     page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
-    split, strange = found["splits"][found["judged_on"]], found["strangers"]
+    split, strange = found["splits"][found["judged_on"]], found["unknown_classes"]
     first = found["splits"]["calibration"]
     right, answered, of_these = (
         f"{100 * part[name]['value']:.1f} %"
@@ -292,11 +292,11 @@ def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
 @pytest.mark.parametrize(
     "counts",
     [
-        {"strangers": 0},
+        {"unknown_classes": 0},
         {"valid": 0, "calibration": 0},
-        {"valid": 6, "calibration": 6, "strangers": 6, "silent": 6},
-        {"valid": 1, "calibration": 0, "strangers": 0, "silent": 0},
-        {"valid": 0, "calibration": 0, "strangers": 1, "silent": 0},
+        {"valid": 6, "calibration": 6, "unknown_classes": 6, "silent": 6},
+        {"valid": 1, "calibration": 0, "unknown_classes": 0, "silent": 0},
+        {"valid": 0, "calibration": 0, "unknown_classes": 1, "silent": 0},
     ],
     ids=["no strangers", "all strangers", "nothing judged", "one item", "one stranger"],
 )
@@ -368,7 +368,7 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     tones = [np.sin(2 * np.pi * f * time) for f in (300, 1200, 3000)]
     wavfile.write(tmp_path / "long.wav", rate, (np.concatenate(tones) * 20000).astype(np.int16))
     bundle = make_bundle()
-    bundle.recipe = AudioRecipe(rate=rate, window=1.0).to_dict()
+    bundle.spectrogram = MelSettings(rate=rate, window=1.0).to_dict()
     bundle.overlap = 0.0
     pictures = Pictures(Predictor(bundle))
     path = str(tmp_path / "long.wav")

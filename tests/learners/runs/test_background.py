@@ -156,7 +156,7 @@ def test_the_split_of_known_items_does_not_depend_on_it(run, folder, tmp_path):
 
 def test_many_files_of_it_are_one_class(folder, tmp_path):
     """In validation they are no more than a class has; their weight in the loss is another test's."""
-    many = write_grey(tmp_path / "many", 200)
+    many = write_grey(tmp_path / "multi", 200)
     (tmp_path / "run").mkdir()
     data = DataSettings(data=str(folder), background=str(many), cv=3, fold="1")
     loaded = load_items(data, SignalSettings(), 0, tmp_path / "run")

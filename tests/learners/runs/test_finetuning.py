@@ -40,8 +40,8 @@ from learners.inference.predictor import Predictor
 from learners.machine import threads_kept
 from learners.predict import main as predict
 from learners.runs import finetuning, prepare, stages
-from learners.runs.folder import go_on, run_folder
-from learners.uncertainty import UNLIKE
+from learners.runs.folder import resume_command, run_folder
+from learners.uncertainty import OUT_OF_DISTRIBUTION
 from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
@@ -171,15 +171,17 @@ def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(
         Image.open(file).save(copy, quality=98, subsampling=0)
     predictor = Predictor(finished / "model")
 
-    def unlike(distance):
+    def out_of_distribution(distance):
         # Nine calibration items refuse nothing at 5 %.
         predictor.confidence = replace(predictor.confidence, distance=replace(distance, alpha=0.2))
         answers = predictor.predict([*files, *copies])
-        return [one.path for one in answers if one.reason == UNLIKE]
+        return [one.path for one in answers if one.reason == OUT_OF_DISTRIBUTION]
 
     distance = predictor.confidence.distance
-    assert unlike(replace(distance, copy=-1.0)), "by the distance to the classes alone some are"
-    assert unlike(distance) == []
+    assert out_of_distribution(replace(distance, copy=-1.0)), (
+        "by the distance to the classes alone some are"
+    )
+    assert out_of_distribution(distance) == []
 
 
 def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
@@ -211,9 +213,9 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     valid = answers[answers.split.eq("valid")]
     assert metrics["valid_accuracy"] == pytest.approx((valid.best == valid.truth).mean())
     assert metrics["valid_accuracy"] > 0.8
-    strangers = answers[answers.split.eq("unknown")]
-    assert len(strangers) == 6
-    assert metrics["unknown_accepted"] == pytest.approx((strangers.label != "unknown").mean())
+    ood = answers[answers.split.eq("unknown")]
+    assert len(ood) == 6
+    assert metrics["unknown_accepted"] == pytest.approx((ood.label != "unknown").mean())
     # What tells the accuracy to expect elsewhere is of all that was held out, but the strangers.
     stored = json.loads((finished / "model/config.json").read_text())["metrics"][ACCURACY_THRESHOLD]
     held = answers[answers.split.ne("unknown")]
@@ -235,11 +237,11 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert report["headline"] == {"split": "calibration", "said": CHOSE.format(figure="accuracy")}
     for file in ("report/index.html", "model/README.md"):
         assert CHOSE.format(figure="accuracy") in (finished / file).read_text()
-    basis = report["basis"]
-    assert basis.startswith("a random split of 3 classes; ")
-    assert basis.endswith("expect less elsewhere")
+    protocol = report["protocol"]
+    assert protocol.startswith("a random split of 3 classes; ")
+    assert protocol.endswith("expect less elsewhere")
     for file in ("report/index.html", "model/README.md"):
-        assert f"The figures rest on {basis}." in (finished / file).read_text()
+        assert f"The figures rest on {protocol}." in (finished / file).read_text()
 
 
 def test_the_tables_of_answers_are_one_format(finished, capsys):
@@ -266,7 +268,7 @@ def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_pa
         line + str(asked), shell=True, env=bare, capture_output=True, text=True, check=True
     )
     assert ran.stdout.splitlines()[1].startswith(f"{asked},")
-    assert shlex.split(go_on(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
+    assert shlex.split(resume_command(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
 
 
 def test_the_interpreter_is_named_from_any_folder(monkeypatch, tmp_path):
@@ -326,9 +328,9 @@ def test_strangers_a_score_and_sets(folder, tmp_path):
           "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
-    strangers = items.loc[items.split.eq("unknown")]
-    assert len(strangers) == 7
-    assert str(strange / "extra.png") in set(strangers.path)
+    ood = items.loc[items.split.eq("unknown")]
+    assert len(ood) == 7
+    assert str(strange / "extra.png") in set(ood.path)
     rejected = pd.read_csv(out / "rejected.csv").set_index("path").reason
     assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
     assert str(strange / "broken.jpg") in rejected.index

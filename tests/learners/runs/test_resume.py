@@ -23,7 +23,7 @@ from datasets.core.errors import SecondhandError
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import stages
-from learners.runs.folder import go_on
+from learners.runs.folder import resume_command
 from learners.runs.stages import report
 from learners.training import checkpoints, learner, members
 from tests.forks import Program
@@ -123,7 +123,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     stopped(monkeypatch, Stop(7), words)
     assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0]
-    assert f"go on with: {go_on(out)}" in capsys.readouterr().err
+    assert f"go on with: {resume_command(out)}" in capsys.readouterr().err
     # History is a row ahead of the checkpoint.
     stopped_in(monkeypatch, checkpoints, "write", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
@@ -210,7 +210,7 @@ def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys)
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     assert with_callback(monkeypatch, Stop(8, what=KeyboardInterrupt), words) == 130
-    assert f"go on   {go_on(out)}" in capsys.readouterr().out
+    assert f"go on   {resume_command(out)}" in capsys.readouterr().out
     load_bundle(out / "model")
     assert main(["--resume", str(out)]) == 0
     same(whole, out)

@@ -12,7 +12,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings
 from learners.cli.settings import Settings
 from learners.tasks.base import Task
-from learners.tasks.choose import task_asked, task_of
+from learners.tasks.choose import choose_task, task_of
 from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import ClassTree, SingleLabel
 from learners.uncertainty import Confidence, Tree
@@ -34,11 +34,11 @@ def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
 @pytest.mark.parametrize(
     ("data", "task"),
     [({"data": "photos"}, SingleLabel), ({"data": "demo:scenes"}, MultiLabel),
-     ({"data": "table.csv", "labels": "many"}, MultiLabel),
+     ({"data": "table.csv", "labels": "multi"}, MultiLabel),
      ({"data": "photos", "classes_table": "tree.csv"}, ClassTree)],
 )  # fmt: skip
 def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
-    assert type(task_asked(DataSettings(**data))) is task
+    assert type(choose_task(DataSettings(**data))) is task
 
 
 def test_a_model_has_the_task_that_it_was_trained_for() -> None:
@@ -48,9 +48,9 @@ def test_a_model_has_the_task_that_it_was_trained_for() -> None:
     of_tree = model(SimpleNamespace(exclusive=True, tree=TREE))
     assert task_of(of_tree) == ClassTree(tree=TREE)
     on = DataSettings(data="photos", from_="runs/x/model")  # type: ignore[arg-type]
-    assert task_asked(on, of_tree) == ClassTree(origin=of_tree)
+    assert choose_task(on, of_tree) == ClassTree(origin=of_tree)
     with pytest.raises(SecondhandError, match=r"--from runs/x/model"):
-        task_asked(on, model(several))
+        choose_task(on, model(several))
 
 
 def test_a_tree_has_no_thresholds_of_its_classes() -> None:

@@ -32,7 +32,7 @@ WORDS = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Dark pictures with a red upper half, a blue lower half, both or none."""
-    folder, rng, rows = tmp_path_factory.mktemp("many"), np.random.default_rng(0), []
+    folder, rng, rows = tmp_path_factory.mktemp("multi"), np.random.default_rng(0), []
     for n in range(96):
         pixels = rng.normal(40, 25, (40, 40, 3))
         names = [name for name, bit in (("blue", n & 1), ("red", n & 2)) if bit]
@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
-    assert main(["--data", str(table), "--labels", "many", "--out", str(out), *WORDS]) == 0
+    assert main(["--data", str(table), "--labels", "multi", "--out", str(out), *WORDS]) == 0
     return out
 
 
@@ -62,7 +62,7 @@ def test_what_it_does_not_go_with_is_named_at_the_start(
     table: Path, tmp_path: Path, words: list[str], named: str
 ) -> None:
     with pytest.raises(SecondhandError, match=f"not with several labels an item: {named}"):
-        main(["--data", str(table), "--labels", "many", "--out", str(tmp_path / "run"), *words])
+        main(["--data", str(table), "--labels", "multi", "--out", str(tmp_path / "run"), *words])
     assert not (tmp_path / "run" / "items.csv").exists()
 
 
@@ -89,7 +89,7 @@ def test_each_label_is_answered_by_itself(
     pixels = np.random.default_rng(1).integers(0, 2, (40, 40, 1)) * np.array([0, 255, 60])
     Image.fromarray(pixels.astype(np.uint8)).save(odd)
     assert predict_main([str(run / "model"), str(odd), "--format", "csv"]) == 0
-    assert ",unlike training data," in capsys.readouterr().out
+    assert ",out of distribution," in capsys.readouterr().out
     strict = ["--threshold", "1", "--format", "csv"]
     assert predict_main([str(run / "model"), both["path"], *strict]) == 0
     assert ",unknown," in capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert [row["items"] for row in report["labels"]] == [15, 16]
     assert report["metrics"]["test_map"] > 0.9
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
-    assert report["metrics"]["unknown_unlike"] == 1
+    assert report["metrics"]["unknown_out_of_distribution"] == 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
     grey = Image.new("RGB", (40, 40), (60, 40, 40))
     grey.save(tmp_path / "strange" / "unlike.png")
@@ -133,7 +133,7 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert suggest_main([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
     row = pd.read_csv(out, keep_default_na=False).iloc[0]  # of which nothing is said
     assert (row["score"], row["guess"]) == (1.0, "")
-    assert row["why"].startswith("unlike training data: ")
+    assert row["why"].startswith("out of distribution: ")
     with pytest.raises(SecondhandError, match="--no-labels: nothing is expected"):
         evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
     with pytest.raises(SecondhandError, match=r"--from .* cannot be gone on from"):

@@ -14,7 +14,7 @@ from learners.uncertainty import SCORES, Items
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.decision import NO_CLASS, Confidence
-from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, UNLIKE, UNUSUAL
+from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
 from learners.uncertainty.scores import Mahalanobis
 from tests.learners.confidences import settings
 
@@ -56,7 +56,7 @@ def test_known_items_are_accepted_and_strangers_are_not():
     np.testing.assert_allclose(found.probability, p.max(axis=1))
     np.testing.assert_allclose(found.probabilities, p)
     far = model.decide(*strange(100))
-    assert set(far.reason) == {UNLIKE}
+    assert set(far.reason) == {OUT_OF_DISTRIBUTION}
     assert (far.label == NO_CLASS).all()
     assert (far.distance_p < 0.05).all()
     assert far.known.max() < np.median(found.known)
@@ -71,10 +71,12 @@ def test_reasons_are_as_defined():
         found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
     ):
         expected = UNUSUAL if known < floor else ""
-        expected = UNLIKE if p < 0.05 else AMBIGUOUS if probability < 0.95 else expected
+        expected = (
+            OUT_OF_DISTRIBUTION if p < 0.05 else AMBIGUOUS if probability < 0.95 else expected
+        )
         assert reason == expected
         assert (label == NO_CLASS) == (reason != "")
-    assert {"", AMBIGUOUS, UNLIKE, UNUSUAL} == set(found.reason)
+    assert {"", AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL} == set(found.reason)
 
 
 @pytest.mark.parametrize("score", ["combined", "knn", "msp"])
@@ -92,10 +94,10 @@ def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
     logits, _, features = world(2000, seed=6)
     _, _, others = world(2000, seed=7)
     sure = softmax(logits).max(axis=1) > 0.9
-    strangers = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
+    ood = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
     models = [fitted(), fitted(keep_known=1)]
     assert models[1].ranking.floors == {}
-    taken = [(model.decide(*strangers).label != NO_CLASS).mean() for model in models]
+    taken = [(model.decide(*ood).label != NO_CLASS).mean() for model in models]
     assert 0 < taken[0] < 0.9 * taken[1]
 
 
@@ -145,7 +147,7 @@ def test_the_distance_refuses_the_fraction_it_says():
         held = Items(logits[:-1], labels[:-1], features[:-1])
         train = Items(*world(200, seed=500))
         model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
-        refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == UNLIKE)
+        refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == OUT_OF_DISTRIBUTION)
     assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
     assert sum(refused) >= 1
 
@@ -184,7 +186,7 @@ def test_training_items_and_their_copies_are_never_unlike_the_training_data():
         assert (model.decide(train.logits, copies).distance_p == 1).all()
     new = wide(500, seed=3)
     now, before = (each.decide(new.logits, new.features).reason for each in (model, classes))
-    assert 0.9 * before.count(UNLIKE) < now.count(UNLIKE) < 0.1 * 500
+    assert 0.9 * before.count(OUT_OF_DISTRIBUTION) < now.count(OUT_OF_DISTRIBUTION) < 0.1 * 500
 
 
 def test_twins_in_the_training_data_leave_what_rounding_is():
@@ -197,14 +199,14 @@ def test_twins_in_the_training_data_leave_what_rounding_is():
     model = Confidence.fit(held, twins, ConfidenceSettings(score="msp"))
     turned = twins.features * np.float32(1.0001)
     assert 0.001 < model.distance.copy < 0.02
-    assert UNLIKE not in model.decide(twins.logits, turned).reason
+    assert OUT_OF_DISTRIBUTION not in model.decide(twins.logits, turned).reason
 
 
 def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
     model = fitted()
     logits, features = strange(3)
-    assert set(model.decide(logits, features).reason) == {UNLIKE}
-    assert UNLIKE not in model.decide(logits, features, trained=True).reason
+    assert set(model.decide(logits, features).reason) == {OUT_OF_DISTRIBUTION}
+    assert OUT_OF_DISTRIBUTION not in model.decide(logits, features, trained=True).reason
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -268,9 +270,9 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     assert (model.cut.threshold.value, model.cut.on) == (max(target, 0.7), "probability")
     assert model.ranking.floors == plain.ranking.floors
     assert model.cut.threshold.message
-    assert model.cut.promises == []
+    assert model.cut.guarantees == []
     (note,) = [note for note in model.notes if "cannot support" in note]
-    assert "Nothing is promised" in note
+    assert "Nothing is guaranteed" in note
     assert "Add calibration files, or ask for less" in note
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
@@ -328,7 +330,7 @@ def test_without_reference_features_it_works_and_says_what_is_off():
         assert any("msp instead" in note for note in model.notes)
         found = model.decide(logits)
         assert np.isnan(found.distance_p).all()
-        assert UNLIKE not in found.reason
+        assert OUT_OF_DISTRIBUTION not in found.reason
         assert (found.label != NO_CLASS).any()
         assert model.arrays() == {}
     again = Confidence.from_dict(made.to_dict())
@@ -444,8 +446,8 @@ def test_few_items_are_noted():
     assert any("cannot support a coverage of 0.99" in note for note in model.notes)
     assert any("not enough to calibrate: 10 items" in note for note in model.notes)
     assert any("at least 20 calibration items" in note for note in model.notes)
-    assert fitted(20).decide(*strange(1)).reason == [UNLIKE]
-    assert fitted(19).decide(*strange(1)).reason != [UNLIKE]
+    assert fitted(20).decide(*strange(1)).reason == [OUT_OF_DISTRIBUTION]
+    assert fitted(19).decide(*strange(1)).reason != [OUT_OF_DISTRIBUTION]
     empty = fitted(0)
     assert empty.calibrator.temperature.value == 1
     assert empty.decide(*strange(1)).distance_p == [1.0]

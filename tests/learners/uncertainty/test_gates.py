@@ -17,7 +17,7 @@ from learners.uncertainty.gates import (
     AMBIGUOUS,
     BACKGROUND,
     OTHER_CLASS,
-    UNLIKE,
+    OUT_OF_DISTRIBUTION,
     UNUSUAL,
     Background,
     Batch,
@@ -53,7 +53,7 @@ GATES: list[Gate] = [
     CUT,
     ScoreGate(floors={"msp": -3.0, "knn": 0.0}),
 ]
-REASONS = [BACKGROUND, OTHER_CLASS, UNLIKE, AMBIGUOUS, UNUSUAL]
+REASONS = [BACKGROUND, OTHER_CLASS, OUT_OF_DISTRIBUTION, AMBIGUOUS, UNUSUAL]
 
 
 @pytest.mark.parametrize(("gate", "reason"), zip(GATES, REASONS, strict=True))
@@ -92,7 +92,7 @@ def test_a_distance_that_is_off_refuses_nothing():
 TEXTS = {
     Reason(): "",
     AMBIGUOUS: "ambiguous",
-    UNLIKE: "unlike training data",
+    OUT_OF_DISTRIBUTION: "out of distribution",
     Reason(Why.NO_SIGNAL): "no signal",
     Reason(Why.BAD_FILE, "no such moment: it says"): "bad file: no such moment: it says",
     Reason(Why.NO_MOMENT, "4 s is outside"): "no such moment: 4 s is outside",

@@ -68,19 +68,19 @@ def test_labels_are_said_by_their_own_probabilities_and_thresholds():
     np.testing.assert_array_equal(alone.said[:, 1], found.said[:, 1])
 
 
-def test_each_label_keeps_the_precision_it_promises():
-    """For 95 % of draws of the calibration items; of a rare one nothing is promised, and it says so."""
+def test_each_label_keeps_the_precision_it_guarantees():
+    """For 95 % of draws of the calibration items; of a rare one nothing is guaranteed, and it says so."""
     logits, targets = drawn(20_000, 99, 3.0)
     broken = np.zeros(2)
     for seed in range(12):
         model = fitted(500, seed, 0.8)
         said = model.decide(logits).said
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
-        assert model.cut.promises[0].coverage > 0.2
+        assert model.cut.guarantees[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot support" in model.cut.promises[2].message
-    assert model.cut.promises[2].value == 0.8  # above that of the default rule, here 0.5
-    assert "ask for less" in model.cut.promises[2].message
+    assert "cannot support" in model.cut.guarantees[2].message
+    assert model.cut.guarantees[2].value == 0.8  # above that of the default rule, here 0.5
+    assert "ask for less" in model.cut.guarantees[2].message
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
 
 
@@ -88,9 +88,9 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = drawn(500, 0, 3.0)
     asked = ConfidenceSettings(target_accuracy=0.8)
     model = Confidence.fit_labels(Items(logits), targets, asked, NAMES)
-    rare = model.cut.promises[2]
+    rare = model.cut.guarantees[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
-    assert "nothing is promised of it" in rare.message
+    assert "nothing is guaranteed of it" in rare.message
     assert "ask for less" in rare.message
 
 
@@ -103,17 +103,17 @@ def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities(
     model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
     # What passes the distance is what a threshold is chosen on, and what its promise is of.
     there = model.decide(z, near[:400])
-    assert there.said[:, 0].mean() == pytest.approx(model.cut.promises[0].coverage)
-    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.cut.promises[0].accuracy)
+    assert there.said[:, 0].mean() == pytest.approx(model.cut.guarantees[0].coverage)
+    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.cut.guarantees[0].accuracy)
     known = model.decide(z[:200], near[700:])
-    unlike = [reason == "unlike training data" for reason in known.reason]
-    assert np.mean(unlike) == pytest.approx(0.05, abs=0.04)
+    out_of_distribution = [reason == "out of distribution" for reason in known.reason]
+    assert np.mean(out_of_distribution) == pytest.approx(0.05, abs=0.04)
     stored = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(stored, model.arrays())
     for one in (model, again):
         found = one.decide(z[:50], far)
         assert not found.said.any()
-        assert {str(reason) for reason in found.reason} == {"unlike training data"}
+        assert {str(reason) for reason in found.reason} == {"out of distribution"}
         assert (found.distance_p < 0.05).all()
     assert "distance off" in Confidence.from_dict(stored).notes[-1]
     with pytest.raises(SecondhandError, match="features are needed"):
@@ -148,7 +148,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = Confidence.fit_labels(Items(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.cut.promises[2].message.endswith("calibrated as all labels together are")
+    assert few.cut.guarantees[2].message.endswith("calibrated as all labels together are")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 
@@ -169,9 +169,9 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
         wrong = {**stored, "calibrator": {**stored["calibrator"], key: value}}
         with pytest.raises(SecondhandError, match=rf"confidence\.calibrator.*{key}"):
             Confidence.from_dict(wrong)
-    for promises in ([], stored["threshold"]["promises"][:2]):
-        wrong = {**stored, "threshold": {**stored["threshold"], "promises": promises}}
-        with pytest.raises(SecondhandError, match=r"confidence\..*promises"):
+    for guarantees in ([], stored["threshold"]["guarantees"][:2]):
+        wrong = {**stored, "threshold": {**stored["threshold"], "guarantees": guarantees}}
+        with pytest.raises(SecondhandError, match=r"confidence\..*guarantees"):
             Confidence.from_dict(wrong)
     with pytest.raises(SecondhandError, match="--score knn"):
         model.with_score("knn")

@@ -12,7 +12,7 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 from datasets.core.errors import SecondhandError
 from learners.evaluation.rankings import auroc, fit_scores
 from learners.uncertainty import Items
-from learners.uncertainty.arrays import just_below, softmax
+from learners.uncertainty.arrays import softmax, with_margin
 from learners.uncertainty.scores import (
     KNN,
     MSP,
@@ -161,7 +161,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
     expected = np.zeros(len(test))
     for name in ("msp", "knn", "rmds"):
         part = fit_scores(train, calibration, [name])[name]
-        old = just_below(part.score(calibration.features, calibration.logits))
+        old = with_margin(part.score(calibration.features, calibration.logits))
         new = part.score(test.features, test.logits)
         expected += np.log((1 + (old[None] <= new[:, None]).sum(axis=1)) / (len(old) + 1))
     np.testing.assert_allclose(score.score(test.features, test.logits), expected)

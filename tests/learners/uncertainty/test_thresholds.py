@@ -14,13 +14,13 @@ from scipy.stats import beta, binomtest
 from app.views import own_rule, rule_words
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import recheck
+from learners.evaluation import calibration_check
 from learners.evaluation.calibration_metrics import fraction
 from learners.files import jsonable
 from learners.inference.exporting import metadata
 from learners.model import load_bundle, save_bundle
 from learners.uncertainty import Items
-from learners.uncertainty.arrays import just_below, softmax
+from learners.uncertainty.arrays import softmax, with_margin
 from learners.uncertainty.decision import NO_CLASS, Confidence
 from learners.uncertainty.thresholds import (
     Threshold,
@@ -34,7 +34,7 @@ from learners.uncertainty.thresholds import (
     thresholds_by_class,
     worth,
 )
-from learners.uncertainty.tree import TOP, Tree, promised
+from learners.uncertainty.tree import TOP, Tree, guaranteed
 from tests.learners.evaluations import make_bundle
 
 
@@ -111,7 +111,7 @@ def test_targets_out_of_range_are_quoted(target):
 def test_cuts_lie_a_hair_below_their_items_and_above_all_others():
     p, _ = draw(100, 5)
     for scores in (p, np.log(p), 1e6 * p, np.r_[p, p], np.r_[p, -np.inf], [0.5], []):
-        cuts, scores = just_below(scores), np.asarray(scores)
+        cuts, scores = with_margin(scores), np.asarray(scores)
         assert (cuts <= scores).all()
         np.testing.assert_array_equal(
             scores[:, None] >= cuts[None], scores[:, None] >= scores[None]
@@ -273,12 +273,12 @@ def test_every_target_counts_groups() -> None:
         _, each, _ = thresholds_by_class(whole, labels, score, right, ["a", "b"], given)
         assert [bool(cut.message) for cut in each] == [messages] * 2
         every = np.ones(300, bool)
-        cut, _, _ = promised(tree, labels * 4, score, right, every, 0.9, given)
+        cut, _, _ = guaranteed(tree, labels * 4, score, right, every, 0.9, given)
         assert bool(cut.message) == messages
         one = Confidence.fit_labels(
             Items(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
         )
-        assert [bool(cut.message) for cut in one.cut.promises] == [messages] * 2
+        assert [bool(cut.message) for cut in one.cut.guarantees] == [messages] * 2
 
 
 def test_items_keep_their_groups_when_some_are_taken() -> None:
@@ -381,8 +381,8 @@ def world(n: int, seed: int) -> Items:
 def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> None:
     asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
-    promised = [k for k, cut in enumerate(fitted.cut.promises) if not cut.message]
-    assert 2 <= len(promised) < 4
+    guaranteed = [k for k, cut in enumerate(fitted.cut.guarantees) if not cut.message]
+    assert 2 <= len(guaranteed) < 4
     assert any("do not suffice" in note and NAMES[3] in note for note in fitted.notes)
     bundle = make_bundle(NAMES, distance=False)
     bundle.confidence = fitted
@@ -390,7 +390,7 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
     opened, new = load_bundle(folder).decider, world(6000, 1)
     found = opened.decide(new.logits)
     assert (found.label == fitted.decide(new.logits).label).all()
-    for k in promised:
+    for k in guaranteed:
         right = new.labels[found.label == k] == k
         assert limits(np.ones(len(right)), right, 1, 0.05)[1] >= 0.95
     assert (found.label == NO_CLASS).any()
@@ -398,9 +398,9 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
     one = ConfidenceSettings(target_accuracy=0.95, score="msp")
     same = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
     assert (found.label == 0).sum() > (same.label == 0).sum()
-    checked = recheck(opened, new, NAMES)
+    checked = calibration_check(opened, new, NAMES)
     row = checked.table.set_index("what").loc["accuracy of those as often"]
-    assert (row["promised"], row["items"]) == (0.95, (found.label == 0).sum())
+    assert (row["guaranteed"], row["items"]) == (0.95, (found.label == 0).sum())
     answered = f"answered as often: {row['items']:.0f} of {len(new)}, right "
     assert any(line.startswith(answered) for line in checked.lines)
     rule = own_rule(opened, NAMES)
@@ -409,9 +409,9 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
     assert told == [None if v == np.inf else v for v in opened.cut.each]
-    assert not opened.with_threshold(0.5).cut.promises
+    assert not opened.with_threshold(0.5).cut.guarantees
     config = json.loads((folder / "config.json").read_text())
-    config["confidence"]["threshold"]["promises"].pop()
+    config["confidence"]["threshold"]["guarantees"].pop()
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SecondhandError, match=r"confidence\.promises: expected a list"):
+    with pytest.raises(SecondhandError, match=r"confidence\.guarantees: expected a list"):
         load_bundle(folder)

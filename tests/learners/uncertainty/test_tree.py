@@ -1,4 +1,4 @@
-"""The tree above the classes: what is read, what is named, what is promised, against brute force."""
+"""The tree above the classes: what is read, what is named, what is guaranteed, against brute force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from learners.model.bundle import load_bundle, save_bundle
 from learners.uncertainty import Items, thresholds
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import MAX_DEPTH, TOP, Tree, promised, read_tree, too_sure
+from learners.uncertainty.tree import MAX_DEPTH, TOP, Tree, guaranteed, read_tree, too_sure
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ["apple", "pear", "leek", "milk"]
@@ -176,9 +176,9 @@ def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyP
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         score = rng.uniform(0, 1, 400)
-        # The worst there is: nowhere is it more often right than promised, or just so.
+        # The worst there is: nowhere is it more often right than guaranteed, or just so.
         right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        found, cut, _ = promised(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
+        found, cut, _ = guaranteed(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
         above, classes = cut[4], cut[0]
         true = (
             1.0
@@ -198,14 +198,14 @@ def test_depths_with_few_items_share_a_promise() -> None:
     rng = np.random.default_rng(0)
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    whole, cut, notes = promised(tree, nodes, score, right, ALL[: len(right)], 0.95)
+    whole, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
     assert cut[4] == cut[0] == whole.value <= score.min()
     assert notes == [
         "the classes, depth 1: one threshold and one promise, for few items are named there"
     ]
     many = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    whole, cut, notes = promised(tree, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
+    whole, cut, notes = guaranteed(tree, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
     assert np.isinf(cut[4])
     assert cut[0] == whole.value
     assert notes[0].startswith("depth 1: not answered, for these")
@@ -222,7 +222,7 @@ def test_sums_that_claim_too_much_are_told() -> None:
     p = rng.dirichlet(np.ones(9), 20)
     tree, labels = random_tree(rng, 9), rng.integers(-1, 9, 20)
     for _, nodes in tree.levels:
-        masses, truth = tree.among(nodes, p, labels)
+        masses, truth = tree.class_subset(nodes, p, labels)
         for i, label in enumerate(labels):
             own = [n for n in above(tree, label) if n in nodes]
             assert truth[i] == (nodes.tolist().index(own[0]) if own else len(nodes))
@@ -269,7 +269,7 @@ def test_figures_of_depths_are_counted() -> None:
     bundle = make_bundle(("apple", "pear", "leek", "milk"))
     tree = Tree(("apple", "pear", "leek", "milk", "fruit"), np.array([4, 4, TOP, TOP, TOP]), 4)
     bundle.confidence = fitted(tree, 4, threshold=0.7)[0]
-    answers = make_evaluation(bundle, valid=120, calibration=0, strangers=0, silent=0).predictions
+    answers = make_evaluation(bundle, valid=120, calibration=0, ood=0, silent=0).predictions
     p = np.full((120, 4), 0.1)
     p[np.arange(120), [bundle.classes.index(name) for name in answers["truth"]]] = 0.7
     got = tree_figures(answers, p, tree)
@@ -314,6 +314,6 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     assert asked.ranking.floors == plain.ranking.floors
     assert asked.naming is not None
     assert (asked.naming.reach, asked.cut.each) == (0.9999, None)
-    assert any("Nothing is promised" in note for note in asked.notes)
+    assert any("Nothing is guaranteed" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()

@@ -17,8 +17,8 @@ from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
-    Recipe,
     Seconds,
+    SpectrogramSettings,
     check_types,
     check_values,
     commonest,
@@ -34,7 +34,7 @@ LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
 
 
 @dataclass(frozen=True, kw_only=True)
-class AudioRecipe(Recipe):
+class MelSettings(SpectrogramSettings):
     """Sound as a mel spectrogram: time to the right, low frequencies at the bottom.
 
     A clip shorter than the window is set in its middle, with silence on both sides; of a longer

@@ -12,11 +12,11 @@ import pytest
 import soundfile
 import torch
 
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms.pictures import Source
-from datasets.strain.recipe import StrainRecipe
-from learners.inference.answers import NO_SIGNAL, TOP_WINDOWS, Answer, Prediction, pooled
+from datasets.strain.settings import QScanSettings
+from learners.inference.predictions import NO_SIGNAL, TOP_WINDOWS, PredictedItem, Prediction, pooled
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
@@ -24,13 +24,13 @@ from learners.uncertainty.gates import Reason
 from tests.learners.inference.test_predictor import bundle
 
 RATE = 8000
-RECIPE = AudioRecipe(rate=RATE, window=1.0, size=(48, 48), n_mels=16)
+SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=1.0, size=(48, 48), n_mels=16)
 
 
 @pytest.fixture(scope="module")
 def model() -> Bundle:
     made = bundle()
-    made.recipe, made.overlap = RECIPE.to_dict(), 0.5
+    made.spectrogram, made.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
     return made
 
 
@@ -48,15 +48,15 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     logits = rng.normal(size=(7, 4)).astype(np.float32)
     features = rng.normal(size=(7, 5)).astype(np.float32)
     blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
-    windows = [Answer(blank, z, x) for z, x in zip(logits, features, strict=True)]
-    windows.insert(2, Answer(blank._replace(reason=NO_SIGNAL), None, None))
+    windows = [PredictedItem(blank, z, x) for z, x in zip(logits, features, strict=True)]
+    windows.insert(2, PredictedItem(blank._replace(reason=NO_SIGNAL), None, None))
     joined, near, trained = pooled(windows)
     wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
     np.testing.assert_allclose(joined, wanted, rtol=1e-6)
     speaking = np.argsort(logits[:, wanted.argmax()])[-TOP_WINDOWS:]
     np.testing.assert_allclose(near, features[speaking].mean(axis=0), rtol=1e-5)
     assert not trained
-    seen = [Answer(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows]
+    seen = [PredictedItem(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows]
     assert pooled(seen)[2]
     one = [int(n) + (n >= 2) for n in speaking[:1]]  # behind the silent window by one
     assert not pooled([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
@@ -158,7 +158,7 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
     }.items():
         with pytest.raises(SecondhandError, match=message):
             main([*call, *words])
-    model = replace(model, recipe=StrainRecipe(size=(48, 48)).to_dict())
+    model = replace(model, spectrogram=QScanSettings(size=(48, 48)).to_dict())
     call[0] = str(save_bundle(model, tmp_path / "strain"))
     for flag in ("--windows", "--events"):
         with pytest.raises(SecondhandError, match=rf"{flag}: .* a model of strain, .* --at, or"):

@@ -2,7 +2,7 @@
 
 Training, prediction and the page draw with one and the same: `recipe.picture(path)` is the
 picture, `recipe.fingerprint()` names every number that changes a pixel, `recipe.to_dict()` goes
-into the model folder and `datasets.recipes.recipe_from_dict` brings it back.
+into the model folder and `datasets.spectrogram_kinds.spectrogram_from_dict` brings it back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Rate = TypeVar("Rate", int, float)
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
-class Recipe:
+class SpectrogramSettings:
     """What the sound and the strain recipe share; each adds `infer`, `read`, `planes` and its numbers."""
 
     kind: ClassVar[str]
@@ -149,29 +149,31 @@ def commonest(rates: Iterable[Rate]) -> Rate:
     return min(counts, key=lambda rate: (-counts[rate], rate))
 
 
-def check_types(recipe: Any) -> None:
+def check_types(spectrogram: Any) -> None:
     """Refuse values that are not of their field's type; all are named at once.
 
     Whole numbers pass for fractions, lists for tuples and one number for a square's sides, and are
     turned into them, so that equal recipes have equal fingerprints. Infinity and NaN pass for nothing.
     """
-    wrong, hints = [], get_type_hints(type(recipe))
-    for name in (field.name for field in fields(recipe)):
-        value, hint = getattr(recipe, name), hints[name]
+    wrong, hints = [], get_type_hints(type(spectrogram))
+    for name in (field.name for field in fields(spectrogram)):
+        value, hint = getattr(spectrogram, name), hints[name]
         if name == "size" and type(value) is int:
             value = (value, value)
         if not _is_a(hint, value):
-            wrong.append(f"{name}={shown(value)} (must be like {getattr(type(recipe), name)!r})")
+            wrong.append(
+                f"{name}={shown(value)} (must be like {getattr(type(spectrogram), name)!r})"
+            )
             continue
         if get_origin(hint) is tuple:
             value = tuple(get_args(hint)[0](part) for part in value)
-        object.__setattr__(recipe, name, float(value) if hint is float else value)
+        object.__setattr__(spectrogram, name, float(value) if hint is float else value)
     if wrong:
-        raise SecondhandError(f"{recipe.kind} recipe: " + "; ".join(wrong))
+        raise SecondhandError(f"{spectrogram.kind} recipe: " + "; ".join(wrong))
 
 
 def check_values(
-    recipe: Any,
+    spectrogram: Any,
     ranges: Mapping[str, tuple[float, float]],
     choices: Mapping[str, Collection[str]],
     rules: Mapping[str, tuple[bool, str]],
@@ -185,20 +187,22 @@ def check_values(
     """
     wrong: dict[str, str] = {}
     for name, (low, high) in ranges.items():
-        value = getattr(recipe, name)
+        value = getattr(spectrogram, name)
         if not all(
             low <= part <= high for part in (value if isinstance(value, tuple) else [value])
         ):
             wrong[name] = f"{low:g} to {high:g}"
     for name, names in choices.items():
-        if getattr(recipe, name) not in names:
+        if getattr(spectrogram, name) not in names:
             wrong[name] = f"one of {', '.join(names)}"
     for name, (kept, rule) in rules.items():
         if not kept:
             wrong.setdefault(name, rule)
     if wrong:
-        named = (f"{n}={shown(getattr(recipe, n))} (must be {rule})" for n, rule in wrong.items())
-        raise SecondhandError(f"{recipe.kind} recipe: {'; '.join(named)}")
+        named = (
+            f"{n}={shown(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
+        )
+        raise SecondhandError(f"{spectrogram.kind} recipe: {'; '.join(named)}")
 
 
 def _is_a(hint: Any, value: object) -> bool:

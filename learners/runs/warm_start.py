@@ -61,14 +61,14 @@ def as_before(
     if typed is None:
         plain = Settings().flat()
         typed = {name: v for name, v in settings.flat().items() if v != plain[name]}
-    spec, recipe = origin.spec, origin.recipe or {}
+    spec, spectrogram = origin.spec, origin.spectrogram or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published"}
-    data = {"kind": recipe.get("kind", "picture"), "overlap": origin.overlap}
+    data = {"kind": spectrogram.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
-        data["detectors"] = "together" if recipe.get("together") else "separate"
+        data["detectors"] = "together" if spectrogram.get("together") else "separate"
     data |= _told(settings.data.from_)
-    drawn = {"picture" if name == "size" else name: value for name, value in recipe.items()}
+    drawn = {"picture" if name == "size" else name: value for name, value in spectrogram.items()}
     if typed.get("spectrogram"):
         typed = {**typed, **read_spectrogram(typed["spectrogram"])}
     usual = {"kind": "auto", "head": "auto"}

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from datasets import RENDERER_VERSION
-from datasets.audio import AudioRecipe
+from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms import Recipe
-from datasets.strain import StrainRecipe
+from datasets.spectrograms import SpectrogramSettings
+from datasets.strain import QScanSettings
 
-RECIPES: dict[str, type[Recipe]] = {"sound": AudioRecipe, "strain": StrainRecipe}
+RECIPES: dict[str, type[SpectrogramSettings]] = {"sound": MelSettings, "strain": QScanSettings}
 
 
-def recipe_from_dict(data: object) -> Recipe:
+def spectrogram_from_dict(data: object) -> SpectrogramSettings:
     """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
     if not isinstance(data, Mapping):
         raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")

@@ -21,7 +21,7 @@ from learners.backbones import NetworkSpec, build
 from learners.finetune import main
 from learners.inference import Predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
-from learners.model.views import PLAIN, View, look, look_and_average, read_views, views_for
+from learners.model.tta import PLAIN, TTAView, look, look_and_average, read_tta_views, tta_views_for
 from learners.predict import main as predict
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -29,10 +29,10 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.usefixtures("unreported")
 
 CLASSES = ["a", "b", "c"]
-VIEWS = views_for("picture", 6)
+VIEWS = tta_views_for("picture", 6)
 
 
-def bundle(views: tuple[View, ...] = VIEWS, temperature: float = 1.0) -> Bundle:
+def bundle(tta_views: tuple[TTAView, ...] = VIEWS, temperature: float = 1.0) -> Bundle:
     torch.manual_seed(0)
     network, spec, preprocessing = build(
         NetworkSpec("test_resnet", len(CLASSES), size=32, head="linear"), pretrained=False
@@ -48,7 +48,7 @@ def bundle(views: tuple[View, ...] = VIEWS, temperature: float = 1.0) -> Bundle:
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing,
-        views=views,
+        tta_views=tta_views,
         confidence=settings(len(CLASSES), temperature=temperature, threshold=0.5),
     )
 
@@ -65,11 +65,11 @@ def batch() -> np.ndarray:
 def test_mirror_shift_and_the_plain_one():
     x = torch.arange(2 * 3 * 4 * 8.0).view(2, 3, 4, 8)
     assert look(x, PLAIN) is x
-    assert torch.equal(look(x, View(mirror=True)), x.flip(3))
-    moved = look(x, View(shift=0.25))
+    assert torch.equal(look(x, TTAView(mirror=True)), x.flip(3))
+    moved = look(x, TTAView(shift=0.25))
     assert torch.equal(moved[..., 2:], x[..., :-2])
     assert torch.equal(moved[..., :2], x[..., -2:])
-    assert torch.equal(look(x, View(shift=-0.25)), x.roll(-2, 3))
+    assert torch.equal(look(x, TTAView(shift=-0.25)), x.roll(-2, 3))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_mirror_shift_and_the_plain_one():
 def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
     rng = np.random.default_rng(1)
     picture = rng.random((24, 24), dtype=np.float32)
-    seen = look(torch.from_numpy(picture).expand(1, 3, 24, 24), View(zoom=1.5, x=x, y=y))
+    seen = look(torch.from_numpy(picture).expand(1, 3, 24, 24), TTAView(zoom=1.5, x=x, y=y))
     expected = Image.fromarray(picture).crop(box).resize((24, 24), Image.Resampling.BILINEAR)
     assert np.abs(seen[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
 
@@ -87,10 +87,10 @@ def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
     "view",
     [
         PLAIN,
-        View(mirror=True),
-        View(shift=-0.2),
-        View(mirror=True, zoom=1.15, x=-1, y=0.5),
-        View(zoom=4),
+        TTAView(mirror=True),
+        TTAView(shift=-0.2),
+        TTAView(mirror=True, zoom=1.15, x=-1, y=0.5),
+        TTAView(zoom=4),
     ],
 )
 def test_an_array_is_looked_at_as_a_tensor_is(view):
@@ -98,15 +98,15 @@ def test_an_array_is_looked_at_as_a_tensor_is(view):
     np.testing.assert_allclose(look(x, view), look(torch.from_numpy(x), view), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("multi", [False, True])
 def test_arrays_are_averaged_as_tensors_are(many):
     logits, features = torch.randn(3, 5, 4) * 5, torch.randn(3, 5, 7)
-    views = (PLAIN, View(mirror=True), View(zoom=2))
+    tta_views = (PLAIN, TTAView(mirror=True), TTAView(zoom=2))
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
     of = torch.zeros(5, 3, 8, 8)
-    theirs = look_and_average(lambda x: next(tensors), of, views, many=many)
-    ours = look_and_average(lambda x: next(arrays), of.numpy(), views, many=many)
+    theirs = look_and_average(lambda x: next(tensors), of, tta_views, many=many)
+    ours = look_and_average(lambda x: next(arrays), of.numpy(), tta_views, many=many)
     assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is many
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
@@ -145,7 +145,7 @@ def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, c
     assert "one view instead of 6" in caplog.text
     for first, second in zip(plain, off, strict=True):
         assert np.array_equal(first, second)
-    assert views_for("picture", 1) == views_for("strain", 1) == (PLAIN,)
+    assert tta_views_for("picture", 1) == tta_views_for("strain", 1) == (PLAIN,)
     caplog.clear()
     Predictor(bundle((PLAIN,)), device="cpu", tta=False)
     assert not caplog.text
@@ -155,26 +155,26 @@ def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, c
 
 
 def test_views_are_among_what_training_shows():
-    views = views_for("picture", 32, min_scale=0.35)
-    assert len(views) == len(set(views)) == 12
-    assert views[:2] == (PLAIN, View(mirror=True))
-    assert views_for("picture", 4) == views[:4]
-    assert all(view.zoom**-2 >= 0.35 and not view.shift for view in views)
-    unmirrored = views_for("picture", 32, flip=False)
+    tta_views = tta_views_for("picture", 32, min_scale=0.35)
+    assert len(tta_views) == len(set(tta_views)) == 12
+    assert tta_views[:2] == (PLAIN, TTAView(mirror=True))
+    assert tta_views_for("picture", 4) == tta_views[:4]
+    assert all(view.zoom**-2 >= 0.35 and not view.shift for view in tta_views)
+    unmirrored = tta_views_for("picture", 32, flip=False)
     assert len(unmirrored) == 6
     assert not any(view.mirror for view in unmirrored)
-    assert views_for("picture", 9, min_scale=0.9) == (PLAIN, View(mirror=True))
+    assert tta_views_for("picture", 9, min_scale=0.9) == (PLAIN, TTAView(mirror=True))
 
 
 @pytest.mark.parametrize("count", range(2, 9))
 @pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
 def test_sounds_are_moved_by_half_of_what_training_moves(count, strength):
-    views = views_for("sound", count, strength=strength)
-    assert len(views) == len(set(views)) == count
-    assert views[0] == PLAIN
+    tta_views = tta_views_for("sound", count, strength=strength)
+    assert len(tta_views) == len(set(tta_views)) == count
+    assert tta_views[0] == PLAIN
     reach = min(0.25 * strength, 0.5) / 2
-    assert max(abs(view.shift) for view in views) == pytest.approx(reach, abs=1e-4)
-    assert all(view == View(shift=view.shift) for view in views)
+    assert max(abs(view.shift) for view in tta_views) == pytest.approx(reach, abs=1e-4)
+    assert all(view == TTAView(shift=view.shift) for view in tta_views)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_sounds_are_moved_by_half_of_what_training_moves(count, strength):
 )
 def test_views_that_there_are_not(kind: Any, count: int, options: dict[str, Any], match: str):
     with pytest.raises(SecondhandError, match=match):
-        views_for(kind, count, **options)
+        tta_views_for(kind, count, **options)
 
 
 # --- in the model folder --------------------------------------------------------------------------
@@ -207,12 +207,12 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("views", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_views_are_refused(tmp_path: Path, views: Any):
+@pytest.mark.parametrize("tta", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
     folder = save_bundle(bundle((PLAIN,)), tmp_path / "model")
     config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps({**config, "views": views}))
-    with pytest.raises(SecondhandError, match="views") as error:
+    (folder / CONFIG).write_text(json.dumps({**config, "tta": tta_views}))
+    with pytest.raises(SecondhandError, match="tta") as error:
         load_bundle(folder)
     assert str(folder / CONFIG) in str(error.value)
 
@@ -223,9 +223,9 @@ def test_hostile_views_are_refused(tmp_path: Path, views: Any):
      ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
 )  # fmt: skip
 def test_views_of_another_kind_of_data_are_refused(kind, wrong):
-    assert read_views([plain()], kind) == (PLAIN,)
+    assert read_tta_views([plain()], kind) == (PLAIN,)
     with pytest.raises(SecondhandError, match=rf"views\[1\].*no view of data of kind {kind}"):
-        read_views([plain(), plain(**wrong)], kind)
+        read_tta_views([plain(), plain(**wrong)], kind)
 
 
 # --- by the commands ------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
              "--weights", "none", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
     assert main([*words, "--tta"]) == 0
     made = load_bundle(out / "model")
-    assert made.views == views_for("picture", 4)
+    assert made.tta_views == tta_views_for("picture", 4)
     saved = pd.read_csv(out / "predictions.csv")
     # The temperature was fitted to the mean over the views: the calibration split's own answers.
-    once = Bundle(**{**vars(made), "views": (PLAIN,)})
+    once = Bundle(**{**vars(made), "tta": (PLAIN,)})
     for looked, agree in ((made, True), (once, False)):
         answers = list(Predictor(looked).predict(saved.path))
         off = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
@@ -252,5 +252,5 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     assert predict([str(out / "model"), file, "--no-tta"]) == 0
     said = capsys.readouterr()
     assert "one view instead of 4" in said.err
-    expected = next(iter(Predictor(replace(made, views=(PLAIN,))).predict([file])))
+    expected = next(iter(Predictor(replace(made, tta_views=(PLAIN,))).predict([file])))
     assert f"{expected.probability:.6f}" in said.out

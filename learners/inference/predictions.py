@@ -35,7 +35,7 @@ class Prediction(NamedTuple):
     probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
         learned a background the classes' sum to less than 1: the rest is the background's. Of a
         question about some classes alone, those of the others are 0.
-    reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "unlike training data",
+    reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "out of distribution",
         "background", "other class",
         "no signal", "bad file: …" or, of a good file, "no such moment: …".
     top : the best classes with their probabilities, best first; of several labels an item also all
@@ -75,7 +75,7 @@ class Prediction(NamedTuple):
         return dict(self.branch).get(self.label, self.probability)
 
 
-class Answer(NamedTuple):
+class PredictedItem(NamedTuple):
     """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
 
     prediction: Prediction
@@ -140,7 +140,7 @@ def unheard(windows: Sequence[Prediction]) -> Reason | None:
     return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
 
 
-def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats, bool]:
+def pooled(windows: Sequence[PredictedItem]) -> tuple[Floats, Floats, bool]:
     """One recording's logits [classes] and features [width] out of its windows', and whether these were
     trained on.
 
@@ -158,7 +158,7 @@ def pooled(windows: Sequence[Answer]) -> tuple[Floats, Floats, bool]:
     return joined, features[speak].mean(axis=0), trained
 
 
-def stacked(answers: Sequence[Answer], classes: int = 0) -> tuple[Floats, Floats]:
+def stacked(answers: Sequence[PredictedItem], classes: int = 0) -> tuple[Floats, Floats]:
     """Logits [n, classes] and features [n, width] of answers, with rows of NaN where there are none.
 
     ``classes`` is the width for no answers at all.

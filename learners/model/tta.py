@@ -26,13 +26,13 @@ Floats = NDArray[np.float32]
 #: Of torch, or of NumPy where another engine does the network's arithmetic.
 A = TypeVar("A", "Tensor", Floats)
 
-MAX_VIEWS = 32
+MAX_TTA_VIEWS = 32
 #: Side of the whole input, over that of a closer look.
 CLOSER = 1.15
 
 
 @dataclass(frozen=True)
-class View:
+class TTAView:
     """One way to look at an input.
 
     Parameters
@@ -50,12 +50,12 @@ class View:
     shift: float = ranged(-0.5, 0.5, default=0.0)
 
 
-PLAIN = View()
+PLAIN = TTAView()
 
 
-def views_for(
+def tta_views_for(
     kind: str, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
-) -> tuple[View, ...]:
+) -> tuple[TTAView, ...]:
     """The first ``count`` views for data of a kind, the plain one first.
 
     Of pictures: mirrored where training mirrors (``flip``), and closer by 1.15 in the middle and
@@ -67,8 +67,8 @@ def views_for(
     SecondhandError : the count is out of range, or nothing is varied in training. Strain never is:
         its place and energy are measured against the trigger and the noise.
     """
-    if not 1 <= count <= MAX_VIEWS:
-        raise SecondhandError(f"--tta {count}: 1 (off) to {MAX_VIEWS} views")
+    if not 1 <= count <= MAX_TTA_VIEWS:
+        raise SecondhandError(f"--tta {count}: 1 (off) to {MAX_TTA_VIEWS} views")
     if count == 1:
         return (PLAIN,)
     if kind == "strain":
@@ -80,14 +80,14 @@ def views_for(
         reach = min(0.25 * strength, 0.5) / 2
         steps = count // 2  # on either side
         shifts = [0.0, *(reach * n / steps * side for n in range(1, steps + 1) for side in (1, -1))]
-        views = [View(shift=round(shift, 4)) for shift in (shifts if reach else [0.0])]
+        tta_views = [TTAView(shift=round(shift, 4)) for shift in (shifts if reach else [0.0])]
     else:
         places = [(0.0, 0.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
         closer = [(CLOSER, *place) for place in places] if min_scale <= CLOSER**-2 else []
         mirrors = (False, True) if flip else (False,)
         squares = [(1.0, 0.0, 0.0), *closer]
-        views = [View(mirror, *square) for square, mirror in product(squares, mirrors)]
-    if len(views) == 1:
+        tta_views = [TTAView(mirror, *square) for square, mirror in product(squares, mirrors)]
+    if len(tta_views) == 1:
         varied = (
             "--augment-strength 0" if kind == "sound" else f"--no-flip, --min-scale {min_scale:g}"
         )
@@ -95,10 +95,10 @@ def views_for(
             f"--tta {count}: training varies nothing that could be averaged over ({varied}); turn "
             "augmentation on, or leave --tta out"
         )
-    return tuple(views[:count])
+    return tuple(tta_views[:count])
 
 
-def look(x: A, view: View) -> A:
+def look(x: A, view: TTAView) -> A:
     """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
     array, seen = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
@@ -139,7 +139,7 @@ def _weights(n: int, size: int) -> Floats:
 def look_and_average(
     ask: Callable[[A], tuple[A, A]],
     x: A,
-    views: Sequence[View] = (PLAIN,),
+    tta_views: Sequence[TTAView] = (PLAIN,),
     *,
     many: bool = False,
 ) -> tuple[A, A]:
@@ -152,8 +152,8 @@ def look_and_average(
     likelihood of held-out data (arXiv:2002.06470). Of ``many`` labels an item, and of the features, it is the
     views' mean.
     """
-    logits, features = zip(*(ask(look(x, view)) for view in views), strict=True)
-    if len(views) == 1:
+    logits, features = zip(*(ask(look(x, view)) for view in tta_views), strict=True)
+    if len(tta_views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
         stacked = np.stack(logits)
@@ -177,24 +177,24 @@ def _logsumexp(x: Floats, axis: int) -> Floats:
     return np.log(np.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
 
 
-def read_views(values: Any, kind: Any) -> tuple[View, ...]:
+def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
     """The views of a model folder, each value checked, for files that anybody may have written.
 
     Raises
     ------
     SecondhandError : names the value that is missing, foreign, out of range, or not for this kind.
     """
-    if not isinstance(values, list) or not 1 <= len(values) <= MAX_VIEWS:
-        raise SecondhandError(f"views: not a list of 1 to {MAX_VIEWS} views")
-    views = []
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_TTA_VIEWS:
+        raise SecondhandError(f"views: not a list of 1 to {MAX_TTA_VIEWS} views")
+    tta_views = []
     for number, value in enumerate(values):
-        view = read_as(View, value, f"views[{number}]")
+        view = read_as(TTAView, value, f"views[{number}]")
         mine = (
-            View(shift=view.shift)
+            TTAView(shift=view.shift)
             if kind == "sound"
-            else View(view.mirror, view.zoom, view.x, view.y)
+            else TTAView(view.mirror, view.zoom, view.x, view.y)
         )
         if view != (PLAIN if kind == "strain" else mine):
             raise SecondhandError(f"views[{number}]: {value} is no view of data of kind {kind}")
-        views.append(view)
-    return tuple(views)
+        tta_views.append(view)
+    return tuple(tta_views)

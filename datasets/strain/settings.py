@@ -19,8 +19,8 @@ from datasets.core.processes import look_apart
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
-    Recipe,
     Seconds,
+    SpectrogramSettings,
     check_types,
     check_values,
     commonest,
@@ -47,7 +47,7 @@ _SEARCH = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrainRecipe(Recipe):
+class QScanSettings(SpectrogramSettings):
     """A Q-scan of whitened strain on a log2 frequency axis, low frequencies at the bottom.
 
     Attributes
@@ -56,7 +56,7 @@ class StrainRecipe(Recipe):
     qlow, qhigh : range of Q.
     fmin, fmax : the band in Hz. `fmax` 0: 2048 Hz, or 1200 Hz in proportion to 4096 Hz sampling
         where that is less; `infer` settles it for a set of files.
-    views : seconds around the trigger that a picture shows, 1 to 8 of them; none: by the layout.
+    durations : seconds around the trigger that a picture shows, 1 to 8 of them; none: by the layout.
     layout : `channels`, three views as the red, green and blue channel, each with all the pixels;
         `row`, the views side by side; `one`, a single view.
     clip : normalised energy that is drawn brightest. 25.5 makes one grey level a tenth.
@@ -76,7 +76,7 @@ class StrainRecipe(Recipe):
     qhigh: float = 64.0
     fmin: float = 10.0
     fmax: float = 0.0
-    views: tuple[float, ...] = ()
+    durations: tuple[float, ...] = ()
     layout: str = "channels"
     clip: float = 25.5
     size: tuple[int, int] = (224, 224)
@@ -85,10 +85,10 @@ class StrainRecipe(Recipe):
 
     def __post_init__(self) -> None:
         check_types(self)
-        if not self.views:
+        if not self.durations:
             usual = TOGETHER.get(len(self.together)) or LAYOUTS.get(self.layout, ())
-            object.__setattr__(self, "views", usual)  # it is frozen else
-        count, width = len(self.views), self.size[-1] if self.size else 0
+            object.__setattr__(self, "durations", usual)  # it is frozen else
+        count, width = len(self.durations), self.size[-1] if self.size else 0
         wide = -(-width // max(count, 1)) * max(count, 1)
         detectors = {name for name in self.together if re.fullmatch(r"[A-Z]\d", name)}
         check_values(
@@ -99,13 +99,13 @@ class StrainRecipe(Recipe):
                 "qhigh": (max(3.5, self.qlow), 256),
                 "fmin": (max(1, self.qhigh / max(self.context, 1)), 8192),  # qhigh / context
                 "fmax": (2 * self.fmin if self.fmax else 0, 32_768),
-                "views": (0.05, self.context - 2 * settling(4096)),
+                "durations": (0.05, self.context - 2 * settling(4096)),
                 "clip": (0.1, 1e6),
                 "size": (16, 4096),
             },
             choices={"layout": LAYOUTS, "colour": COLOURS},
             rules={
-                "views": (
+                "durations": (
                     count == {"channels": 3, "one": 1}.get(self.layout, count) and 1 <= count <= 8,
                     "three for the layout channels, a single one for one, 1 to 8 for row",
                 ),
@@ -135,9 +135,9 @@ class StrainRecipe(Recipe):
         if given.pop("detectors", "separate") == "together":
             paths = list(paths)
             given["together"] = tuple(read_cache(Path(paths[0]))) if paths else ()
-        recipe = cls(**given)
-        if recipe.fmax and "context" in given:
-            return recipe
+        spectrogram = cls(**given)
+        if spectrogram.fmax and "context" in given:
+            return spectrogram
         probed = look_apart(_probe, spread(paths, 50), 1)
         opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
@@ -147,13 +147,13 @@ class StrainRecipe(Recipe):
         rate = commonest(rate for rate, _ in opened)
         lengths = sorted(seconds for _, seconds in opened)
         held = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
-        context = recipe.context if "context" in given else min(recipe.context, held)
-        return replace(recipe, fmax=recipe._band(rate)[1], context=context)
+        context = spectrogram.context if "context" in given else min(spectrogram.context, held)
+        return replace(spectrogram, fmax=spectrogram._band(rate)[1], context=context)
 
     @property
     def reach(self) -> float:
         """Seconds of strain that must be there on either side of the trigger."""
-        return max(self.views) / 2 + settling(4096)
+        return max(self.durations) / 2 + settling(4096)
 
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
@@ -176,7 +176,7 @@ class StrainRecipe(Recipe):
         )
 
     def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
-        files, alone = read_cache(Path(path)), replace(self, together=(), views=self.views)
+        files, alone = read_cache(Path(path)), replace(self, together=(), durations=self.durations)
         found: list[Strain] = []
         for name in self.together:
             if name not in files:
@@ -201,9 +201,9 @@ class StrainRecipe(Recipe):
         BadFile where there is no noise to whiten, or the strain does not cover the views.
         """
         if self.together:
-            alone = replace(self, together=(), views=self.views)
+            alone = replace(self, together=(), durations=self.durations)
             drawn = [alone._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
-            return [drawn[n % len(drawn)][n] for n in range(len(self.views))]
+            return [drawn[n % len(drawn)][n] for n in range(len(self.durations))]
         return self._levels(signal, _SEARCH)
 
     def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
@@ -224,14 +224,14 @@ class StrainRecipe(Recipe):
                 frange=(bottom, float(axis[max(rows, 1) - 1])),
                 search=(centre - around, centre + around),
             )
-            views = gram.images(
-                [(centre - view / 2, centre + view / 2) for view in self.views],
-                width=width // len(self.views) if self.layout == "row" else width,
+            durations = gram.images(
+                [(centre - view / 2, centre + view / 2) for view in self.durations],
+                width=width // len(self.durations) if self.layout == "row" else width,
                 height=rows,
             )
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(view) for view in views]
+        return [self._grey(view) for view in durations]
 
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: Why a file of an earlier run is left out.
 CHANGED = "its content is another than its run read"
 #: Column of the items that an earlier run has split.
-REPLAYED = "replayed"
+REHEARSED = "replayed"
 
 
 def earlier_items(data: DataSettings) -> Path | None:
@@ -73,13 +73,13 @@ def _is_another(then: FileState | None, path: str) -> bool:
     return now is not None and now.content != then.content
 
 
-def is_replayed(frame: pd.DataFrame) -> pd.Series:
+def is_rehearsed(frame: pd.DataFrame) -> pd.Series:
     """True for the items of an earlier run."""
-    return frame.get(REPLAYED, pd.Series(False, index=frame.index)).astype(bool)
+    return frame.get(REHEARSED, pd.Series(False, index=frame.index)).astype(bool)
 
 
-def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -> None:
-    """Say in the column `REPLAYED` which items the earlier run has split, and leave out what is not
+def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) -> None:
+    """Say in the column `REHEARSED` which items the earlier run has split, and leave out what is not
     to be replayed of those that it learnt.
 
     A class whose items are then all held out is left out with them.
@@ -89,19 +89,21 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     before = set(earlier["path"][earlier["split"].isin(SPLITS)]) - changed
     frame = table.frame
     old = frame["path"].isin(before) & frame["split"].ne("")
-    frame = frame.assign(**{REPLAYED: old})
+    frame = frame.assign(**{REHEARSED: old})
     said_anew = frame["path"].isin(table.corrections["path"])
     learnt = frame.loc[old & frame["split"].eq("train") & ~said_anew]
-    gone = before - {*frame["path"], *table.unknowns["path"]}
-    if data.replay < 1:
+    gone = before - {*frame["path"], *table.unknown_items["path"]}
+    if data.rehearsal < 1:
         shares = (
-            learnt.groupby("label", sort=True).size().map(lambda n: int(np.ceil(n * data.replay)))
+            learnt.groupby("label", sort=True)
+            .size()
+            .map(lambda n: int(np.ceil(n * data.rehearsal)))
         )
         rng = np.random.default_rng(seed)
         order = learnt.iloc[rng.permutation(len(learnt))]
         kept = order.groupby("label").cumcount() < order["label"].map(shares)
         frame = frame.drop(index=order.index[~kept])
-    known = set(frame["label"][~is_replayed(frame) | frame["split"].eq("train")])
+    known = set(frame["label"][~is_rehearsed(frame) | frame["split"].eq("train")])
     lost = ~frame["label"].isin(known)
     table.rejected += [
         Rejected(path, f"nothing is left to learn from of its class {label!r}")
@@ -110,10 +112,10 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
     names = sorted(set(frame["label"][lost]))
     frame, few = learnable(frame.loc[~lost], table.source, table.rejected)
     table.rejected += few
-    replayed = frame.loc[is_replayed(frame), "split"].eq("train")
+    rehearsed = frame.loc[is_rehearsed(frame), "split"].eq("train")
     log.info(
         "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s%s",
-        data.from_, replayed.sum(), earlier["split"].eq("train").sum(), (~replayed).sum(),
+        data.from_, rehearsed.sum(), earlier["split"].eq("train").sum(), (~rehearsed).sum(),
         f"; {len(gone)} of its files are gone or unreadable" if gone else "",
         f"; {len(changed)} have another content now, and are left out" if changed else "",
     )  # fmt: skip
@@ -125,7 +127,7 @@ def mark_replayed(table: ItemTable, file: Path, data: DataSettings, seed: int) -
 def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
     """Raise SecondhandError where ``--group-by`` makes a group of files that the earlier run has learnt
     and held out: it was split without."""
-    old = frame.loc[is_replayed(frame)]
+    old = frame.loc[is_rehearsed(frame)]
     learnt = old["split"].eq("train")
     both = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
     if both:
@@ -148,14 +150,14 @@ def split(
         fold=data.fold,
         cv=data.cv,
     )
-    return _split_beside(frame, data, alone) if is_replayed(frame).any() else alone(frame)
+    return _split_beside(frame, data, alone) if is_rehearsed(frame).any() else alone(frame)
 
 
 def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
     """The fold of ``--cv`` that each item is in; "" for those that an earlier run has split, and for
     what belongs to them."""
     assert data.cv is not None
-    if not is_replayed(frame).any():
+    if not is_rehearsed(frame).any():
         return assign_folds(frame, data.cv, seed=seed)
     found = assign_folds(frame.loc[_bound(frame)[1]], data.cv, seed=seed)
     return found.reindex(frame.index, fill_value="")
@@ -205,7 +207,7 @@ def _split_beside(
 def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """The part of each item that the earlier run has put it in, or one that it belongs to; and True
     for the items without."""
-    old = is_replayed(frame)
+    old = is_rehearsed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
     number = units(frame)
     first = rank[old].groupby(number[old]).min()

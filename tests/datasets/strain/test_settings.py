@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.recipes import recipe_from_dict
 from datasets.sources.glitches import simulate, write_hdf5
-from datasets.spectrograms.recipe import colour_table
+from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.spectrograms.settings import colour_table
 from datasets.strain.files import Strain
 from datasets.strain.qscan import qtransform, whiten
-from datasets.strain.recipe import COLOURS, StrainRecipe
+from datasets.strain.settings import COLOURS, QScanSettings
 
 RATE, START = 4096, 1_000_000_000.0
-GREY = StrainRecipe(context=16, colour="grey", layout="row")
+GREY = QScanSettings(context=16, colour="grey", layout="row")
 
 
 def tone(frequency, when, seconds=16, rate=RATE):
@@ -54,26 +54,26 @@ def test_a_short_view_stretches_time():
 
 
 def test_one_view_fills_the_picture_and_is_the_same_energy():
-    row = replace(GREY, views=(1.0, 4.0), size=(100, 120)).render(tone(100, 8.0))
-    one = replace(GREY, layout="one", views=(1.0,), size=(100, 60)).render(tone(100, 8.0))
+    row = replace(GREY, durations=(1.0, 4.0), size=(100, 120)).render(tone(100, 8.0))
+    one = replace(GREY, layout="one", durations=(1.0,), size=(100, 60)).render(tone(100, 8.0))
     assert one.shape == (100, 60, 3)
     np.testing.assert_array_equal(row[:, :60], one)
 
 
 def test_three_views_become_three_channels():
-    recipe = replace(GREY, layout="channels", views=(0.5, 1.0, 4.0))
-    picture = recipe.render(tone(100, 8.0))
-    row = replace(GREY, views=(0.5, 1.0, 4.0), size=(224, 672)).render(tone(100, 8.0))
+    spectrogram = replace(GREY, layout="channels", durations=(0.5, 1.0, 4.0))
+    picture = spectrogram.render(tone(100, 8.0))
+    row = replace(GREY, durations=(0.5, 1.0, 4.0), size=(224, 672)).render(tone(100, 8.0))
     for i in range(3):
         np.testing.assert_array_equal(picture[..., i], row[:, 224 * i : 224 * (i + 1), 0])
 
 
 def test_energy_is_drawn_in_tenths_and_clipped():
     strain = tone(100, 8.0)
-    recipe = replace(GREY, layout="one", views=(1.0,))
+    spectrogram = replace(GREY, layout="one", durations=(1.0,))
     gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
     (energy,) = gram.images([(7.5, 8.5)], width=224, height=224)
-    grey = recipe.render(strain)[::-1, :, 0]
+    grey = spectrogram.render(strain)[::-1, :, 0]
     np.testing.assert_array_equal(grey, np.rint(np.clip(energy, 0, 25.5) * 10))
     assert energy.max() > 25.5
     assert grey.max() == 255
@@ -95,30 +95,32 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     strain = simulate("Blip_sim", rng=1, duration=20)
     path = tmp_path / "a.hdf5"
     write_hdf5(path, strain, "simulated")
-    recipe = StrainRecipe(context=16)
-    by_time = recipe.picture(path, at=strain.trigger)
-    assert by_time.tobytes() == recipe.render(recipe.read(path, at=strain.trigger)).tobytes()
-    assert by_time.tobytes() == recipe.picture(path, at=strain.trigger).tobytes()
-    found = recipe.read(path)  # the loudest tile
+    spectrogram = QScanSettings(context=16)
+    by_time = spectrogram.picture(path, at=strain.trigger)
+    assert (
+        by_time.tobytes() == spectrogram.render(spectrogram.read(path, at=strain.trigger)).tobytes()
+    )
+    assert by_time.tobytes() == spectrogram.picture(path, at=strain.trigger).tobytes()
+    found = spectrogram.read(path)  # the loudest tile
     assert found.trigger == pytest.approx(strain.trigger, abs=0.1)
-    within = recipe.read(path, start=4.0, end=6.0)
+    within = spectrogram.read(path, start=4.0, end=6.0)
     assert START + 4 <= within.trigger <= START + 6
     with pytest.raises(BadFile, match="32 s without gaps"):
-        StrainRecipe().picture(path, at=strain.trigger)
+        QScanSettings().picture(path, at=strain.trigger)
 
 
 def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
     strain = replace(tone(100, 8.0, rate=1024), path="strain/L-1126.hdf5")
-    recipe = replace(GREY, fmax=1200.0)
+    spectrogram = replace(GREY, fmax=1200.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Python's own name the line, not the file
-        picture = recipe.render(strain)
-        recipe.render(strain)
+        picture = spectrogram.render(strain)
+        spectrogram.render(strain)
     told = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [strain.path]
     assert told in caplog.text
     caplog.clear()
-    recipe.render(replace(strain, path="another.hdf5"))
+    spectrogram.render(replace(strain, path="another.hdf5"))
     assert "another.hdf5: 1024 Hz" in caplog.text
     caplog.clear()
     first = np.flatnonzero((picture > 0).any(axis=(1, 2)))[0]
@@ -138,15 +140,15 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
         write_hdf5(paths[-1], simulate("No_Glitch_sim", rate=rate, duration=4), "simulated")
     broken = tmp_path / "broken.hdf5"
     broken.write_bytes(b"no strain")
-    assert StrainRecipe.infer([broken, *paths]).fmax == 1200
-    found = StrainRecipe.infer(paths[1:2], size=100, context=32.0)
-    assert found == StrainRecipe(fmax=2048, size=(100, 100))
-    assert StrainRecipe.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
-    assert StrainRecipe.infer([], fmax=500.0, context=32.0).fmax == 500
+    assert QScanSettings.infer([broken, *paths]).fmax == 1200
+    found = QScanSettings.infer(paths[1:2], size=100, context=32.0)
+    assert found == QScanSettings(fmax=2048, size=(100, 100))
+    assert QScanSettings.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
+    assert QScanSettings.infer([], fmax=500.0, context=32.0).fmax == 500
     with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
-        StrainRecipe.infer([broken])
+        QScanSettings.infer([broken])
     with pytest.raises(SecondhandError, match="none were given"):
-        StrainRecipe.infer([])
+        QScanSettings.infer([])
     # not inferred, a picture has the band of its own rate
     strain = tone(100, 8.0)
     assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
@@ -156,9 +158,9 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
 @pytest.mark.parametrize(("seconds", "context"), [(4, 16), (20, 20), (40, 32)])
 def test_the_context_is_what_the_files_hold(tmp_path, seconds, context):
     write_hdf5(tmp_path / "a.hdf5", simulate("No_Glitch_sim", duration=seconds), "simulated")
-    assert StrainRecipe.infer([tmp_path / "a.hdf5"]).context == context
-    assert StrainRecipe.infer([tmp_path / "a.hdf5"], fmax=500.0).context == context
-    assert StrainRecipe.infer([tmp_path / "a.hdf5"], context=18.0).context == 18
+    assert QScanSettings.infer([tmp_path / "a.hdf5"]).context == context
+    assert QScanSettings.infer([tmp_path / "a.hdf5"], fmax=500.0).context == context
+    assert QScanSettings.infer([tmp_path / "a.hdf5"], context=18.0).context == 18
 
 
 CHANGES = {
@@ -167,7 +169,7 @@ CHANGES = {
     "qhigh": 32.0,
     "fmin": 20.0,
     "fmax": 1000.0,
-    "views": (0.5, 1.0, 2.0),
+    "durations": (0.5, 1.0, 2.0),
     "layout": "row",
     "clip": 20.0,
     "size": (140, 168),
@@ -177,25 +179,25 @@ CHANGES = {
 
 
 def test_the_fingerprint_covers_every_field(monkeypatch):
-    base = StrainRecipe(size=(168, 168))
-    assert set(CHANGES) == {field.name for field in fields(StrainRecipe)}
+    base = QScanSettings(size=(168, 168))
+    assert set(CHANGES) == {field.name for field in fields(QScanSettings)}
     prints = {base.fingerprint()} | {
         replace(base, **{name: value}).fingerprint() for name, value in CHANGES.items()
     }
     assert len(prints) == 1 + len(CHANGES)
-    assert StrainRecipe(context=32).fingerprint() == StrainRecipe().fingerprint()  # 32 is 32.0
-    monkeypatch.setattr("datasets.spectrograms.recipe.RENDERER_VERSION", 999)
+    assert QScanSettings(context=32).fingerprint() == QScanSettings().fingerprint()  # 32 is 32.0
+    monkeypatch.setattr("datasets.spectrograms.settings.RENDERER_VERSION", 999)
     assert base.fingerprint() not in prints
 
 
 def test_json_brings_the_recipe_back():
-    for recipe in (StrainRecipe(), replace(GREY, size=100, views=(0.5, 2.0), fmax=2048)):
-        text = json.dumps(recipe.to_dict())
-        again = recipe_from_dict(json.loads(text))
-        assert again == recipe
-        assert hash(again) == hash(recipe)
-        assert again.fingerprint() == recipe.fingerprint()
-    assert StrainRecipe().kind == StrainRecipe().to_dict()["kind"] == "strain"
+    for spectrogram in (QScanSettings(), replace(GREY, size=100, durations=(0.5, 2.0), fmax=2048)):
+        text = json.dumps(spectrogram.to_dict())
+        again = spectrogram_from_dict(json.loads(text))
+        assert again == spectrogram
+        assert hash(again) == hash(spectrogram)
+        assert again.fingerprint() == spectrogram.fingerprint()
+    assert QScanSettings().kind == QScanSettings().to_dict()["kind"] == "strain"
 
 
 @pytest.mark.parametrize(
@@ -215,27 +217,30 @@ def test_json_brings_the_recipe_back():
         ({"fmin": 1, "qhigh": 64}, "fmin=1"),
         ({"fmin": None}, "fmin=None"),
         ({"fmax": 12}, "fmax=12"),
-        ({"views": {}}, "views={}"),
-        ({"views": [1] * 9, "layout": "row"}, "views=.*1 to 8"),
-        ({"views": "1234"}, "views='1234'"),
-        ({"views": [0, 1, 1]}, "views=.*0.05 to"),
-        ({"views": [1, 1, 31]}, "views=.*0.05 to 30"),
-        ({"views": [1, 2], "layout": "channels"}, "views=.*three"),
-        ({"views": [1, 2], "layout": "one"}, "views=.*single"),
+        ({"durations": {}}, "views={}"),
+        ({"durations": [1] * 9, "layout": "row"}, "views=.*1 to 8"),
+        ({"durations": "1234"}, "views='1234'"),
+        ({"durations": [0, 1, 1]}, "views=.*0.05 to"),
+        ({"durations": [1, 1, 31]}, "views=.*0.05 to 30"),
+        ({"durations": [1, 2], "layout": "channels"}, "views=.*three"),
+        ({"durations": [1, 2], "layout": "one"}, "views=.*single"),
         ({"layout": "pile"}, "layout='pile'.*channels, row, one"),
         ({"layout": ["row"]}, "layout="),
         ({"clip": 0}, "clip=0"),
         ({"size": 1e3}, "size=1000"),
         ({"size": [224]}, "size=.224"),
         ({"size": [10**6, 10**6]}, "size=.1000000"),
-        ({"size": [224, 226], "layout": "row", "views": [1] * 4}, "size=.*4 views can share: 228"),
+        (
+            {"size": [224, 226], "layout": "row", "durations": [1] * 4},
+            "size=.*4 views can share: 228",
+        ),
         ({"colour": "jet"}, "colour='jet'"),
         ({"colour": {}}, "colour={}"),
     ],
 )
 def test_wrong_settings_are_named(values, match):
     with pytest.raises(SecondhandError, match=match):
-        recipe_from_dict({**StrainRecipe().to_dict(), **values})
+        spectrogram_from_dict({**QScanSettings().to_dict(), **values})
 
 
 def test_strain_that_cannot_be_drawn_is_a_bad_file():

@@ -43,16 +43,16 @@ class Seen(NamedTuple):
     groups: NDArray[np.int64]
 
 
-class Growth(Callback):
+class LearningCurveProbes(Callback):
     """Writes what probes answer that learnt a part of the labels, where features of a frozen body are
-    kept: `answers_by_part`, with the items' paths, once a run.
+    kept: `predictions_by_part`, with the items' paths, once a run.
 
     Parameters
     ----------
     file : CSV; one that is there is left.
     rows : of the loaders, with path, label, group and split; ``item`` where windows of one have several.
     classes : without a background, whose targets come after theirs.
-    probe, seed : as in `answers_by_part`.
+    probe, seed : as in `predictions_by_part`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Growth(Callback):
             groups = units_of(held).to_numpy()
             parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
         seen, held_out = parts
-        found = answers_by_part(seen, held_out, self.classes, self.probe, seed=self.seed)
+        found = predictions_by_part(seen, held_out, self.classes, self.probe, seed=self.seed)
         of_item = held.assign(unit=groups).drop_duplicates("item").set_index("item")
         item = found.pop("item")
         for name in ("unit", "path"):
@@ -105,7 +105,7 @@ def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(found, dtype=np.int64)
 
 
-def parts_of_labels(
+def label_fractions(
     labels: NDArray[np.int64], classes: int, draws: Mapping[float, int], seed: int = 0
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Stratified parts of items with these labels [n], those from ``classes`` on being of a background:
@@ -126,7 +126,7 @@ def parts_of_labels(
                 yield f"{size}-{draw + 1}", place < most[labels]
 
 
-def answers_by_part(
+def predictions_by_part(
     train: Seen,
     held: Seen,
     classes: Sequence[str],
@@ -156,7 +156,7 @@ def answers_by_part(
     truths[where] = held.targets.numpy()[known]
     found: dict[str, object] = {"item": items, "truth": np.array(classes, object)[truths]}
     draws = {part: DRAWS if part < 1 else 1 for part in PARTS}
-    for name, chosen in parts_of_labels(labels, len(classes), draws, seed):
+    for name, chosen in label_fractions(labels, len(classes), draws, seed):
         rows = torch.from_numpy(np.flatnonzero(chosen[number]))
         layer = probe(
             train.features[rows], train.targets[rows], width, groups=train.groups[rows.numpy()]

@@ -63,7 +63,7 @@ class Candidate:
 
 
 @dataclass
-class Choice:
+class BackboneSelection:
     """What was asked for, what was taken, how many files were looked at, and how each did."""
 
     asked: str
@@ -85,7 +85,7 @@ class Choice:
 
 def settle_backbone(
     folder: Path, loaded: Loaded, settings: Settings, device: str
-) -> tuple[Settings, Choice | None]:
+) -> tuple[Settings, BackboneSelection | None]:
     """The settings with the backbone that ``auto`` stands for, and how it was chosen.
 
     Of a run that goes on, the one that it chose before.
@@ -95,16 +95,16 @@ def settle_backbone(
     SecondhandError : no candidate can be used.
     """
     asked, record = settings.network.backbone, folder / RECORD
-    choice = _read(record) if record.is_file() else None
-    if choice is None or asked not in (choice.asked, choice.taken):
+    selection = _read(record) if record.is_file() else None
+    if selection is None or asked not in (selection.asked, selection.taken):
         if not settings.network.candidates:
             return settings, None
-        choice = choose(loaded, settings, device)
-        write_beside(record, f"{json.dumps(jsonable(asdict(choice)), indent=1)}\n".encode())
-    return settings.but(backbone=choice.taken), choice
+        selection = choose(loaded, settings, device)
+        write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
+    return settings.but(backbone=selection.taken), selection
 
 
-def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
+def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection:
     """Rank the candidates, tell how they did, and take the one of least NLL."""
     rows = _some(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
     log.info(
@@ -134,9 +134,9 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> Choice:
         )
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
         log.info("%s", line)
-    choice = Choice(settings.network.backbone, usable[0].backbone, len(rows), found)
-    log.info("backbone: %s", choice.said)
-    return choice
+    selection = BackboneSelection(settings.network.backbone, usable[0].backbone, len(rows), found)
+    log.info("backbone: %s", selection.said)
+    return selection
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
@@ -162,10 +162,12 @@ def shown(name: str) -> str:
     return f"{source}:{last_part(path)}" if source == "local-dir" else name
 
 
-def _read(record: Path) -> Choice | None:
+def _read(record: Path) -> BackboneSelection | None:
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
-        return Choice(**{**found, "candidates": [Candidate(**c) for c in found["candidates"]]})
+        return BackboneSelection(
+            **{**found, "candidates": [Candidate(**c) for c in found["candidates"]]}
+        )
     except (ValueError, TypeError, KeyError):  # damaged: it is chosen again
         return None
 
@@ -181,14 +183,14 @@ def _some(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> list[Source]:
     """The pictures that networks are shown; a signal's spectrograms lie in the cache."""
-    if loaded.recipe is None:
+    if loaded.spectrogram is None:
         return [Source(path) for path in rows["path"]]
     cache = picture_cache(settings.signal)
     drawn = []
     for row in rows.to_dict("records"):
         item = source_of(row)
         try:
-            drawn.append(cache.get(item.path, loaded.recipe, item.start, item.end, item.at))
+            drawn.append(cache.get(item.path, loaded.spectrogram, item.start, item.end, item.at))
         except BadFile:  # gone since it was drawn
             drawn.append(Path(""))
     return [Source(str(picture)) for picture in drawn]
@@ -216,7 +218,7 @@ def _judge(
     classes = loaded.table.classes
     size = settings.network.size or native_size(name)
     network, spec, preprocessing = build(NetworkSpec(name, len(classes), size, head="linear"))
-    preprocessing = replace(preprocessing, squish=loaded.recipe is not None)
+    preprocessing = replace(preprocessing, squish=loaded.spectrogram is not None)
     predictor = Predictor(Bundle(network.eval(), spec, classes, preprocessing), device=device)
     try:
         features, _ = features_of(predictor, pictures)  # NaN of one that cannot be read

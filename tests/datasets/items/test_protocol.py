@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from datasets.items import DataSettings, basis_of, folds_of, split
+from datasets.items import DataSettings, folds_of, protocol_of, split
 from datasets.items.table import ItemTable, with_columns
 
 
-def basis(data: DataSettings, *, near: str = "", visits: str = "", **columns: object) -> str:
+def protocol(data: DataSettings, *, near: str = "", sessions: str = "", **columns: object) -> str:
     """Of 40 items of two classes with these columns, split as the settings want it."""
     rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
     whole = with_columns(pd.DataFrame({**rows, **columns}))
@@ -17,9 +17,11 @@ def basis(data: DataSettings, *, near: str = "", visits: str = "", **columns: ob
         frame = whole.assign(fold=folds_of(whole, data, 0))
     else:
         frame, _ = split(whole, data, 0)
-    table = ItemTable(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, visits=visits)
+    table = ItemTable(
+        frame, frame.iloc[:0], "picture", "x", near_duplicates=near, sessions=sessions
+    )
     table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
-    return basis_of(table, whole, data)
+    return protocol_of(table, whole, data)
 
 
 SITES = [f"site {n // 5}" for n in range(40)]
@@ -60,4 +62,4 @@ LOOSE = {"near": "none found", "visits": "not kept together, for …"}
     ],
 )
 def test_each_way_to_split_is_told(data, columns, expected):
-    assert basis(DataSettings(data="x", **data), **columns) == expected
+    assert protocol(DataSettings(data="x", **data), **columns) == expected

@@ -19,8 +19,8 @@ from learners.finetune import main
 from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
-from learners.runs.continuing import as_before
 from learners.runs.run import load_items
+from learners.runs.warm_start import as_before
 from learners.tasks.single import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
@@ -157,8 +157,8 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
     assert "--kind" not in said
     same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
     assert as_before(same_ones, origin).network.backbone == origin.spec.backbone
-    recipe = {"kind": "sound", "rate": 8000, "size": [64, 64]}
-    heard = Bundle(**{**vars(origin), "recipe": recipe})
+    settings = {"kind": "sound", "rate": 8000, "size": [64, 64]}
+    heard = Bundle(**{**vars(origin), "spectrogram": settings})
     assert as_before(
         same_ones.but(kind="sound", spectrogram="{rate: 8000, picture: [64, 64]}"), heard
     )

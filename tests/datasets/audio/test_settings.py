@@ -1,4 +1,4 @@
-"""datasets.audio.recipe: pictures against librosa, settings against what may come from a file."""
+"""datasets.audio.settings: pictures against librosa, settings against what may come from a file."""
 
 import json
 import logging
@@ -15,10 +15,10 @@ import soundfile
 from scipy.signal import lfilter_zi
 
 from datasets.audio import mel
-from datasets.audio.recipe import AudioRecipe
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.recipes import recipe_from_dict
-from datasets.spectrograms.recipe import RENDERER_VERSION, colour_table
+from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.spectrograms.settings import RENDERER_VERSION, colour_table
 from tests.datasets.audio import kaldi
 
 RATES = [8000, 16_000, 22_050, 44_100, 48_000]
@@ -39,24 +39,26 @@ def sounds(rate, seconds=1.0):
     }
 
 
-def oracle(signal, recipe, power=2.0):
+def oracle(signal, spectrogram, power=2.0):
     return librosa.feature.melspectrogram(
         y=signal,
-        sr=recipe.rate,
-        n_fft=recipe.n_fft,
-        hop_length=recipe.hop,
-        n_mels=recipe.n_mels,
-        fmin=recipe.fmin,
-        fmax=recipe.fmax,
+        sr=spectrogram.rate,
+        n_fft=spectrogram.n_fft,
+        hop_length=spectrogram.hop,
+        n_mels=spectrogram.n_mels,
+        fmin=spectrogram.fmin,
+        fmax=spectrogram.fmax,
         power=power,
     )
 
 
-def start(magnitude, recipe):
+def start(magnitude, spectrogram):
     """librosa's `zi`: the state of the average's filter after a long past at the first 0.1 s."""
-    span = 0.4 * recipe.rate / recipe.hop  # librosa's own default
+    span = 0.4 * spectrogram.rate / spectrogram.hop  # librosa's own default
     b = (np.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
-    past = magnitude[:, : round(0.1 * recipe.rate / recipe.hop)].mean(axis=1, keepdims=True)
+    past = magnitude[:, : round(0.1 * spectrogram.rate / spectrogram.hop)].mean(
+        axis=1, keepdims=True
+    )
     return lfilter_zi([b], [1, b - 1]) * past
 
 
@@ -70,17 +72,17 @@ class TestAgainstLibrosa:
     @pytest.mark.parametrize("sound", list(sounds(8000)))
     @pytest.mark.parametrize("rate", RATES)
     def test_mel_db(self, rate, sound):
-        signal, recipe = sounds(rate)[sound], AudioRecipe(rate=rate, window=1.0)
-        wanted = librosa.power_to_db(oracle(signal, recipe), top_db=None)
-        got = recipe.mel_db(signal)
+        signal, spectrogram = sounds(rate)[sound], MelSettings(rate=rate, window=1.0)
+        wanted = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
+        got = spectrogram.mel_db(signal)
         assert got.shape == wanted.shape
         assert np.abs(got - wanted).max() < 1e-4
 
     @pytest.mark.parametrize("samples", [20, 511, 512, 513, 2048, 33_001])
     def test_mel_db_of_any_length(self, samples):
-        signal, recipe = sounds(44_100)["noise"][:samples], AudioRecipe()
-        wanted = librosa.power_to_db(oracle(signal, recipe), top_db=None)
-        assert np.abs(recipe.mel_db(signal) - wanted).max() < 1e-4
+        signal, spectrogram = sounds(44_100)["noise"][:samples], MelSettings()
+        wanted = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
+        assert np.abs(spectrogram.mel_db(signal) - wanted).max() < 1e-4
 
     @pytest.mark.parametrize("rate", RATES)
     @pytest.mark.parametrize(("n_fft", "n_mels"), [(1024, 64), (2048, 128), (4096, 200)])
@@ -92,68 +94,70 @@ class TestAgainstLibrosa:
     @pytest.mark.parametrize("sound", ["noise", "sweep", "click"])
     @pytest.mark.parametrize("rate", RATES)
     def test_pcen(self, rate, sound):
-        signal, recipe = sounds(rate)[sound] * 2**31, AudioRecipe(rate=rate, level="pcen")
-        magnitude = oracle(signal.astype(float), recipe, power=1.0)
+        signal, spectrogram = sounds(rate)[sound] * 2**31, MelSettings(rate=rate, level="pcen")
+        magnitude = oracle(signal.astype(float), spectrogram, power=1.0)
         wanted = librosa.pcen(
-            magnitude, sr=rate, hop_length=recipe.hop, zi=start(magnitude, recipe)
+            magnitude, sr=rate, hop_length=spectrogram.hop, zi=start(magnitude, spectrogram)
         )
-        got = mel.pcen(magnitude, rate=rate, hop=recipe.hop)
+        got = mel.pcen(magnitude, rate=rate, hop=spectrogram.hop)
         np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
 
     def test_steady_noise_is_no_onset(self):
         noise = 0.1 * np.random.default_rng(0).standard_normal(2 * 44_100)
-        levels = AudioRecipe(level="pcen").levels(noise)
+        levels = MelSettings(level="pcen").levels(noise)
         early, late = (part.mean() for part in np.split(levels[:, :172], [26], axis=1))
         assert abs(early / late - 1) < 0.2
 
     def test_pcen_picture(self):
-        recipe = AudioRecipe(window=1.0, level="pcen")
+        spectrogram = MelSettings(window=1.0, level="pcen")
         signal = sounds(44_100)["sweep"]
-        magnitude = oracle(signal.astype(float) * 2**31, recipe, power=1.0)
-        zi = start(magnitude, recipe)
-        wanted = librosa.pcen(magnitude, sr=recipe.rate, hop_length=recipe.hop, zi=zi) / 4
-        assert np.abs(recipe.levels(signal) - wanted.clip(0, 1)).max() < 1e-3
+        magnitude = oracle(signal.astype(float) * 2**31, spectrogram, power=1.0)
+        zi = start(magnitude, spectrogram)
+        wanted = librosa.pcen(magnitude, sr=spectrogram.rate, hop_length=spectrogram.hop, zi=zi) / 4
+        assert np.abs(spectrogram.levels(signal) - wanted.clip(0, 1)).max() < 1e-3
 
     @pytest.mark.parametrize("sound", ["noise", "sweep", "tone"])
     def test_clip_level_is_power_to_db_below_the_peak(self, sound):
-        recipe, signal = AudioRecipe(window=1.0), sounds(44_100)[sound]
-        wanted = librosa.power_to_db(oracle(signal, recipe), ref=np.max, top_db=80.0) / 80 + 1
-        assert np.abs(recipe.levels(signal) - wanted).max() < 5e-5  # a fiftieth of a grey level
+        spectrogram, signal = MelSettings(window=1.0), sounds(44_100)[sound]
+        wanted = librosa.power_to_db(oracle(signal, spectrogram), ref=np.max, top_db=80.0) / 80 + 1
+        assert (
+            np.abs(spectrogram.levels(signal) - wanted).max() < 5e-5
+        )  # a fiftieth of a grey level
 
 
 class TestLevel:
     def test_louder_clip_is_the_same_picture_by_clip_and_brighter_by_fixed(self):
         loud = sounds(44_100)["sweep"]
-        clip, fixed = AudioRecipe(window=1.0), AudioRecipe(window=1.0, level="fixed")
+        clip, fixed = MelSettings(window=1.0), MelSettings(window=1.0, level="fixed")
         assert np.abs(clip.levels(loud) - clip.levels(0.1 * loud)).max() < 1e-4
         step = fixed.levels(loud) - fixed.levels(0.1 * loud)
         assert step.max() == pytest.approx(20 / 80, abs=1e-4)
 
     def test_silence_stays_dark(self):
-        recipe = AudioRecipe(window=1.0)
+        spectrogram = MelSettings(window=1.0)
         hiss = 1e-5 * sounds(44_100)["noise"]  # -120 dBFS
-        assert recipe.render(hiss).max() < 40
-        assert recipe.render(sounds(44_100)["silence"]).max() == 0
-        assert recipe.render(sounds(44_100)["noise"]).max() > 240
+        assert spectrogram.render(hiss).max() < 40
+        assert spectrogram.render(sounds(44_100)["silence"]).max() == 0
+        assert spectrogram.render(sounds(44_100)["noise"]).max() > 240
 
     @pytest.mark.parametrize("rate", RATES)
     def test_full_scale_sine_is_white(self, rate):
-        recipe = AudioRecipe(rate=rate, window=1.0, level="fixed")
-        hz = 8 * rate / recipe.n_fft  # a bin's centre, where bands are narrow
+        spectrogram = MelSettings(rate=rate, window=1.0, level="fixed")
+        hz = 8 * rate / spectrogram.n_fft  # a bin's centre, where bands are narrow
         sine = np.sin(2 * np.pi * hz * np.arange(rate) / rate).astype("f")
-        assert recipe.levels(sine)[:, 5:-5].max() == pytest.approx(1, abs=0.03)
+        assert spectrogram.levels(sine)[:, 5:-5].max() == pytest.approx(1, abs=0.03)
 
 
 class TestPicture:
     def test_low_is_at_the_bottom_and_early_at_the_left(self):
-        recipe = AudioRecipe(window=1.0)
-        drawn = recipe.render(sounds(44_100)["sweep"])[..., 0]
+        spectrogram = MelSettings(window=1.0)
+        drawn = spectrogram.render(sounds(44_100)["sweep"])[..., 0]
         rows = drawn.argmax(axis=0)
         assert drawn.shape == (224, 224)
         assert rows[20] > rows[110] > rows[200]
 
     def test_grey_has_three_equal_channels(self):
-        drawn = AudioRecipe(window=1.0, size=(140, 170)).render(sounds(44_100)["noise"])
+        drawn = MelSettings(window=1.0, size=(140, 170)).render(sounds(44_100)["noise"])
         assert (drawn.shape, drawn.dtype) == ((140, 170, 3), np.uint8)
         assert (drawn == drawn[..., :1]).all()
 
@@ -162,24 +166,24 @@ class TestPicture:
         wanted = (matplotlib.colormaps[name](range(256))[:, :3] * 255).round()
         np.testing.assert_array_equal(colour_table(name), wanted)
         signal = sounds(44_100)["sweep"]
-        grey = AudioRecipe(window=1.0).render(signal)[..., 0]
-        drawn = AudioRecipe(window=1.0, colour=name).render(signal)
+        grey = MelSettings(window=1.0).render(signal)[..., 0]
+        drawn = MelSettings(window=1.0, colour=name).render(signal)
         np.testing.assert_array_equal(drawn, wanted[grey])
 
     def test_windows_are_three_frame_lengths(self):
         signal = sounds(44_100)["tone"] + 0.5 * sounds(44_100)["click"]
-        recipe = AudioRecipe(window=1.0, colour="windows")
-        drawn = recipe.render(signal)
+        spectrogram = MelSettings(window=1.0, colour="windows")
+        drawn = spectrogram.render(signal)
         for channel, n_fft in enumerate((1024, 2048, 4096)):
-            alone = replace(recipe, colour="grey", n_fft=n_fft).render(signal)[..., 0]
+            alone = replace(spectrogram, colour="grey", n_fft=n_fft).render(signal)[..., 0]
             np.testing.assert_array_equal(drawn[..., channel], alone)
-        bright = (recipe.render(sounds(44_100)["click"])[60] > 0).sum(axis=0)
+        bright = (spectrogram.render(sounds(44_100)["click"])[60] > 0).sum(axis=0)
         assert 0 < bright[0] < bright[1] < bright[2]
 
     def test_short_clip_lies_in_the_middle_of_silence(self, tmp_path):
         noise = sounds(8000, 0.5)["noise"]
-        recipe = AudioRecipe(rate=8000, window=1.0)
-        signal = recipe.read(write(tmp_path / "a.wav", noise, 8000))
+        spectrogram = MelSettings(rate=8000, window=1.0)
+        signal = spectrogram.read(write(tmp_path / "a.wav", noise, 8000))
         assert len(signal) == 8000
         np.testing.assert_allclose(signal[2000:6000], noise, atol=1e-4)
         assert not signal[:2000].any()
@@ -188,21 +192,23 @@ class TestPicture:
     def test_of_a_longer_clip_the_middle(self, tmp_path):
         noise = sounds(8000, 3)["noise"]
         path = write(tmp_path / "a.wav", noise, 8000)
-        recipe = AudioRecipe(rate=8000, window=1.0)
-        np.testing.assert_allclose(recipe.read(path), noise[8000:16_000], atol=1e-4)
-        np.testing.assert_allclose(recipe.read(path, start=2, end=3), noise[16_000:], atol=1e-4)
-        np.testing.assert_allclose(recipe.read(path, at=1.0), noise[4000:12_000], atol=1e-4)
+        spectrogram = MelSettings(rate=8000, window=1.0)
+        np.testing.assert_allclose(spectrogram.read(path), noise[8000:16_000], atol=1e-4)
+        np.testing.assert_allclose(
+            spectrogram.read(path, start=2, end=3), noise[16_000:], atol=1e-4
+        )
+        np.testing.assert_allclose(spectrogram.read(path, at=1.0), noise[4000:12_000], atol=1e-4)
 
     def test_no_signal(self):
-        recipe = AudioRecipe(window=1.0)
-        assert recipe.no_signal(sounds(44_100)["silence"])
-        assert not recipe.no_signal(sounds(44_100)["noise"])
+        spectrogram = MelSettings(window=1.0)
+        assert spectrogram.no_signal(sounds(44_100)["silence"])
+        assert not spectrogram.no_signal(sounds(44_100)["noise"])
 
     @pytest.mark.slow
     def test_same_bytes_whatever_the_number_of_threads(self):
         code = (
             "import sys, hashlib, numpy as np\n"
-            "from datasets.audio.recipe import AudioRecipe\n"
+            "from datasets.audio.settings import AudioRecipe\n"
             "signal = np.random.default_rng(0).standard_normal(44_100).astype('f') / 5\n"
             "for colour in ('grey', 'windows'):\n"
             "    drawn = AudioRecipe(window=1.0, colour=colour).render(signal)\n"
@@ -224,29 +230,29 @@ class TestInfer:
         for number in range(20):
             rate, seconds = (8000, 0.5) if number < 15 else (16_000, 0.3)
             paths.append(write(tmp_path / f"{number}.wav", sounds(rate, seconds)["noise"], rate))
-        recipe = AudioRecipe.infer(paths)
-        assert (recipe.rate, recipe.window) == (8000, 0.5)
-        assert AudioRecipe.infer(paths, rate=22_050).rate == 22_050
+        spectrogram = MelSettings.infer(paths)
+        assert (spectrogram.rate, spectrogram.window) == (8000, 0.5)
+        assert MelSettings.infer(paths, rate=22_050).rate == 22_050
         # One file that is a little longer is held whole, one that is much longer is not.
         for number, (seconds, window) in enumerate(((0.7, 0.7), (0.9, 0.51))):
             longer = write(tmp_path / f"{number}-longer.wav", sounds(8000, seconds)["noise"], 8000)
-            assert AudioRecipe.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
-        assert AudioRecipe.infer(paths, window=0.2, level="pcen").level == "pcen"
-        ranges = [AudioRecipe.infer(paths, level=level).range_db for level in ("clip", "fixed")]
+            assert MelSettings.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
+        assert MelSettings.infer(paths, window=0.2, level="pcen").level == "pcen"
+        ranges = [MelSettings.infer(paths, level=level).range_db for level in ("clip", "fixed")]
         assert ranges == [60, 80]
-        assert AudioRecipe.infer([], rate=8000, window=1.0).range_db == 60
-        assert AudioRecipe.infer(paths, range_db=70.0).range_db == 70
+        assert MelSettings.infer([], rate=8000, window=1.0).range_db == 60
+        assert MelSettings.infer(paths, range_db=70.0).range_db == 70
         long = write(tmp_path / "long.wav", sounds(8000, 7)["noise"], 8000)
-        assert AudioRecipe.infer([long]).window == 5.0
+        assert MelSettings.infer([long]).window == 5.0
 
     def test_bad_files_are_passed_over(self, tmp_path):
         (tmp_path / "b.wav").write_bytes(b"no")
         good = write(tmp_path / "a.wav", sounds(8000)["noise"], 8000)
-        assert AudioRecipe.infer([tmp_path / "b.wav", good]).rate == 8000
+        assert MelSettings.infer([tmp_path / "b.wav", good]).rate == 8000
         with pytest.raises(SecondhandError, match=r"no audio file to infer.*b\.wav"):
-            AudioRecipe.infer([tmp_path / "b.wav"])
+            MelSettings.infer([tmp_path / "b.wav"])
         with pytest.raises(SecondhandError, match="none were given"):
-            AudioRecipe.infer([])
+            MelSettings.infer([])
 
     @pytest.mark.parametrize(
         ("rate", "n_fft", "hop", "fmax"),
@@ -258,16 +264,16 @@ class TestInfer:
         ],
     )
     def test_in_proportion_to_the_rate(self, rate, n_fft, hop, fmax):
-        recipe = AudioRecipe(rate=rate)
-        assert (recipe.n_fft, recipe.hop, recipe.fmax) == (n_fft, hop, fmax)
+        spectrogram = MelSettings(rate=rate)
+        assert (spectrogram.n_fft, spectrogram.hop, spectrogram.fmax) == (n_fft, hop, fmax)
 
 
 class TestSettings:
     def test_round_trip_through_json(self):
-        recipe = AudioRecipe(rate=22_050, window=2, colour="magma", size=(140, 170))
-        again = recipe_from_dict(json.loads(json.dumps(recipe.to_dict())))
-        assert again == recipe
-        assert again.fingerprint() == recipe.fingerprint()
+        spectrogram = MelSettings(rate=22_050, window=2, colour="magma", size=(140, 170))
+        again = spectrogram_from_dict(json.loads(json.dumps(spectrogram.to_dict())))
+        assert again == spectrogram
+        assert again.fingerprint() == spectrogram.fingerprint()
 
     def test_every_setting_is_in_the_fingerprint(self):
         changed = {
@@ -275,12 +281,15 @@ class TestSettings:
             "fmax": 15_999.0, "level": "fixed", "range_db": 81.0, "colour": "magma",
             "size": (224, 225), "scale": "kaldi",
         }  # fmt: skip
-        assert set(changed) == {field.name for field in fields(AudioRecipe)}
-        recipes = [AudioRecipe(), *(replace(AudioRecipe(), **{n: v}) for n, v in changed.items())]
-        assert len({recipe.fingerprint() for recipe in recipes}) == len(recipes)
+        assert set(changed) == {field.name for field in fields(MelSettings)}
+        spectrograms = [
+            MelSettings(),
+            *(replace(MelSettings(), **{n: v}) for n, v in changed.items()),
+        ]
+        assert len({spectrogram.fingerprint() for spectrogram in spectrograms}) == len(spectrograms)
 
     def test_equal_numbers_are_equal_recipes(self):
-        a, b = AudioRecipe(window=5, size=[224, 224]), AudioRecipe(window=5.0)
+        a, b = MelSettings(window=5, size=[224, 224]), MelSettings(window=5.0)
         assert a == b
         assert a.fingerprint() == b.fingerprint()
 
@@ -312,7 +321,7 @@ class TestSettings:
     )
     def test_wrong_values_are_named(self, wrong, said):
         with pytest.raises(SecondhandError, match=said):
-            recipe_from_dict({**AudioRecipe().to_dict(), **wrong})
+            spectrogram_from_dict({**MelSettings().to_dict(), **wrong})
 
     @pytest.mark.parametrize(
         ("data", "said"),
@@ -322,19 +331,19 @@ class TestSettings:
             ({}, "kind None"),
             ({"kind": "picture"}, "kind 'picture'"),
             ({"kind": "sound"}, "renderer None"),
-            ({**AudioRecipe().to_dict(), "renderer": 99}, "renderer 99.*train again"),
-            ({**AudioRecipe().to_dict(), "colr": 1}, r"unknown settings \['colr'\]"),
+            ({**MelSettings().to_dict(), "renderer": 99}, "renderer 99.*train again"),
+            ({**MelSettings().to_dict(), "colr": 1}, r"unknown settings \['colr'\]"),
             ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing settings .*'rate'"),
         ],
     )
     def test_wrong_tables_are_named(self, data, said):
         with pytest.raises(SecondhandError, match=said):
-            recipe_from_dict(data)
+            spectrogram_from_dict(data)
 
     def test_empty_bands_are_warned_of_once(self, caplog):
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
-                AudioRecipe(rate=44_100, n_fft=512)
+                MelSettings(rate=44_100, n_fft=512)
         wanted = librosa.filters.mel(sr=44_100, n_fft=512, n_mels=128, fmin=20, fmax=16_000)
         empty = int((wanted.max(axis=1) == 0).sum())
         assert empty > 0
@@ -342,8 +351,8 @@ class TestSettings:
 
     @pytest.mark.parametrize("rate", RATES)
     def test_defaults_leave_no_band_empty(self, rate):
-        recipe = AudioRecipe(rate=rate)
-        bands = mel.MelBands(rate, recipe.n_fft, 128, recipe.fmin, recipe.fmax)
+        spectrogram = MelSettings(rate=rate)
+        bands = mel.MelBands(rate, spectrogram.n_fft, 128, spectrogram.fmin, spectrogram.fmax)
         assert (mel.filterbank(bands).max(axis=1) > 0).all()
 
 
@@ -354,51 +363,53 @@ def test_hours_that_only_the_header_promises_are_not_cut(tmp_path):
     data = bytearray(path.read_bytes())
     data[22:26] = (200_000_000).to_bytes(4, "big")
     path.write_bytes(data)
-    recipe = AudioRecipe(rate=8000, window=0.5)
+    spectrogram = MelSettings(rate=8000, window=0.5)
     with pytest.raises(BadFile, match=r"truncated|cannot be decoded"):
-        recipe.spans(path)
+        spectrogram.spans(path)
 
 
 class TestKaldi:
     """Against the features that transformers computes for its audio spectrogram transformer."""
 
-    def recipe(self, **more):
+    def spectrogram(self, **more):
         given = {"rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000}
-        return AudioRecipe(**{**given, "scale": "kaldi", "window": 1.0, **more})
+        return MelSettings(**{**given, "scale": "kaldi", "window": 1.0, **more})
 
     @pytest.mark.parametrize("samples", [400, 559, 560, 16_000])
     def test_log_power(self, samples):
         signal = 0.3 * np.random.default_rng(0).standard_normal(samples) + 0.2
-        got = self.recipe().mel_db(signal) * np.log(10) / 10
+        got = self.spectrogram().mel_db(signal) * np.log(10) / 10
         assert got.shape == (128, 1 + (samples - 400) // 160)
         assert np.abs(got - kaldi.features(signal)).max() < 1e-4
 
     def test_silence_is_at_the_floor(self):
-        got = self.recipe().mel_db(np.zeros(800))
-        assert np.allclose(got, self.recipe().floor)
-        assert self.recipe().floor == pytest.approx(-69.24, abs=0.01)
-        assert AudioRecipe().mel_db(np.zeros(44_100)).max() == AudioRecipe().floor
+        got = self.spectrogram().mel_db(np.zeros(800))
+        assert np.allclose(got, self.spectrogram().floor)
+        assert self.spectrogram().floor == pytest.approx(-69.24, abs=0.01)
+        assert MelSettings().mel_db(np.zeros(44_100)).max() == MelSettings().floor
 
     def test_what_is_drawn_is_the_power_between_black_and_white(self):
-        recipe = self.recipe(level="fixed", range_db=110.0, size=(128, 98))
+        spectrogram = self.spectrogram(level="fixed", range_db=110.0, size=(128, 98))
         signal = 0.1 * np.random.default_rng(1).standard_normal(16_000).astype(np.float32)
-        drawn = recipe.render(signal)[::-1, :, 0] / 255
+        drawn = spectrogram.render(signal)[::-1, :, 0] / 255
         db = kaldi.features(signal) * 10 / np.log(10)
-        assert np.abs(drawn - ((db - recipe.full_scale) / 110 + 1)).max() < 0.6 / 255
+        assert np.abs(drawn - ((db - spectrogram.full_scale) / 110 + 1)).max() < 0.6 / 255
 
     def test_a_full_scale_sine_is_white_but_for_the_pre_emphasis(self):
         sine = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
         emphasis = 20 * np.log10(abs(1 - 0.97 * np.exp(-2j * np.pi / 16)))
-        recipe = self.recipe()
-        assert recipe.mel_db(sine).max() - emphasis == pytest.approx(recipe.full_scale, abs=2.0)
+        spectrogram = self.spectrogram()
+        assert spectrogram.mel_db(sine).max() - emphasis == pytest.approx(
+            spectrogram.full_scale, abs=2.0
+        )
 
     def test_only_recipes_that_say_so_have_it_in_their_record(self):
-        assert AudioRecipe().to_dict()["scale"] == "slaney"
-        recipe = self.recipe()
-        assert recipe.to_dict()["scale"] == "kaldi"
-        assert recipe_from_dict(recipe.to_dict()) == recipe
-        assert recipe.fingerprint() != self.recipe(scale="slaney").fingerprint()
+        assert MelSettings().to_dict()["scale"] == "slaney"
+        spectrogram = self.spectrogram()
+        assert spectrogram.to_dict()["scale"] == "kaldi"
+        assert spectrogram_from_dict(spectrogram.to_dict()) == spectrogram
+        assert spectrogram.fingerprint() != self.spectrogram(scale="slaney").fingerprint()
         with pytest.raises(SecondhandError, match="scale='htk'"):
-            self.recipe(scale="htk")
+            self.spectrogram(scale="htk")
         with pytest.raises(SecondhandError, match="scale='kaldi'"):
-            self.recipe(window=0.02)
+            self.spectrogram(window=0.02)

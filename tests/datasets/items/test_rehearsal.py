@@ -12,7 +12,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings
-from datasets.items.replay import CHANGED, check_splits, folds_of, split
+from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
 from learners.active import labelled_in
 from learners.cli.flags import make_parser, parse
 from learners.runs.folder import settings_of, write_config
@@ -56,7 +56,7 @@ def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
     return load_items(data, SignalSettings(), 0, run.parent / "out")
 
 
-def parts_of(loaded: Loaded) -> dict[str, str]:
+def split_labels(loaded: Loaded) -> dict[str, str]:
     frame = loaded.table.frame
     return dict(zip(frame["path"], frame["split"], strict=True))
 
@@ -77,18 +77,20 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
     table.to_csv(run / "items.csv", index=False)
     new = pd.concat([rows(pictures, "blue", 0, 14), rows(pictures, "red", 9, 10)])
     loaded = load(run, new)
-    found = parts_of(loaded)
+    found = split_labels(loaded)
     assert {path: found[path] for path in old} == old
     blue = loaded.table.frame.query("label == 'blue'")
     assert set(blue["split"]) == set(PARTS)
     assert len(found) == 24 + 14
-    assert len(loaded.table.unknowns) == 2
+    assert len(loaded.table.unknown_items) == 2
     assert loaded.table.source == str(run.parent / "new.csv")
     assert "16 of 16 items that it learnt are learnt again, 8 that it held out are held out; 1 of " in (
         caplog.text
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
-    assert loaded.table.basis.startswith("the parts of the run that it goes on from, and for new")
+    assert loaded.table.protocol.startswith(
+        "the parts of the run that it goes on from, and for new"
+    )
 
 
 def test_from_another_folder_the_runs_files_are_the_same(
@@ -165,7 +167,7 @@ def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path
     corrected = str(pictures / "red" / "red_011.jpg")
     row = loaded.table.frame.set_index("path").loc[corrected]
     assert (row["split"], row["label"]) == ("calibration", "green")
-    found = parts_of(loaded)
+    found = split_labels(loaded)
     assert [found[path] for path in rows(pictures, "red", 15, 17)["path"]] == ["train"] * 2
     assert loaded.table.corrections["path"].tolist() == [corrected]
 
@@ -188,7 +190,7 @@ def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Pat
         ]
     )
     loaded = load(run, new)
-    found = parts_of(loaded)
+    found = split_labels(loaded)
     assert {found[path] for path in rows(pictures, "red", 15, 18)["path"]} == {"valid"}
     assert found[str(burst)] == "calibration"
     groups = loaded.table.frame.set_index("path")["group"]
@@ -198,15 +200,15 @@ def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Pat
 def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
     """Of each class; what was held out is all there. Of nothing learnt, nothing is held out."""
     new = rows(pictures, "blue", 0, 14)
-    half = load(run, new, replay=0.3).table.frame.query("label != 'blue'")
+    half = load(run, new, rehearsal=0.3).table.frame.query("label != 'blue'")
     assert half.groupby(["label", "split"]).size().to_dict() == {
         ("green", "train"): 3, ("green", "valid"): 2, ("green", "calibration"): 2,
         ("red", "train"): 3, ("red", "valid"): 2, ("red", "calibration"): 2,
     }  # fmt: skip
     with pytest.raises(SecondhandError, match="only the class 'blue', and at least two classes"):
-        load(run, new, replay=0)
+        load(run, new, rehearsal=0)
     new = pd.concat([new, rows(pictures, "red", 12, 20)])
-    none = load(run, new, replay=0).table
+    none = load(run, new, rehearsal=0).table
     assert none.classes == ["blue", "red"]
     old = none.frame.loc[none.frame["path"].isin(before(run))]
     assert sorted(old["split"]) == ["calibration"] * 2 + ["valid"] * 2

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from datasets.images.exif import GAP_MINUTES, Taken, taken, visits
+from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_time, sessions
 from datasets.images.opening import open_picture
 from tests.phones import heic
 
 NOON = datetime(2023, 5, 1, 12)
 
 
-def look(file: str) -> Taken | None:
-    found: list[Taken | None] = []
-    open_picture(file, header=lambda picture, _: found.append(taken(picture)))
+def look(file: str) -> CaptureTime | None:
+    found: list[CaptureTime | None] = []
+    open_picture(file, header=lambda picture, _: found.append(capture_time(picture)))
     return found[0]
 
 
@@ -76,7 +76,7 @@ def test_damaged_exif_is_no_error(tmp_path):
         except OSError:  # no picture any more
             continue
         with picture:
-            taken(picture)
+            capture_time(picture)
 
 
 def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
@@ -85,7 +85,7 @@ def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
     files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]
     other = [photo(tmp_path / f"o{n}.jpg", NOON + t, serial="2") for n, t in enumerate(times[:2])]
     plain = [photo(tmp_path / "plain.jpg", None)]
-    found = visits([look(file) for file in [*other[:1], *files, *plain, *other[1:]]]).tolist()
+    found = sessions([look(file) for file in [*other[:1], *files, *plain, *other[1:]]]).tolist()
     mine, its = found[1:6], [found[0], found[-1]]
     assert mine[0] == mine[1] == mine[2] >= 0
     assert mine[3:] == [-1, -1], "each taken alone"
