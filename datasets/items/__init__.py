@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datasets.items.duplicates import alike_enough, correlation, thumbnails_of
     from datasets.items.labels import (
         JOIN,
-        MANY,
+        MULTI,
         UNKNOWN,
         alike,
         clean_label,

@@ -24,7 +24,7 @@ MAX_LABEL = 200
 #: Files that a class needs: one to learn from, one to check.
 FEWEST = 2
 #: What ``--labels`` is for labels that are joined.
-MANY = "multi"
+MULTI = "multi"
 #: Between several labels of one item; before one of which it is not known whether it is there.
 JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
@@ -46,11 +46,11 @@ def clean_label(label: str) -> str:
     return UNKNOWN if label.casefold() == UNKNOWN else label
 
 
-def fault_of(label: str, *, many: bool = False) -> str:
+def fault_of(label: str, *, multi_label: bool = False) -> str:
     """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
     give labels. It is one that `clean_label` gave.
 
-    ``many`` : an item may have several labels, with `JOIN` between them.
+    ``multi_label`` : an item may have several labels, with `JOIN` between them.
     """
     if not label:
         return "is empty"
@@ -58,7 +58,7 @@ def fault_of(label: str, *, many: bool = False) -> str:
         return f"has {len(label):,} characters, and {MAX_LABEL} are the most"
     if not label.isprintable():
         return "has a line break or another sign that cannot be printed"
-    if JOIN in label and not many:
+    if JOIN in label and not multi_label:
         return f"holds {JOIN}, which stands between several labels of one item"
     return ""
 
@@ -111,16 +111,16 @@ def counted(labels: Iterable[str]) -> str:
 
 
 def check_classes(
-    frame: pd.DataFrame, source: str, *, learned: bool = True, many: bool = False
+    frame: pd.DataFrame, source: str, *, learned: bool = True, multi_label: bool = False
 ) -> None:
     """Raise SecondhandError for labels that cannot be meant; with ``learned`` also for those that join
-    several. Of ``many`` labels an item, each is looked at."""
-    counts = Counter(name for names in _names(frame, many) for name in names)
+    several. Of ``multi_label`` labels an item, each is looked at."""
+    counts = Counter(name for names in _names(frame, multi_label) for name in names)
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
         same.setdefault(alike(label), []).append(label)
-        if fault := fault_of(label, many=many or not learned):
-            also = ", or give --labels multi" if not fault_of(label, many=True) else ""
+        if fault := fault_of(label, multi_label=multi_label or not learned):
+            also = ", or give --labels multi" if not fault_of(label, multi_label=True) else ""
             raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
     twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
@@ -132,10 +132,10 @@ def check_classes(
 
 
 def learnable(
-    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, many: bool = False
+    frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, multi_label: bool = False
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The items of classes that have enough files, the index kept, and those of the others, of which a
-    warning tells. Of ``many`` labels an item, it keeps its other ones.
+    warning tells. Of ``multi_label`` labels an item, it keeps its other ones.
 
     ``rejected`` is what was left out before, to be named in the error.
 
@@ -143,7 +143,7 @@ def learnable(
     ------
     SecondhandError : fewer than two classes remain.
     """
-    of_rows = _names(frame, many)
+    of_rows = _names(frame, multi_label)
     counts = Counter(name for names in of_rows for name in names)
     small = sorted(label for label, count in counts.items() if count < FEWEST)
     if len(counts) - len(small) < 2:
@@ -166,7 +166,7 @@ def learnable(
         named,
         more,
     )
-    if many:
+    if multi_label:
         kept = [
             JOIN.join(
                 part for part in split_labels(label) if part.removeprefix(NOT_KNOWN) not in small
@@ -181,8 +181,8 @@ def learnable(
     ]
 
 
-def _names(frame: pd.DataFrame, many: bool) -> list[list[str]]:
-    return [names_of(label) if many else [label] for label in frame["label"]]
+def _names(frame: pd.DataFrame, multi_label: bool) -> list[list[str]]:
+    return [names_of(label) if multi_label else [label] for label in frame["label"]]
 
 
 def _too_few(count: int) -> str:

@@ -18,7 +18,7 @@ from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, open_picture, sessions
 from datasets.items.duplicates import find_clusters, thumbnails_of, tied
-from datasets.items.labels import MANY, UNKNOWN, counted, learnable
+from datasets.items.labels import MULTI, UNKNOWN, counted, learnable
 from datasets.items.rehearsal import (
     background_of,
     check_groups,
@@ -180,7 +180,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
-        labels=data.labels or (MANY if data.many else None),
+        labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
     )
     table.rejected = changed + table.rejected
@@ -359,7 +359,9 @@ def _draw(
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknown_items = table.unknown_items.reset_index(drop=True)
-    table.frame, few = learnable(table.frame, table.source, table.rejected, many=table.many)
+    table.frame, few = learnable(
+        table.frame, table.source, table.rejected, multi_label=table.multi_label
+    )
     table.rejected += few
     known = windows["frame"]
     known = known.loc[known["item"].isin(table.frame.index)]
@@ -424,7 +426,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         if len(table.background)
         else "",
     )
-    if table.many:
+    if table.multi_label:
         log.info("  items of each label: %s", counted(table.frame["label"]))
     if table.note:
         log.info("  %s", table.note)

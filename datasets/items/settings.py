@@ -92,7 +92,7 @@ class DataSettings:
             object.__setattr__(self, "data", self.data[0])
 
     @property
-    def many(self) -> bool:
+    def multi_label(self) -> bool:
         """Whether an item may have several labels."""
         return self.labels is not None or "demo:scenes" in self.sources
 

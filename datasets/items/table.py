@@ -41,7 +41,7 @@ from datasets.items.checks import (
 )
 from datasets.items.labels import (
     JOIN,
-    MANY,
+    MULTI,
     NOT_KNOWN,
     UNKNOWN,
     canonical,
@@ -103,7 +103,7 @@ class ItemTable:
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
-    many: bool = False
+    multi_label: bool = False
     looks: dict[str, Look] = field(default_factory=dict)
 
     @property
@@ -111,7 +111,7 @@ class ItemTable:
         """The labels, sorted: their order is the order of a network's outputs."""
         labels = self.frame["label"].unique()
         return sorted(
-            {name for label in labels for name in names_of(label)} if self.many else labels
+            {name for label in labels for name in names_of(label)} if self.multi_label else labels
         )
 
 
@@ -163,11 +163,11 @@ def load_table(
         raise SecondhandError(
             f"--strain {strain}: --data {source} is no table of triggers, nor demo:glitches"
         )
-    many = labels is not None
+    multi_label = labels is not None
     columns = (
-        () if labels in (None, MANY) else labels.split(",") if isinstance(labels, str) else labels
+        () if labels in (None, MULTI) else labels.split(",") if isinstance(labels, str) else labels
     )
-    if many and strain:
+    if multi_label and strain:
         raise SecondhandError(
             "--labels: a trigger of --strain has one label; leave one of them out"
         )
@@ -175,16 +175,16 @@ def load_table(
     named = [*(["the earlier run"] * len(rows)), *sources]
     rejected, notes = [], []
     for one in sources:
-        if many:
+        if multi_label:
             _check_source(one)
         frame, bad, note = _read_source(
             one,
             strain=strain,
             label_column=label_column,
             together=together,
-            columns=columns if many else None,
+            columns=columns if multi_label else None,
         )
-        if many:
+        if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical))
             _check_said(frame, one, learned=learned)
         if learned:
@@ -219,16 +219,16 @@ def load_table(
     ood = frame["label"].eq(UNKNOWN)
     known = frame.loc[~ood]
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_classes(known, source, learned=learned, many=many)
+        check_classes(known, source, learned=learned, multi_label=multi_label)
         if learned:
-            known, few = learnable(known, source, rejected, many=many)
+            known, few = learnable(known, source, rejected, multi_label=multi_label)
             rejected += few
     return ItemTable(
         frame=known.reset_index(drop=True),
         unknown_items=frame.loc[ood].reset_index(drop=True),
         kind=kind,
         source=source,
-        many=many,
+        multi_label=multi_label,
         rejected=rejected,
         note="; ".join(filter(None, notes)),
         corrections=corrections,

@@ -71,26 +71,26 @@ class Cosine(nn.Module):
 
 class Ensemble(nn.Module):
     """Networks of one spec that answer by their mean probability (arXiv:1612.01474); of several labels
-    an item, ``many``, by their mean logits.
+    an item, ``multi_label``, by their mean logits.
 
     Its logits are those of :func:`averaged`; its features are the members' side by side, each of
     length 1, so that a cosine between two of them is the mean of the members' cosines.
     """
 
-    def __init__(self, members: Iterable[nn.Sequential], *, many: bool = False) -> None:
+    def __init__(self, members: Iterable[nn.Sequential], *, multi_label: bool = False) -> None:
         super().__init__()
-        self.members, self.many = nn.ModuleList(members), many
+        self.members, self.multi_label = nn.ModuleList(members), multi_label
 
     def forward(self, x: Tensor) -> Tensor:
-        return averaged([member(x) for member in self.members], many=self.many)
+        return averaged([member(x) for member in self.members], multi_label=self.multi_label)
 
 
 Network = nn.Sequential | Ensemble
 
 
-def averaged(logits: list[Tensor], *, many: bool = False) -> Tensor:
+def averaged(logits: list[Tensor], *, multi_label: bool = False) -> Tensor:
     """Logits [batch, classes] whose softmax is the mean of the softmaxes of all that are given; of
-    ``many``, each by itself, their mean.
+    ``multi_label``, each by itself, their mean.
 
     Softmax leaves one number an item open. It is set so that the log-sum-exp of the result is the
     mean of theirs: scores that are read off the logits themselves (largest logit, energy) keep
@@ -99,7 +99,7 @@ def averaged(logits: list[Tensor], *, many: bool = False) -> Tensor:
     if len(logits) == 1:
         return logits[0]
     stacked = torch.stack(logits)
-    if many:
+    if multi_label:
         return stacked.mean(0)
     level = stacked.logsumexp(2, keepdim=True)
     return (stacked - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
@@ -132,7 +132,7 @@ def build(
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         resolved = replace(resolved, members=spec.members)
-        return Ensemble(members, many=spec.many), resolved, preprocessing
+        return Ensemble(members, multi_label=spec.multi_label), resolved, preprocessing
     body, preprocessing, portable = load_body(
         spec.backbone, spec.shape, pretrained and weights is None, weights
     )
@@ -186,7 +186,7 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     if isinstance(network, Ensemble):
         logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
-        return averaged(list(logits), many=network.many), torch.cat(
+        return averaged(list(logits), multi_label=network.multi_label), torch.cat(
             [functional.normalize(features.float(), dim=1) for features in each], dim=1
         )
     features = network[0](x)

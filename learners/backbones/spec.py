@@ -39,7 +39,7 @@ class NetworkSpec:
     dropout: float = 0.2
     members: int = 1
     width: int | None = None
-    many: bool = False
+    multi_label: bool = False
 
     def __post_init__(self) -> None:
         problems = []
@@ -56,8 +56,8 @@ class NetworkSpec:
                 continue
             if type(value) is not int or not low <= value <= high:
                 problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
-        if self.many not in (True, False):
-            problems.append(f"many {shown(self.many)} is not true or false")
+        if self.multi_label not in (True, False):
+            problems.append(f"many {shown(self.multi_label)} is not true or false")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
             problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:

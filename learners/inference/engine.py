@@ -129,7 +129,7 @@ class TorchArithmetic:
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
         self._ask = partial(logits_and_features, self.network)
-        self._views, self._many = tta_views, bundle.spec.many
+        self._views, self._many = tta_views, bundle.spec.multi_label
         self.side_by_side = device == "cpu" and is_on()
         self.cores = CoreEach()
 
@@ -142,7 +142,7 @@ class TorchArithmetic:
             x = torch.from_numpy(batch).to(self.device).float()
             x = x.div_(255).sub_(self._mean).div_(self._std)
             x = x.contiguous(memory_format=torch.channels_last)
-            logits, features = look_and_average(self._ask, x, self._views, many=self._many)
+            logits, features = look_and_average(self._ask, x, self._views, multi_label=self._many)
             return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     alone = __call__  # in a thread of `cores`, where torch has one
@@ -201,8 +201,8 @@ class OnnxArithmetic:
         x /= np.float32(255)
         x -= self._mean
         x /= self._std
-        many = self._bundle.spec.many
-        return look_and_average(partial(ask, session), x, self._views, many=many)
+        multi_label = self._bundle.spec.multi_label
+        return look_and_average(partial(ask, session), x, self._views, multi_label=multi_label)
 
     def _check(self, session: Any) -> None:
         """The shapes that it takes and gives, against those of the model."""

@@ -341,11 +341,13 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
-        and all(isinstance(name, str) and not fault_of(name, many=True) for name in classes)
+        and all(isinstance(name, str) and not fault_of(name, multi_label=True) for name in classes)
         and len(set(classes)) == len(classes)
     ):
         raise SecondhandError("classes are not two or more different names that print")
-    spec = _typed(NetworkSpec, {"width": None, "many": False, **config["network"]}, "network")
+    spec = _typed(
+        NetworkSpec, {"width": None, "multi_label": False, **config["network"]}, "network"
+    )
     if spec.n_classes != len(classes):
         raise SecondhandError(f"{len(classes)} classes but {spec.n_classes} outputs")
     preprocessing = _typed(

@@ -141,7 +141,7 @@ def look_and_average(
     x: A,
     tta_views: Sequence[TTAView] = (PLAIN,),
     *,
-    many: bool = False,
+    multi_label: bool = False,
 ) -> tuple[A, A]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
 
@@ -149,7 +149,7 @@ def look_and_average(
 
     The logits' softmax is the mean of the views' probabilities, as that of an ensemble is of its
     members': averaged so, and with the temperature fitted to the average, views improve the
-    likelihood of held-out data (arXiv:2002.06470). Of ``many`` labels an item, and of the features, it is the
+    likelihood of held-out data (arXiv:2002.06470). Of ``multi_label`` labels an item, and of the features, it is the
     views' mean.
     """
     logits, features = zip(*(ask(look(x, view)) for view in tta_views), strict=True)
@@ -157,13 +157,13 @@ def look_and_average(
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
         stacked = np.stack(logits)
-        joined = np.mean(stacked, axis=0) if many else _averaged_arrays(stacked)
+        joined = np.mean(stacked, axis=0) if multi_label else _averaged_arrays(stacked)
         return joined, np.mean(features, axis=0)
     import torch
 
     from learners.backbones import averaged
 
-    return averaged(list(logits), many=many), torch.stack(features).mean(0)
+    return averaged(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
 
 
 def _averaged_arrays(logits: Floats) -> Floats:

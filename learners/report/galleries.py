@@ -28,7 +28,7 @@ WINDOWS = 32  # of a long recording, among which the one that speaks for the ans
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
 INDEX = "index.html"
-EACH, MANY = 3, 20  # examples of a class, and classes up to which they are shown
+EACH, MULTI = 3, 20  # examples of a class, and classes up to which they are shown
 
 
 class Figure(NamedTuple):
@@ -167,7 +167,7 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few held-out items of each class, spread over those that it has."""
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     drawn = []
-    for name in pictures.predictor.classes[:MANY]:
+    for name in pictures.predictor.classes[:MULTI]:
         own = known.loc[known["truth"].eq(name)]
         small = []
         for at in dict.fromkeys(np.linspace(0, len(own) - 1, EACH).astype(int) if len(own) else ()):

@@ -22,7 +22,7 @@ def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
     """
     if origin is not None and data.from_ is not None:
         task_of(origin).check_warm_start(data.from_)
-    if data.many:
+    if data.multi_label:
         return MultiLabel()
     if data.classes_table is not None or (origin is not None and origin.decider.tree is not None):
         return ClassTree(origin=origin)

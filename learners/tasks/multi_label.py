@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import MANY, joined, names_of, split_labels
+from datasets.items import MULTI, joined, names_of, split_labels
 from learners import evaluation as measuring
 from learners import report, training
 from learners.cli.settings import ConfidenceSettings
@@ -111,7 +111,7 @@ class MultiLabel:
     ) -> str | list[str]:
         columns = [*read_cells(table).columns] if table.is_file() else []
         own = [name for name in classes if name in columns]
-        return own if own and (label_column or "label") not in columns else MANY
+        return own if own and (label_column or "label") not in columns else MULTI
 
     def match_labels(
         self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
@@ -124,7 +124,7 @@ class MultiLabel:
             raise SecondhandError(
                 f"none of the labels ({foreign}) is one of the model ({', '.join(classes)[:300]}): rename them"
             )
-        missing = [] if columns == MANY else sorted({*classes} - {*columns})
+        missing = [] if columns == MULTI else sorted({*classes} - {*columns})
 
         def matched(label: str) -> str:
             not_known = [part[1:] for part in split_labels(label) if part.startswith("?")]

@@ -174,8 +174,10 @@ def train_members(
     if items.labels != items.table.classes:
         for one in members:
             against_last(one)
-    many = bundle.spec.many
-    bundle.network = Ensemble(members, many=many).eval() if len(members) > 1 else members[0]
+    multi_label = bundle.spec.multi_label
+    bundle.network = (
+        Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
+    )
     bundle.spec = replace(bundle.spec, members=len(members), n_classes=len(items.table.classes))
     return kept, interrupted
 
@@ -216,7 +218,7 @@ def new_network(
                     size=asked.size or native_size(asked.backbone),
                     head=asked.head,
                     dropout=asked.dropout,
-                    many=not task.exclusive,
+                    multi_label=not task.exclusive,
                 ),
                 pretrained=asked.pretrained,
                 weights=asked.weights_file,

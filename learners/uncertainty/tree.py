@@ -172,7 +172,7 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     begin = f"classes table {file}"
     same: dict[str, int] = {alike(UNKNOWN): 0}
     for number, (name, _) in rows.items():
-        if fault := fault_of(name, many=True):
+        if fault := fault_of(name, multi_label=True):
             raise SecondhandError(
                 f"{begin}, row {number}: the label {shown(name)} {fault}: name it otherwise"
             )

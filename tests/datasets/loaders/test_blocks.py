@@ -77,8 +77,8 @@ def test_only_training_is_augmented(frame: pd.DataFrame) -> None:
     """Every picture twice: training draws anew each time, validation never."""
     dls = loaders(frame, Augmentation(min_scale=0.2))
     one = frame.loc[frame["split"].eq("train")].head(1)
-    many = pd.concat([one] * 16 + [one.assign(split="valid")] * 4)
-    dls = loaders(many, Augmentation(min_scale=0.2), bs=16)
+    multi_label = pd.concat([one] * 16 + [one.assign(split="valid")] * 4)
+    dls = loaders(multi_label, Augmentation(min_scale=0.2), bs=16)
     train, valid = torch.Tensor(dls.train.one_batch()[0]), torch.Tensor(dls.valid.one_batch()[0])
     assert len({tuple(x.flatten().tolist()) for x in train}) == 16
     assert len({tuple(x.flatten().tolist()) for x in valid}) == 1
@@ -86,8 +86,8 @@ def test_only_training_is_augmented(frame: pd.DataFrame) -> None:
 
 def right_is_lighter(augmentation: Augmentation, frame: pd.DataFrame) -> list[bool]:
     one = frame.loc[frame["split"].eq("train")].head(1)
-    many = pd.concat([one] * 40 + [one.assign(split="valid")])
-    x = loaders(many, augmentation, bs=40).train.one_batch()[0]
+    multi_label = pd.concat([one] * 40 + [one.assign(split="valid")])
+    x = loaders(multi_label, augmentation, bs=40).train.one_batch()[0]
     left, right = x[..., : SIZE // 2].mean((1, 2, 3)), x[..., SIZE // 2 :].mean((1, 2, 3))
     return (right > left).tolist()
 
@@ -100,11 +100,11 @@ def test_flip_mirrors_about_half_and_off_mirrors_none(frame: pd.DataFrame) -> No
 
 def test_lighting_changes_brightness_within_its_range(frame: pd.DataFrame) -> None:
     one = frame.loc[frame["split"].eq("train")].head(1)
-    many = pd.concat([one] * 40 + [one.assign(split="valid")])
+    multi_label = pd.concat([one] * 40 + [one.assign(split="valid")])
 
     def means(change: float) -> torch.Tensor:
         light = Augmentation(min_scale=1.0, flip=False, lighting=change)
-        x = torch.Tensor(loaders(many, light, bs=40).train.one_batch()[0])
+        x = torch.Tensor(loaders(multi_label, light, bs=40).train.one_batch()[0])
         scale, shift = (torch.tensor(v).reshape(3, 1, 1) for v in (LOOK.std, LOOK.mean))
         return (x * scale + shift).mean((1, 2, 3))
 

@@ -454,15 +454,15 @@ def test_an_ensemble_answers_the_mean_of_its_members_probabilities(members: int)
 
 
 def test_several_labels_an_item_are_averaged_by_themselves() -> None:
-    built, x = ensemble(2, many=True), torch.randn(4, 3, 32, 32)
+    built, x = ensemble(2, multi_label=True), torch.randn(4, 3, 32, 32)
     with torch.inference_mode():
         logits, _ = logits_and_features(built, x)
         wanted = torch.stack([member(x) for member in built.members]).mean(0)
         assert torch.equal(logits, built(x))
     assert torch.allclose(logits, wanted, atol=1e-5)
-    spec = NetworkSpec("test_resnet", 3, members=2, many=True)
+    spec = NetworkSpec("test_resnet", 3, members=2, multi_label=True)
     assert NetworkSpec(**spec.to_dict()) == spec
-    assert "multi" not in NetworkSpec("test_resnet", 3).to_dict()
+    assert "multi_label" not in NetworkSpec("test_resnet", 3).to_dict()
 
 
 def test_averages_of_sure_and_of_equal_logits() -> None:

@@ -237,8 +237,8 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     monkeypatch.setattr(
         "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
-    many = [f"class {i}" for i in range(100_000)]
-    edit(folder, network={"head": "linear", "n_classes": len(many)}, classes=many)
+    multi_label = [f"class {i}" for i in range(100_000)]
+    edit(folder, network={"head": "linear", "n_classes": len(multi_label)}, classes=multi_label)
     refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")
 
 

@@ -98,16 +98,16 @@ def test_an_array_is_looked_at_as_a_tensor_is(view):
     np.testing.assert_allclose(look(x, view), look(torch.from_numpy(x), view), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("multi", [False, True])
-def test_arrays_are_averaged_as_tensors_are(many):
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_arrays_are_averaged_as_tensors_are(multi_label):
     logits, features = torch.randn(3, 5, 4) * 5, torch.randn(3, 5, 7)
     tta_views = (PLAIN, TTAView(mirror=True), TTAView(zoom=2))
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
     of = torch.zeros(5, 3, 8, 8)
-    theirs = look_and_average(lambda x: next(tensors), of, tta_views, many=many)
-    ours = look_and_average(lambda x: next(arrays), of.numpy(), tta_views, many=many)
-    assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is many
+    theirs = look_and_average(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
+    ours = look_and_average(lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label)
+    assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is multi_label
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 

@@ -19,7 +19,7 @@ from datasets.items import Loaded, prepare_items
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
-from learners.runs import selection
+from learners.runs import backbone_selection as selection
 from learners.runs.backbone_selection import choose, settle_backbone
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures

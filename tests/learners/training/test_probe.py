@@ -24,7 +24,7 @@ from torch import nn
 from datasets.items import units_of
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
-from learners.training import checkpoints, growth, objectives, probe
+from learners.training import checkpoints, learning_curve, objectives, probe
 from learners.training.objectives import KnownLoss
 from learners.training.probe import fit_labels, fit_probe, last_layer
 from tests.pictures import write_pictures
@@ -213,7 +213,7 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
         patch.setattr(checkpoints.KeepBest, "try_part_way", kept)
-        patch.setattr(growth, "DRAWS", 1)
+        patch.setattr(learning_curve, "DRAWS", 1)
         assert main(words) == 0
     return folder
 
