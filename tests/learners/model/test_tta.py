@@ -207,7 +207,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tta", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("tta_views", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
     folder = save_bundle(bundle((PLAIN,)), tmp_path / "model")
     config = json.loads((folder / CONFIG).read_text())
