@@ -38,39 +38,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     parser = bare_parser(
         "app",
-        "A web page over one or several models. Bound to 127.0.0.1, with no share link.",
+        "Serve a web page for one or several models. By default only this computer can open it.",
+        usage="[MODEL...]",
+        examples=(
+            "python -m app                                     # the newest model in runs/",
+            "python -m app runs/photos/model runs/birds/model",
+            "python -m app runs/photos/model --label new/ --feedback corrections/",
+            "python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD",
+        ),
     )
     parser.add_argument(
         "models",
         nargs="*",
         default=[],
-        help="model folders; the newest of runs/ if none is given; hf:USER/NAME of the hub",
+        help="Model folders, or hf:USER/NAME. Default: the newest model in runs/.",
     )
-    add = parser.add_argument_group("where").add_argument
-    add("--port", type=int, default=7860, help="port")
-    add("--host", type=str, default="127.0.0.1", help="0.0.0.0: all of this machine's addresses")
-    name = "a name by which visitors reach the page, as behind a proxy; may be given more than once"
+    add = parser.add_argument_group("network and access").add_argument
+    add("--port", type=int, default=7860, metavar="N", help="Port of the page.")
+    text = "Address to listen on; 0.0.0.0 lets other computers of the network open the page."
+    add("--host", type=str, default="127.0.0.1", metavar="ADDRESS", help=text)
+    name = "Host name under which visitors reach the page, for example behind a proxy; repeatable."
     add("--allow-host", action="append", default=[], metavar="NAME", help=name)
-    add("--share", action="store_true", help="also a public link, through Gradio's servers")
-    who = "who may enter; may be given more than once"
+    add("--share", action="store_true", help="Also make a public link through Gradio's servers.")
+    who = "Require this name and password; repeatable."
     add("--auth", action="append", default=[], metavar="NAME:PASSWORD", help=who)
-    add = parser.add_argument_group("what").add_argument
-    corrections = "folder for corrections by visitors; off if not given"
-    add("--feedback", type=str | None, default=None, help=corrections)
-    label = "folder whose files are labelled on the page, for the first model; off if not given"
-    add("--label", type=str | None, default=None, metavar="POOL", help=label)
-    pool = (
-        "folder, or .parquet of learners.search, in which the first model finds more like an answer"
-    )
-    add("--pool", type=str | None, default=None, help=pool)
-    add("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    add = parser.add_argument_group("features").add_argument
+    corrections = "Folder to save corrections by visitors in. Default: visitors cannot correct."
+    add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
+    label = "Folder of files to label on the page, with the first model. Default: no labelling."
+    add("--label", type=str | None, default=None, metavar="FOLDER", help=label)
+    pool = "Folder of files, or .parquet file of search --embeddings, in which the first model finds similar files."
+    add("--pool", type=str | None, default=None, metavar="PATH", help=pool)
+    add("--device", type=str, default="auto", help="Device: auto, cpu, cuda or cuda:N.")
     add = parser.add_argument_group("limits").add_argument
-    add("--max-mb", type=int, default=50, help="megabytes of one file")
-    add("--max-files", type=int, default=64, help="files in one table")
-    waiting = "requests that may wait for a model; the next is told: busy"
-    add("--queue", type=int, default=32, help=waiting)
-    add("--bs", type=int, default=8, help="waiting requests that are answered together")
-    add("--keep", type=float, default=30.0, help="minutes that an uploaded file is kept")
+    add("--max-mb", type=int, default=50, metavar="N", help="Maximum size of one file in MB.")
+    add(
+        "--max-files",
+        type=int,
+        default=64,
+        metavar="N",
+        help="Maximum number of files in one table.",
+    )
+    waiting = "Maximum number of requests waiting for a model; further ones are refused as busy."
+    add("--queue", type=int, default=32, metavar="N", help=waiting)
+    add("--bs", type=int, default=8, metavar="N", help="Maximum number of requests in one batch.")
+    add("--keep", type=float, default=30.0, metavar="X", help="Minutes to keep an uploaded file.")
     options = parser.parse_args(argv)
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)

@@ -1,8 +1,9 @@
-"""The cache folder: look at what it holds, check it, or empty it.
+"""Inspect, verify or empty the cache of spectrograms and decoded pictures.
 
-python -m datasets.cache info
-python -m datasets.cache verify
-python -m datasets.cache clear         # each takes --cache-dir DIR
+examples:
+  python -m datasets.cache info      # number of pictures, size, limit, folder
+  python -m datasets.cache verify    # delete damaged pictures; exit status 3 if there were some
+  python -m datasets.cache clear     # delete all pictures
 """
 
 from __future__ import annotations
@@ -27,12 +28,20 @@ def main(argv: list[str] | None = None) -> int:
 
     from datasets.spectrograms import PictureCache, decoded
 
+    about, _, examples = as_called(str(__doc__)).partition("examples:")
     parser = argparse.ArgumentParser(
-        as_called("python -m datasets.cache"), description=as_called(str(__doc__))
+        as_called("python -m datasets.cache"),
+        description=about,
+        epilog=f"examples:{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("action", choices=("info", "verify", "clear"))
-    parser.add_argument("--cache-dir", help="default: $SECONDHAND_CACHE, or the user's cache")
+    text = "What to do with the cache."
+    parser.add_argument("action", choices=("info", "verify", "clear"), help=text)
+    parser.add_argument(
+        "--cache-dir",
+        metavar="FOLDER",
+        help="Cache folder. Default: $SECONDHAND_CACHE, or the user's cache folder.",
+    )
     options = parser.parse_args(argv)
     store = PictureCache(options.cache_dir)
     if options.action == "info":

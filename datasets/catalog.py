@@ -1,12 +1,13 @@
-"""Named public data sets for those online: ``--data esc50``.
+"""List and download public data sets, which finetune --data takes by name.
 
-    python -m datasets.catalog                    # what there is: size, licence, is a hash known
-    python -m datasets.catalog gwosc:GW150914     # fetches it; prints where it is, and the GPS time
+Downloads are checked against published hashes and unpacked into sets/NAME/files of the cache folder
+($SECONDHAND_CACHE). A set that you downloaded yourself is used if its files are in sets/NAME, or unpacked
+in sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded from BASE/HOST/PATH.
 
-Downloads are checked against published hashes, and unpacked once, into
-``sets/NAME/files`` of the cache folder ($SECONDHAND_CACHE). A file that is placed by hand in
-``sets/NAME``, or a set unpacked by hand into ``sets/NAME/files``, is taken as it is named.
-With ``SECONDHAND_MIRROR=BASE`` the file of ``https://HOST/PATH`` is fetched from ``BASE/HOST/PATH``.
+examples:
+  python -m datasets.catalog                    # list the sets: size, hash, licence
+  python -m datasets.catalog esc50              # download a set and print its folder
+  python -m datasets.catalog gwosc:GW150914     # download an event and print its files and GPS time
 """
 
 from __future__ import annotations
@@ -90,11 +91,16 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     import argparse
 
+    about, _, examples = as_called(str(__doc__)).partition("examples:")
     parser = argparse.ArgumentParser(
-        as_called("python -m datasets.catalog"), description=as_called(str(__doc__))
+        as_called("python -m datasets.catalog"),
+        description=about,
+        epilog=f"examples:{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("names", nargs="*", metavar="NAME", help="sets to fetch; none: list them")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="Sets to download. Default: list all sets."
+    )
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
     if not options.names:

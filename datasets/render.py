@@ -1,12 +1,8 @@
-"""Draw sound and strain files as pictures, without training.
+"""Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
-    python -m datasets.render calls/*.wav --out pictures/
-    python -m datasets.render strain/*.hdf5 --at 1126259462.4 --out pictures/
-
-A recording longer than the window gives one picture a window. Standard output gets a line a
-picture (file, tab, picture), standard error the files left out and why. Exit status: 0 when every
-file was drawn, 3 when some were not, 2 for a wrong call. With `--cluster` the workers of a Dask
-cluster draw; see datasets/cluster.py.
+A recording longer than the window gives one picture per window. Standard output lists file and picture,
+separated by a tab; standard error lists the files that were left out, and why. Exit status: 0; 3 if some
+files could not be rendered; 2 for a wrong call.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
+from datasets.core.help import examples_text, help_formatter
 from datasets.core.options import config_action
 from datasets.core.processes import look_apart
 from datasets.core.program import as_called, hold_every_name
@@ -31,6 +28,10 @@ if TYPE_CHECKING:
     from datasets.spectrograms import PictureCache
 
 SIGNALS = ("sound", "strain")
+EXAMPLES = (
+    "python -m datasets.render calls/*.wav --out pictures/",
+    "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --out pictures/",
+)
 
 
 def render(
@@ -172,26 +173,46 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     from jsonargparse import ArgumentParser
 
-    parser = ArgumentParser(
+    class Parser(ArgumentParser):
+        def format_help(self, *how: Any, **also: Any) -> str:
+            return as_called(super().format_help(*how, **also) + examples_text(EXAMPLES))
+
+    parser = Parser(
         prog=as_called("python -m datasets.render"),
-        description=as_called(str(__doc__)),
+        usage="python -m datasets.render FILE... --out FOLDER [flags]",
+        description=str(__doc__),
+        formatter_class=help_formatter(),
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("files", nargs="+", help="sound or strain files, or folders of them")
-    add("--out", required=True, help="folder for the pictures")
-    add("--config", action=config_action(), help="YAML file with these settings")
-    add("--kind", type=Literal["auto", "sound", "strain"], default="auto")
-    add("--at", type=float | None, help="GPS time (strain) or seconds (sound) to draw around")
-    add("--workers", type=int | None, help="processes; one a core unless given")
-    add("--cluster", type=str | None, help="Dask scheduler, as tcp://10.0.0.1:8786; or local")
-    add("--cache-dir", type=str | None, help="default: $SECONDHAND_CACHE, or the user's cache")
-    add("--overlap", type=float, default=0.0, help="part of a window the next one shares (sound)")
-    add("--rate", type=int | None, help="Hz (sound); inferred unless given")
-    add("--window", type=float | None, help="seconds in a picture (sound); inferred unless given")
-    add("--level", type=Literal["clip", "fixed", "pcen"], default="clip", help="black and white")
-    add("--colour", type=str, default="grey", help="grey, windows, or a colour map such as magma")
-    add("--size", type=tuple[int, int], default=(224, 224), help="height and width: [224, 224]")
+    add("files", nargs="+", help="Sound or strain files, or folders of them.")
+    add("--out", required=True, metavar="FOLDER", help="Folder to write the pictures to.")
+    text = "YAML file of settings, one name: value per line. Flags override it."
+    add("--config", action=config_action(), metavar="FILE", help=text)
+    text = "Kind of the files; auto goes by their names."
+    add("--kind", type=Literal["auto", "sound", "strain"], default="auto", help=text)
+    text = "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound."
+    add("--at", type=float | None, metavar="X", help=text)
+    text = "Number of processes. Default: one per core."
+    add("--workers", type=int | None, metavar="N", help=text)
+    text = (
+        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local."
+    )
+    add("--cluster", type=str | None, metavar="ADDRESS", help=text)
+    text = "Cache folder. Default: $SECONDHAND_CACHE, or the user's cache folder."
+    add("--cache-dir", type=str | None, metavar="FOLDER", help=text)
+    text = "Sound: overlap of neighbouring windows, as a fraction of the window."
+    add("--overlap", type=float, default=0.0, metavar="X", help=text)
+    text = "Sound: sample rate in Hz. Default: inferred from the files."
+    add("--rate", type=int | None, metavar="N", help=text)
+    text = "Sound: length of the window in seconds. Default: inferred from the files."
+    add("--window", type=float | None, metavar="X", help=text)
+    text = "Sound: white is the loudest point of the clip (clip) or full scale (fixed); pcen normalises each band."
+    add("--level", type=Literal["clip", "fixed", "pcen"], default="clip", help=text)
+    text = "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma."
+    add("--colour", type=str, default="grey", metavar="NAME", help=text)
+    text = "Sound: height and width of the picture in pixels."
+    add("--size", type=tuple[int, int], default=(224, 224), metavar="[H,W]", help=text)
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     from datasets.spectrograms import PictureCache

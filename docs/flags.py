@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
+
+from datasets.core.help import default_of
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
@@ -49,14 +51,6 @@ def page() -> str:
 
 
 def _command(command: str) -> Iterator[str]:
-    from learners.cli.settings import Settings
-
-    spans = {
-        item.name.rstrip("_"): span
-        for section in vars(Settings()).values()
-        for item in fields(section)
-        if command == "learners.finetune" and (span := item.metadata.get("span"))
-    }
     parser = parser_of(command)
     yield f"\n## `python -m {command}`\n"
     for group in parser._action_groups:
@@ -73,10 +67,18 @@ def _command(command: str) -> Iterator[str]:
         for action in shown:
             flags = [name for name in action.option_strings if not name.endswith("+")]
             names = ", ".join(f"`{name}`" for name in flags or [action.dest])
-            value = str(spans.get(action.dest, "")) or _value(action)
+            value = str(getattr(action, "limits", None) or _value(action))
             value = value and f"*takes* {value}"
-            said = "; ".join(filter(None, (_plain(action.help or ""), value, _default(action))))
-            yield f"| {names} | {said} |"
+            default = default_of(action)
+            notes = "; ".join(filter(None, (value, default and f"*default* `{default}`")))
+            yield f"| {names} | {_plain(action.help or '')}{f' ({notes})' if notes else ''} |"
+    if examples := _examples(parser):
+        yield f"\n```\n{examples}```\n"
+
+
+def _examples(parser: argparse.ArgumentParser) -> str:
+    """The worked examples at the end of a command's help."""
+    return textwrap.dedent(parser.format_help().partition("examples:\n")[2])
 
 
 def _plain(text: str) -> str:
@@ -98,11 +100,3 @@ def _value(action: Any) -> str:
         else:
             words.append(KINDS.get(part, part))
     return " or ".join(filter(None, dict.fromkeys(words)))
-
-
-def _default(action: Any) -> str:
-    if action.default in (None, argparse.SUPPRESS, "", []):
-        return ""
-    if isinstance(action.default, bool):
-        return "*default* yes" if action.default else ""
-    return f"*default* `{action.default}`"

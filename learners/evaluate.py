@@ -1,4 +1,4 @@
-"""``python -m learners.evaluate MODEL --data FOLDER --out FOLDER``: how good a model is elsewhere."""
+"""``python -m learners.evaluate MODEL --data FOLDER --out FOLDER``: how good a model is on other data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, evaluate, print. Returns 0, or 3 where some files were bad."""
     parser = bare_parser(
         "learners.evaluate",
-        "Judge a model on labelled files, with or without strangers: a report, the "
-        "answers as a table, and whether its confidence holds there; without labels, the accuracy to "
-        "expect. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
+        "Measure a model on other labelled files: accuracy, calibration, and how many files of unknown classes "
+        "it refuses. Writes a report and a table of predictions. With --no-labels it estimates the accuracy. "
+        "Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
+        usage="MODEL --data SOURCE",
+        examples=(
+            "python -m learners.evaluate runs/photos/model --data other-site/ --out report",
+            "python -m learners.evaluate runs/photos/model --data test.csv --unknown others/",
+            "python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("--config", action=config_action(), help="YAML file of settings")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model.")
+    text = "YAML file of settings, one name: value per line. Flags override it."
+    parser.add_argument("--config", action=config_action(), metavar="FILE", help=text)
     add_flags(parser, EvaluateSettings)
     check_once(argv, "--data", "--unknown")
     given = parser.parse_args(argv)

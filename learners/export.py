@@ -17,16 +17,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, write, check, print the name of the file. Returns 0."""
     parser = bare_parser(
         "learners.export",
-        "A model as one ONNX file with its preprocessing's arithmetic and its temperature "
-        "inside: uint8 pixels [n, 3, size, size] in; calibrated probabilities, logits and features "
-        "out. It is checked against the predictor before it gets its name. Exit status 0, 2 for a "
-        "wrong call or a model that cannot be exported.",
+        "Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 "
+        "pixels [n, 3, height, width]. Outputs: calibrated probabilities, logits and features. The file is "
+        "written only if it agrees with the model. Exit status: 0; 2 for a wrong call or a model that cannot "
+        "be exported.",
+        usage="MODEL",
+        examples=(
+            "python -m learners.export runs/photos/model",
+            "python -m learners.export runs/photos/model --out photos.onnx --overwrite",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
     parser.add_argument(
-        "--out", type=Path | None, default=None, help="the file; MODEL.onnx if not given"
+        "--out",
+        type=Path | None,
+        default=None,
+        metavar="FILE",
+        help="ONNX file to write. Default: model.onnx beside the model folder.",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    parser.add_argument("--overwrite", action="store_true", help="Replace an existing file.")
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()

@@ -25,11 +25,11 @@ SHOWN = {
 }  # fmt: skip
 
 #: For a call without a word.
-FIRST = """error: nothing to learn from. For instance
+FIRST = """error: --data is missing: it names the labelled files. For example
 
-  python -m learners.finetune --data photos/        a folder with a folder of files for each class
+  python -m learners.finetune --data photos/        a folder with one folder of files per class
   python -m learners.finetune --data items.csv      a table with the columns path,label
-  python -m learners.finetune --data demo:digits    handwritten digits, to see what comes of it
+  python -m learners.finetune --data demo:digits    handwritten digits, to try the program
 
 (python -m learners.finetune --help)"""
 
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     parser = make_parser(
         "learners.finetune",
-        "Fine-tune a pretrained backbone on labelled files. Writes a run folder: the model, a "
-        "report, the answers for what was held out.",
+        "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
+        "model, a report, and the predictions for the test files.",
     )
     settings = parse(parser, argv)
     console.log_to_terminal()

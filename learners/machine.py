@@ -20,18 +20,19 @@ from datasets.core.processes import cores
 class SpeedSettings:
     """speed"""
 
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps (Apple)")
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps (Apple).", metavar="NAME")
     precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
-        "auto", "of training steps; auto follows the hardware and the kind of network"
+        "auto",
+        "Floating-point precision of training; auto depends on the hardware and the network.",
     )
-    compile: bool = option(False, "torch.compile the training step")
+    compile: bool = option(False, "Compile the training step with torch.compile.")
     workers: int | None = option(
         None,
-        "processes that open files; if not given one less than the cores, and none where pictures "
-        "lie decoded beside a training on the CPU",
+        "Number of processes that read files. Default: one less than the cores; 0 if the pictures are cached "
+        "and the training runs on the CPU.",
     )
     threads: int | None = option(
-        None, "CPU threads of the training process; torch's own if not given"
+        None, "Number of CPU threads of the training process. Default: torch's number."
     )
 
 

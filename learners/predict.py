@@ -60,18 +60,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(argv: Sequence[str]) -> Any:
     parser = bare_parser(
         "learners.predict",
-        "Answers for files: a header and a row each on standard output, messages on "
-        "standard error. Exit status 0, 3 if some files were bad or do not hold the moment --at (they "
-        "are listed), 2 for a wrong call.",
+        "Predict the class of each file, or unknown. Writes one row per file to standard output and messages "
+        "to standard error. Exit status: 0; 3 if some files could not be used (they are listed) or do not "
+        "contain the time --at; 2 for a wrong call.",
         USUAL,
+        usage="MODEL PATH...",
+        examples=(
+            "python -m learners.predict runs/photos/model new/            # a table on the terminal",
+            "python -m learners.predict runs/photos/model new/ --out predictions.csv",
+            "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
+            "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
     flags = {word.partition("=")[0] for word in argv}
     # With "*" argparse takes no path that stands behind a flag.
     some = "*" if "--triggers" in flags else "+"
-    parser.add_argument("paths", nargs=some, help="files, folders, or patterns in quotes")
-    add_flags(parser.add_argument_group("answers"), OutputSettings)
-    add_flags(parser, PredictSettings)
+    parser.add_argument("paths", nargs=some, help="Files, folders, or patterns in quotes.")
+    add_flags(parser.add_argument_group("output"), OutputSettings)
+    add_flags(parser.add_argument_group(PredictSettings.__doc__), PredictSettings)
     return parser
 
 

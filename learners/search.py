@@ -27,22 +27,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, embed, search, print. Returns 0, or 3 where some files were bad."""
     parser = bare_parser(
         "learners.search",
-        "List the files, or windows of long recordings, that are most like an example to "
-        "the model: by the cosine of their features. Exit status 0, 3 if some files were bad (they are "
-        "listed), 2 for a wrong call.",
+        "List the files, or windows of long recordings, that are most similar to an example, by the cosine "
+        "similarity of the model's features. Exit status: 0; 3 if some files could not be used (they are "
+        "listed); 2 for a wrong call.",
+        usage="MODEL EXAMPLE [PATH...]",
+        examples=(
+            "python -m learners.search runs/photos/model odd.jpg photos/ --top 10",
+            "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out found.csv",
+            "python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
-    parser.add_argument("example", help="a file of which more are wanted")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
+    parser.add_argument("example", help="File to find similar ones to.")
     parser.add_argument(
         "paths",
         nargs="*",
-        help="files, folders, or patterns in quotes, before the flags; all that --embeddings holds if "
-        "none are named",
+        help="Files, folders, or patterns in quotes to search, before the flags. Default: all files in "
+        "--embeddings.",
     )
     add_flags(parser, SearchSettings)
     settings = parser.parse_args(argv)
     if not settings.paths and settings.embeddings is None:
-        parser.error("name files to search, or --embeddings")
+        parser.error("there are no files to search: name files or folders, or --embeddings FILE")
     check_replaced(settings)
 
     console.log_to_terminal()

@@ -29,21 +29,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, write, print the archive's name. Returns 0, or 1 where it was not to be replaced."""
     parser = bare_parser(
         "learners.share",
-        "Upload a model folder to the hub (MODEL USER/NAME), for others to name as hf:USER/NAME; or write "
-        "one archive (--zip) with a model of pictures as ONNX, its card, and a program of one screen that "
-        "asks it with numpy, pillow and onnxruntime alone. No data are in either.",
+        "Share a model, without its data. Either upload the model folder to the Hugging Face hub, where others "
+        "name it hf:USER/NAME; or write one archive (--zip, pictures only) with the ONNX file, a model card, and "
+        "a short program that predicts with numpy, pillow and onnxruntime.",
+        usage="MODEL (USER/NAME | --zip FILE)",
+        examples=(
+            "python -m learners.share runs/photos/model USER/photos --private",
+            "python -m learners.share runs/photos/model --zip photos.zip --report runs/photos/report/index.html",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model")
-    parser.add_argument("to", nargs="?", type=str | None, help="USER/NAME on the hub")
-    parser.add_argument("--private", action="store_true", help="there for you alone, if it is new")
-    parser.add_argument("--zip", type=Path | None, default=None, help="an archive, as model.zip")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model.")
+    parser.add_argument("to", nargs="?", type=str | None, help="USER/NAME on the hub.")
+    parser.add_argument(
+        "--private", action="store_true", help="Make a new repository on the hub private."
+    )
+    text = "Archive to write, such as model.zip."
+    parser.add_argument("--zip", type=Path | None, default=None, metavar="FILE", help=text)
     parser.add_argument(
         "--report",
         type=Path | None,
         default=None,
-        help="also this report, as RUN/report/index.html: it shows some of the pictures learnt from",
+        metavar="FILE",
+        help="With --zip: report to include, such as runs/photos/report/index.html. It shows some of the training "
+        "pictures.",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace it, without asking")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="Replace an existing archive or repository without asking.",
+    )
     options = parser.parse_args(argv)
     console.log_to_terminal()
     model, to, file, report = Path(options.model), options.to, options.zip, options.report

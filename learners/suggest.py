@@ -21,13 +21,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
     parser = bare_parser(
         "learners.suggest",
-        "Choose the files whose labels would teach the model most: unsure, unlike what it "
-        "knows, and different from each other (1708.00489, 1906.03671). Fill in the column label of "
-        "the table, and give it to learners.finetune --data. Files that the model's run was given, and "
-        "copies, are left out. Exit status 0, 3 if some files were bad (they are listed), 2 for a wrong call.",
+        "Active learning: choose the files whose labels would improve the model most. They are uncertain or "
+        "out of distribution, and differ from each other (arXiv 1708.00489, 1906.03671). Fill in the column "
+        "label of the table and pass it to finetune --data. Files that the model was trained on, and copies, "
+        "are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
+        usage="MODEL PATH...",
+        examples=(
+            "python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv",
+            "python -m learners.suggest runs/birds/model '2024/*.wav' --n 100",
+        ),
     )
-    parser.add_argument("model", help="model folder, as RUN/model or hf:USER/NAME")
-    parser.add_argument("paths", nargs="+", help="files, folders, or patterns in quotes")
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
+    parser.add_argument("paths", nargs="+", help="Files, folders, or patterns in quotes.")
     add_flags(parser, SuggestSettings)
     settings = parser.parse_args(argv)
 

@@ -11,17 +11,17 @@ import secondhand
 
 #: The module of each command, and what it is for.
 COMMANDS = {
-    "finetune": ("learners.finetune", "fit a pretrained network to labelled files"),
-    "predict": ("learners.predict", "answers for files"),
-    "evaluate": ("learners.evaluate", "how good a model is elsewhere"),
-    "app": ("app", "a web page over models"),
-    "suggest": ("learners.suggest", "which files to label next"),
-    "search": ("learners.search", "more files like an example; embeddings of a pool"),
-    "export": ("learners.export", "a model as one file for other programs"),
-    "share": ("learners.share", "a model and a program that asks it, in one archive"),
-    "render": ("datasets.render", "spectrograms and Q-scans as pictures"),
-    "catalog": ("datasets.catalog", "public data sets by name"),
-    "cache": ("datasets.cache", "look at the cache, check or empty it"),
+    "finetune": ("learners.finetune", "fine-tune a pretrained network on labelled files"),
+    "predict": ("learners.predict", "predict the class of files"),
+    "evaluate": ("learners.evaluate", "measure a model on other data"),
+    "app": ("app", "serve a web page for models"),
+    "suggest": ("learners.suggest", "choose the files to label next"),
+    "search": ("learners.search", "find files similar to an example"),
+    "export": ("learners.export", "write a model as an ONNX file"),
+    "share": ("learners.share", "upload a model, or pack it with a program that runs it"),
+    "render": ("datasets.render", "write spectrograms and Q-scans as pictures"),
+    "catalog": ("datasets.catalog", "list and download public data sets"),
+    "cache": ("datasets.cache", "inspect, verify or empty the cache"),
 }
 
 
@@ -31,18 +31,20 @@ def main() -> None:
     if command in ("--help", "-h"):
         print("usage: secondhand COMMAND ...\n")
         print(*(f"  {name:9} {purpose}" for name, (_, purpose) in COMMANDS.items()), sep="\n")
-        print("\nsecondhand COMMAND --help: its flags; secondhand --version")
+        print("\nsecondhand COMMAND --help shows the flags and examples of a command;")
+        print("secondhand --version shows the version.")
     elif command == "--version":
         print(f"secondhand {secondhand.__version__}")
     elif command not in COMMANDS:
         near = get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else "secondhand --help lists them"
-        print(f"error: there is no command {command}; {hint}", file=sys.stderr)
+        hint = f"Did you mean {near[0]}?" if near else "secondhand --help lists the commands."
+        print(f"error: there is no command {command}. {hint}", file=sys.stderr)
         sys.exit(2)
     else:
         # For the processes that this one starts; those of multiprocessing are told sys.path.
         paths = [str(secondhand.HOME), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        os.environ["SECONDHAND_COMMAND"] = "1"  # messages then name commands as they were typed
         sys.argv = [command, *words]
         runpy.run_module(COMMANDS[command][0], run_name="__main__", alter_sys=True)
 

@@ -54,20 +54,30 @@ class Limits(NamedTuple):
         elif self.low is not None:
             first += " or more"
         word = "" if self.word is None else f"{self.word}, or "
-        return word + first + ("" if self.like is None else f", as {self.like:g}")
+        return word + first + ("" if self.like is None else f", such as {self.like:g}")
 
 
 def option(
-    default: Any, help: str, *, bare: Any = None, read: Any = None, limits: Limits | None = None
+    default: Any,
+    help: str,
+    *,
+    bare: Any = None,
+    read: Any = None,
+    limits: Limits | None = None,
+    metavar: str | None = None,
 ) -> Any:
     """A dataclass field that is also a flag.
 
-    ``bare`` is its value where none follows the flag, ``read`` the type as flags and files have it,
-    if that is not the field's, and ``limits`` what `Settings.check` holds it to.
+    Parameters
+    ----------
+    help : a plain sentence, with the unit; it names the default where that is None.
+    bare : value if the flag is given without one.
+    read : type of the flag, if not that of the field.
+    limits : range that `Settings.check` enforces.
+    metavar : placeholder of the value in the help; that of the type if None.
     """
-    return field(
-        default=default, metadata={"help": help, "bare": bare, "read": read, "span": limits}
-    )
+    metadata = {"help": help, "bare": bare, "read": read, "span": limits, "metavar": metavar}
+    return field(default=default, metadata=metadata)
 
 
 def flag(name: str) -> str:

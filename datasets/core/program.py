@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ _COMMAND = (
 
 
 def as_called(text: str) -> str:
-    """A text whose commands are called as in a checkout, ``python -m learners.predict``, with their
-    names in a wheel, ``secondhand predict``."""
-    if not WHEEL:
+    """Replace ``python -m learners.predict`` in a text by ``secondhand predict``, if it was installed from a
+    wheel or started as ``secondhand``."""
+    if not (WHEEL or os.environ.get("SECONDHAND_COMMAND")):
         return text
     text = re.sub(rf"(?<![\w/])python -m {_COMMAND}", r"secondhand \1\2", text)
     text = re.sub(rf"-m {_COMMAND}", r"-m secondhand \1\2", text)

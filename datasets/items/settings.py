@@ -28,61 +28,92 @@ MAX_OVERLAP = 0.95
 
 @dataclass(frozen=True)
 class DataSettings:
-    """data"""
+    """data and splits"""
 
     data: str | list[str] = option(
         "",
-        "folder of class folders, table with path,label, Raven's or Audacity's tables, Camtrap DP, "
-        "demo:digits, public set (python -m datasets.catalog); of several a file's last label counts",
+        "Labelled files: a folder with one folder per class, a table with the columns path,label, Raven or "
+        "Audacity tables, Camtrap DP, demo:digits, or a public set (python -m datasets.catalog). May name "
+        "several; if they label a file twice, the last label counts.",
+        metavar="SOURCE",
     )
-    label_column: str | None = option(None, "column of the labels in tables, if not the usual one")
+    label_column: str | None = option(
+        None,
+        "Column of the labels in a table. Default: label, or the usual column of the format.",
+        metavar="NAME",
+    )
     labels: str | None = option(
-        None, "several labels an item: many (a|b), or with commas the columns of 1, 0 and nothing"
+        None,
+        "Multi-label classification: multi if the label column holds names joined by |, or the names of the "
+        "0/1 columns, separated by commas (an empty cell is not labelled).",
+        metavar="multi|COLUMNS",
     )
     strain: str | None = option(
         None,
-        "of a --data of triggers: folder or LAL cache of strain files; of demo:glitches, files of your own "
-        "to put events into",
+        "For a table of triggers in --data: folder, pattern or LAL cache of the strain files. For "
+        "demo:glitches: strain files of your own to inject the events into.",
+        metavar="PATH",
     )
     classes_table: Path | None = option(
         None,
-        "CSV file, label and parent, of a tree above the classes: what is no class may be a node",
+        "CSV file with the columns label and parent: a hierarchy (taxonomy) of the classes. A file of no known "
+        "class can then be assigned to a higher node.",
+        metavar="FILE",
     )
     from_: Path | None = option(
         None,
-        "model folder (or hf:USER/NAME) to go on from, with its items; --epochs 2 trains its body as well",
+        "Warm start: model folder (or hf:USER/NAME) to continue from. By default only a linear head is "
+        "retrained; --epochs 2 trains the whole network.",
+        metavar="MODEL",
     )
     rehearsal: float = option(
         1.0,
-        "of --from: part of the items it learnt that are learnt again",
+        "With --from: fraction of the earlier training files to train on again.",
         limits=Limits(low=0, high=1),
     )
     unknown: str | None = option(
-        None, "strangers, to measure what is refused: a folder, or a table with the column path"
+        None,
+        "Files of unknown classes, to measure how many of them are refused: a folder, or a table with the "
+        "column path. They are not used for training.",
+        metavar="PATH",
     )
     background: str | None = option(
         None,
-        "known strangers, noise, empty scenes, to learn as none of the classes: a folder or table "
-        "likewise",
+        "Background (negative) class to train on, such as noise or empty scenes: a folder, or a table with "
+        "the column path. Files predicted as background become unknown.",
+        metavar="PATH",
     )
-    kind: Literal["auto", "picture", "sound", "strain"] = option("auto", "kind of the files")
+    kind: Literal["auto", "picture", "sound", "strain"] = option(
+        "auto", "Kind of the files; auto goes by their names."
+    )
     group_by: str | None = option(
-        None, "regular expression on the file name: what must not be split"
+        None,
+        "Regular expression on the file name; files with the same match (its first group) stay in one split.",
+        metavar="REGEX",
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",
-        "bursts, copies that no hash finds, photos of one visit: each cluster on one side of a split",
+        "Near-duplicates (bursts, re-encoded copies, photos of one capture session): keep each cluster in one "
+        "split, or ignore them.",
     )
     fold: str | None = option(
-        None, "value of the column 'fold' that is held out", read=str | int | None
+        None,
+        "Value of the column fold to use as the test split.",
+        read=str | int | None,
+        metavar="VALUE",
     )
     cv: int | str | None = option(
         None,
-        "cross-validation: the column fold, the column group, or a number of folds; with --fold one "
-        "of them",
+        "Cross-validation by a number of folds, by the column fold, or by the column group. Add --fold to run "
+        "a single fold.",
+        metavar="N|fold|group",
     )
-    valid: float = option(0.15, "part of the items that chooses the checkpoint")
-    calibration: float = option(0.15, "part of the items that sets temperature and threshold")
+    valid: float = option(
+        0.15, "Fraction of the files for validation, which selects the checkpoint."
+    )
+    calibration: float = option(
+        0.15, "Fraction of the files for calibration, which sets temperature and thresholds."
+    )
 
     def __post_init__(self) -> None:
         # YAML takes the name 1 for a number; folds are compared as the words of a table.
@@ -108,21 +139,31 @@ class SignalSettings:
 
     overlap: float = option(
         0.25,
-        "sound: part of a long recording's window that the next shares",
+        "Sound: overlap of neighbouring windows of a long recording, as a fraction of the window.",
         limits=Limits(low=0, high=MAX_OVERLAP),
     )
     detectors: Literal["separate", "together"] | None = option(
-        None, "strain: two or three at each time are the channels (together); separate if not given"
+        None,
+        "Strain: together puts two or three detectors at one time into the channels of one Q-scan; separate "
+        "makes one Q-scan per detector. Default: separate.",
     )
     spectrogram: str | None = option(
         None,
-        'how sound is cut and drawn, and strain: FILE.yaml, its lines as "{window: 3, rate: 16000}", or one '
-        f"of {', '.join(_presets())} (docs/sound-and-strain.md)",
+        "Spectrogram (or Q-scan) settings: a YAML file, the same settings as text such as "
+        f'"{{window: 3, rate: 16000}}", or a preset: {", ".join(_presets())} (docs/sound-and-strain.md). '
+        "Default: inferred from the files.",
+        metavar="FILE|TEXT|PRESET",
     )
-    cache_dir: Path | None = option(None, "drawings; $SECONDHAND_CACHE or the user's cache folder")
+    cache_dir: Path | None = option(
+        None,
+        "Folder for cached spectrograms and decoded pictures. Default: $SECONDHAND_CACHE, or the user's cache "
+        "folder.",
+        metavar="FOLDER",
+    )
     cache_limit: float = option(
         20.0,
-        "GiB of spectrograms and of decoded pictures kept, each; the least recently used go first",
+        "Maximum size in GiB of the spectrogram cache, and of the cache of decoded pictures; the least recently "
+        "used files are deleted first.",
         limits=Limits(above=0),
     )
 

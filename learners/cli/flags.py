@@ -18,6 +18,7 @@ from typing import Any, NoReturn, get_type_hints
 import yaml
 
 from datasets.core.errors import SecondhandError
+from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
 from datasets.core.program import as_called
 from learners.cli.console import be_quiet
@@ -29,12 +30,32 @@ USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
     "target_accuracy", "tta", "seeds", "out", "resume",
 )  # fmt: skip
+#: Ends the help of fine-tuning.
+EXAMPLES = (
+    "python -m learners.finetune --data demo:digits --epochs 1     # a demo without a download",
+    "python -m learners.finetune --data photos/ --unknown others/  # photos/CLASS/FILE",
+    "python -m learners.finetune --data items.csv --group-by '^([^_]+)' --out runs/site-wise",
+    "python -m learners.finetune --data photos/ --target-accuracy 0.98 --preset best",
+    "python -m learners.finetune --from runs/photos/model --data corrected.csv",
+    "python -m learners.finetune --resume runs/photos",
+)
 
 
-def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
-    """A jsonargparse parser without flags yet, whose errors are `in_a_line`; exit status 2.
+def bare_parser(
+    prog: str,
+    description: str,
+    usual: Sequence[str] = (),
+    *,
+    usage: str = "",
+    examples: tuple[str, ...] = (),
+) -> Any:
+    """A jsonargparse parser with ``--quiet`` alone, whose errors are `in_a_line`; exit status 2.
 
-    Every command has ``--quiet``. ``usual`` are the settings that ``--help`` shows, ``--help-all`` then all; of none all are.
+    Parameters
+    ----------
+    usual : settings that ``--help`` shows; ``--help-all`` then shows all. If empty, ``--help`` shows all.
+    usage : positional arguments and required flags, as the first line of the help shows them.
+    examples : commands at the end of the help.
     """
     import jsonargparse
 
@@ -55,7 +76,7 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
             sys.exit(2)
 
         def format_help(self, *how: Any, **also: Any) -> str:
-            return as_called(str(super().format_help(*how, **also)))
+            return as_called(str(super().format_help(*how, **also)) + examples_text(examples))
 
         def print_help(self, file: Any = None) -> None:
             shown = (*usual, "help", "help_all")
@@ -70,17 +91,22 @@ def bare_parser(prog: str, description: str, usual: Sequence[str] = ()) -> Any:
             for action, text in hidden.items():
                 action.help = text
 
-    parser = Parser(prog=as_called(f"python -m {prog}"), description=description)
+    parser = Parser(
+        prog=as_called(f"python -m {prog}"),
+        usage=f"python -m {prog} {usage} [flags]".replace("  ", " "),
+        description=description,
+        formatter_class=help_formatter(),
+    )
 
     def help_all() -> NoReturn:
         print(parser.format_help())
         sys.exit(0)
 
-    quiet = "say only what is wrong, and show no bars"
+    quiet = "Print only results, warnings and errors; show no progress bars."
     parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=quiet)
     if usual:
         parser.add_argument(
-            "--help-all", action=AtOnce, do=help_all, help="show all flags, and exit"
+            "--help-all", action=AtOnce, do=help_all, help="Show all flags and exit."
         )
     return parser
 
@@ -128,12 +154,19 @@ _KINDS = {
 
 def make_parser(prog: str, description: str) -> Any:
     """A jsonargparse parser with one group of flags for each section of `Settings`."""
-    parser = bare_parser(prog, description, USUAL)
-    parser.add_argument("--config", action=config_action(), help="YAML file of settings")
+    parser = bare_parser(
+        prog, description, USUAL, usage="--data SOURCE [SOURCE...]", examples=EXAMPLES
+    )
+    text = "YAML file of settings, one name: value per line. Flags override it."
+    parser.add_argument("--config", action=config_action(), metavar="FILE", help=text)
     names = _preset_names()
     # For the help alone: what it stands for is read as a file, and printed as its values.
     parser.add_argument(
-        "--preset", type=str, default=argparse.SUPPRESS, help=f"named settings: {names}"
+        "--preset",
+        type=str,
+        default=argparse.SUPPRESS,
+        metavar="NAME",
+        help=f"Ready-made settings: {names}. --config and flags override them.",
     )
     for section in get_type_hints(Settings).values():
         add_flags(parser.add_argument_group(section.__doc__ or ""), section)
@@ -155,9 +188,11 @@ def add_flags(group: Any, section: type) -> None:
             keywords["action"] = jsonargparse.ActionYesNo(no_prefix="no-")
         else:
             keywords["type"] = item.metadata["read"] or hints[item.name]
+            keywords["metavar"] = item.metadata["metavar"] or metavar(hints[item.name])
             if item.metadata["bare"] is not None:
                 keywords |= {"nargs": "?", "const": item.metadata["bare"]}
-        group.add_argument(flag(item.name), **keywords)
+        action = group.add_argument(flag(item.name), **keywords)
+        action.limits = item.metadata["span"]
 
 
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:

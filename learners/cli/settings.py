@@ -38,21 +38,28 @@ class NetworkSettings:
 
     backbone: str = option(
         "embedded",
-        "embedded, a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS], "
-        "scratch/NAME; or auto, auto:NAME,NAME: the best of some by a linear probe",
+        "Pretrained network: embedded (ships with this program), a timm name, hf-hub:USER/NAME, "
+        "local-dir:PATH, torchvision/NAME[:WEIGHTS] or scratch/NAME. auto, or auto:NAME,NAME, compares "
+        "several by a linear probe and takes the best.",
+        metavar="NAME",
     )
     weights: str = option(
         "published",
-        "what the backbone starts from: published weights, none (random), or a FILE "
-        "(.safetensors, state dict)",
+        "Initial weights of the backbone: published, none (random), or a file with a state dict "
+        "(.safetensors, .pth).",
+        metavar="published|none|FILE",
     )
-    size: int | None = option(None, "side of the input in pixels; the backbone's own if not given")
+    size: int | None = option(
+        None,
+        "Height and width of the input in pixels. Default: the size that the backbone was trained with.",
+    )
     head: Literal["auto", "stages", "linear", "cosine"] = option(
         "auto",
-        "stages: one layer on what all stages of the body made, auto where it can be had; linear: on "
-        "the last stage alone; cosine: direction alone, learned scale",
+        "Classification layer: linear uses the features of the last stage; stages uses those of all stages; "
+        "cosine uses only the direction of the features, with a learned scale. auto is stages where the "
+        "backbone offers its stages, else linear.",
     )
-    dropout: float = option(0.2, "before the last layer")
+    dropout: float = option(0.2, "Dropout probability before the classification layer.")
 
     @property
     def candidates(self) -> list[str]:
@@ -83,47 +90,59 @@ class TrainSettings:
     """training"""
 
     epochs: int = option(
-        5, "epochs with all weights; 0 trains the head alone (a linear probe)", limits=Limits(low=0)
+        5,
+        "Number of epochs that train the whole network; 0 trains only the head (a linear probe).",
+        limits=Limits(low=0),
     )
     freeze_epochs: int | Literal["fit"] = option(
         "fit",
-        "epochs before that with the head alone; or fit: its one layer is fitted to its optimum, a "
-        "linear probe, which those that follow have to surpass",
+        "Number of epochs that train only the head, before --epochs; fit solves the head as a logistic "
+        "regression instead (a linear probe).",
         limits=Limits(low=0, word="fit"),
     )
     lr: float | Literal["auto"] | None = option(
         None,
-        "largest learning rate of the head, or auto; 3e-4 behind a fitted head, 6e-3 else",
+        "Maximum learning rate of the head; auto runs a learning rate finder. Default: 3e-4 with "
+        "--freeze-epochs fit, else 6e-3.",
         limits=Limits(above=0, below=100, word="auto"),
     )
     lr_mult: float | None = option(
         None,
-        "the stem learns this much slower than the head; behind a fitted head, where none is given, "
-        "it and a third of the body do not learn; else 2 for sound, 100 for others",
+        "Factor by which the learning rate of the first layer is lower than that of the head. Default: with "
+        "--freeze-epochs fit the first layer and a third of the blocks are frozen; else 2 for sound, 100 for "
+        "pictures and strain.",
         limits=Limits(low=1),
     )
     bs: int = option(
         16,
-        "batch size in items, of all processes together; more steps help with few files",
+        "Batch size in files, summed over all processes; with few files a small batch gives more steps.",
         limits=Limits(low=1),
     )
-    wd: float = option(0.01, "weight decay", limits=Limits(low=0))
-    clip: float | None = option(None, "largest norm of the gradient", limits=Limits(above=0))
-    mixup: float = option(0.0, "alpha of mixup; 0 is off", limits=Limits(low=0))
-    label_smoothing: float = option(
-        0.0, "part of the target spread over all classes", limits=Limits(low=0, below=1)
+    wd: float = option(0.01, "Weight decay.", limits=Limits(low=0))
+    clip: float | None = option(
+        None, "Maximum norm of the gradient. Default: no clipping.", limits=Limits(above=0)
     )
-    class_weights: bool = option(False, "rare classes count more (docs/unbalanced-classes.md)")
-    ema: bool = option(False, "average the weights; validate, keep and export the average")
+    mixup: float = option(0.0, "Alpha of mixup; 0 turns it off.", limits=Limits(low=0))
+    label_smoothing: float = option(
+        0.0, "Fraction of the target spread evenly over all classes.", limits=Limits(low=0, below=1)
+    )
+    class_weights: bool = option(
+        False, "Weight rare classes higher in the loss (docs/unbalanced-classes.md)."
+    )
+    ema: bool = option(
+        False, "Validate, keep and export an exponential moving average of the weights."
+    )
     keep: Literal["best", "last"] = option(
         "best",
-        "the weights kept: those that validate best, of the head-only model, each epoch and blends of the "
-        "two; or the last epoch's",
+        "Weights to keep: best takes the highest validation accuracy among the head-only model, every epoch "
+        "and their interpolations; last takes the last epoch.",
     )
-    seed: int = option(0, "of splits, weights, order and augmentation")
+    seed: int = option(
+        0, "Random seed of splits, initial weights, order of files and augmentation."
+    )
     seeds: int = option(
         1,
-        "networks trained, with this seed and those after it; they answer by their mean",
+        "Number of networks to train, with consecutive seeds; the model averages their predictions.",
         limits=Limits(low=1, high=MAX_MEMBERS),
     )
 
@@ -155,66 +174,80 @@ class AugmentSettings:
     """augmentation"""
 
     min_scale: float = option(
-        0.35, "smallest part of a picture's area that a crop keeps", limits=Limits(above=0, high=1)
+        0.35,
+        "Smallest fraction of a picture's area that a random crop keeps.",
+        limits=Limits(above=0, high=1),
     )
-    flip: bool = option(True, "mirror left and right; --no-flip for digits and text")
+    flip: bool = option(
+        True, "Mirror pictures left to right at random; use --no-flip for digits and text."
+    )
     augment_strength: float = option(
         1.0,
-        "of pictures: brightness and contrast; of sound and strain: shift, gain, mixing, masks; 0 (none) "
-        "to 2",
+        "Strength of the augmentation, 0 for none: brightness and contrast of pictures; time shift, gain, "
+        "mixing and masking of sound and strain.",
         limits=Limits(low=0, high=2),
     )
     tta: int = option(
         1,
-        "views of each file that answers are averaged over, 1 (off) to 32: mirrored and closer "
-        "pictures, sounds moved in time; 4 where no number is given",
+        "Test-time augmentation: average the predictions over this many variants of each file (mirrored and "
+        "cropped pictures, shifted sounds), 1 (off) to 32. --tta alone means 4.",
         bare=4,
     )
 
 
 @dataclass(frozen=True)
 class ConfidenceSettings:
-    """confidence"""
+    """when to answer unknown"""
 
     threshold: float = option(
         0.95,
-        "calibrated probability below which the answer is unknown",
+        "Calibrated probability below which a prediction becomes unknown.",
         limits=Limits(low=0, high=1),
     )
     keep_known: float = option(
         0.8,
-        "part of known items whose score is high enough for an answer, beside the threshold: fewer "
-        "strangers are taken for a class; 1 asks the threshold alone",
+        "Fraction of the calibration files of known classes whose OOD score passes, in addition to "
+        "--threshold. Lower values refuse more files of unknown classes; 1 uses only --threshold.",
         limits=Limits(above=0, high=1),
     )
     target_accuracy: float | None = option(
         None,
-        "instead of both: accuracy guaranteed of what is accepted",
+        "Accuracy to guarantee for the answered files; replaces --threshold and --keep-known.",
         limits=Limits(above=0, below=1, like=0.99),
     )
-    per_class: bool = option(False, "promise --target-accuracy of each class by itself")
+    per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
     score: ScoreName = option(
-        "combined", "what tells known items from strangers, and what a target accuracy cuts"
+        "combined",
+        "OOD score that separates known from unknown classes: combined (probability and distances), msp "
+        "(maximum softmax probability), knn (nearest neighbours) or rmds (relative Mahalanobis distance).",
     )
     coverage: float | None = option(
         None,
-        "also fit sets of classes that hold the right one with this probability, as 0.9",
+        "Also fit prediction sets: lists of classes that contain the right one with this probability.",
         limits=Limits(above=0, below=1, like=0.9),
     )
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """run"""
+    """run folder"""
 
-    out: Path | None = option(None, "run folder; runs/NAME if not given")
-    overwrite: bool = option(False, "replace the run folder if it is there")
-    resume: Path | None = option(
-        None, "run folder whose run goes on where it stopped, with its own settings"
+    out: Path | None = option(
+        None, "Folder to write the run to. Default: runs/NAME, after the data.", metavar="FOLDER"
     )
-    track: Literal["none", "tensorboard", "wandb"] = option("none", "log to a tracker as well")
+    overwrite: bool = option(False, "Replace the run folder if it exists.")
+    resume: Path | None = option(
+        None,
+        "Run folder of an interrupted run to continue, with the settings it started with.",
+        metavar="FOLDER",
+    )
+    track: Literal["none", "tensorboard", "wandb"] = option(
+        "none", "Also log the metrics to TensorBoard or Weights & Biases."
+    )
     learning_curve: bool = option(
-        False, "also fit linear probes to 1/8, 1/4 and 1/2 of the labels: would more help?"
+        False,
+        "Also fit linear probes to 1/8, 1/4 and 1/2 of the training files, to estimate what more labels "
+        "would add.",
     )
 
 
@@ -320,100 +353,116 @@ def _whole(value: Any) -> Any:
 
 
 #: Of the commands that ask a model.
-STRAIN = "of a table of triggers: the folder, pattern or LAL cache of their strain files"
+STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
 
 
 @dataclass(kw_only=True)
 class ComputeSettings:
-    """what computes"""
+    """hardware"""
 
-    bs: int = option(32, "batch size in items")
-    workers: int | None = option(None, "processes that decode files")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps (Apple)")
+    bs: int = option(32, "Batch size in files.")
+    workers: int | None = option(
+        None, "Number of processes that decode files. Default: chosen by the number of cores."
+    )
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps (Apple).", metavar="NAME")
 
 
 @dataclass(kw_only=True)
 class EngineSettings:
-    """what does the network's arithmetic"""
+    """engine"""
 
     engine: Literal["auto", "torch", "onnx"] = option(
         "auto",
-        "what does the network's arithmetic; onnx is ONNX Runtime on the CPU, and what auto takes there "
-        "for a model that holds model.onnx",
+        "Library that runs the network. onnx is ONNX Runtime on the CPU; auto takes it on the CPU if the model "
+        "folder holds model.onnx, else torch.",
     )
 
 
 @dataclass(kw_only=True)
 class OverrideSettings(ComputeSettings):
-    """how a model is asked"""
+    """thresholds and hardware"""
 
     threshold: float | None = option(
         None,
-        "probability in [0, 1] below which the answer is unknown, in place of the model's own cuts",
+        "Calibrated probability (0 to 1) below which a prediction becomes unknown. Default: the thresholds "
+        "stored in the model.",
     )
     score: ScoreName | None = option(
-        None, "what tells known files from strangers; the model's own if not given"
+        None, "OOD score that separates known from unknown classes. Default: the model's score."
     )
 
 
 @dataclass(kw_only=True)
 class OutputSettings:
-    """how the answers are written"""
+    """output"""
 
     format: Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp"] | None = option(
         None,
-        "of the rows; table on a terminal, else csv. raven and audacity are of sound, a file for each "
-        "recording where --out names a folder; camtrap-dp is a folder of tables",
+        "Output format. raven and audacity are for sound, with one file for each recording if --out is a "
+        "folder; camtrap-dp writes a folder of tables. Default: table on a terminal, else csv.",
     )
     classes: str | None = option(
         None,
-        "only these of the model's classes are answered: a file with a name a line, or names with commas "
-        "between them; what is likelier another is unknown",
+        "Restrict the predictions to these classes: names separated by commas, or a file with one name per "
+        "line. Files that an excluded class explains better become unknown.",
+        metavar="NAMES|FILE",
     )
     threshold_per_class: Path | None = option(
         None,
-        "CSV file with the columns label and threshold: probabilities in [0, 1], in place of the model's own "
-        "cuts; classes that it leaves out have --threshold, or the model's",
+        "CSV file with the columns label and threshold (0 to 1). Classes that are not listed use --threshold, "
+        "or the model's thresholds.",
+        metavar="FILE",
     )
     out: Path | None = option(
         None,
-        "file or folder of the answers, instead of standard output; a job that was stopped goes on by the "
-        "same command; of --triggers a .csv, .hdf5 or .ecsv file",
+        "File or folder to write the predictions to. Repeat the same command to continue a job that was "
+        "stopped. With --triggers: a .csv, .hdf5 or .ecsv file. Default: standard output.",
     )
-    overwrite: bool = option(False, "begin anew, and replace what is at --out")
+    overwrite: bool = option(False, "Start again and replace the file or folder at --out.")
     events: bool = option(
-        False, "a row for each event: neighbouring windows of a recording that name one class"
+        False,
+        "Write one row for each event: consecutive windows of a recording with the same predicted class.",
     )
-    gap: float = option(0.0, "seconds without the class that do not end an event")
-    min_length: float = option(0.0, "seconds below which an event is left out")
-    top: int = option(3, "best classes listed")
+    gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
+    min_length: float = option(
+        0.0, "With --events: shortest event in seconds; shorter ones are dropped."
+    )
+    top: int = option(3, "Number of most probable classes to list for each file.")
     at: float | None = option(
         None,
-        "moment that every file is asked about: GPS time in seconds of strain (its loudest moment if not "
-        "given), seconds from the beginning of a sound (all of it if not given)",
+        "Time to predict at: GPS seconds for strain (default: the loudest moment), seconds from the start for "
+        "sound (default: the whole recording).",
     )
     windows: bool = option(
-        False, "a row for each window of a long recording, instead of one for the file"
+        False, "Write one row for each window of a long recording instead of one for the file."
     )
     sets: bool = option(
-        False, "also the set of classes that holds the right one with the coverage fine-tuned for"
+        False,
+        "Also list the prediction set: the smallest set of classes that contains the right one with the "
+        "probability chosen by finetune --coverage.",
     )
     tta: bool = option(
         True,
-        "--no-tta: look at each file once, where the model was calibrated to look at it several times",
+        "Use the test-time augmentation that the model was calibrated with; --no-tta evaluates each file once, "
+        "which is faster.",
     )
     triggers: Path | None = option(
-        None, "table of GPS times and detectors, of which each row is answered; with --strain"
+        None,
+        "Table of GPS times and detectors, one prediction per row; needs --strain.",
+        metavar="FILE",
     )
-    strain: str | None = option(None, STRAIN)
+    strain: str | None = option(None, STRAIN, metavar="PATH")
 
 
 @dataclass(kw_only=True)
 class PredictSettings(OverrideSettings, EngineSettings):
-    """how a model is asked for answers"""
+    """thresholds and hardware"""
 
     cluster: str | None = option(
-        None, "Dask scheduler whose workers answer, as tcp://10.0.0.1:8786; or local"
+        None,
+        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
+        "local.",
+        metavar="ADDRESS",
     )
 
 
@@ -426,57 +475,66 @@ class EvaluateSettings(OverrideSettings):
     """
 
     model: str
-    data: str = option(MISSING, "labelled files, named as for learners.finetune")
-    label_column: str | None = option(None, "column of the labels, if not the usual one")
-    strain: str | None = option(None, STRAIN)
+    data: str = option(MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE")
+    label_column: str | None = option(
+        None,
+        "Column of the labels in a table. Default: label, or the usual column of the format.",
+        metavar="NAME",
+    )
+    strain: str | None = option(None, STRAIN, metavar="PATH")
     labels: bool = option(
         True,
-        "--no-labels: the folder (of any nesting) or table has none; the accuracy to expect there is "
-        "estimated",
+        "Whether the data have labels. With --no-labels, the expected accuracy on the unlabelled folder or "
+        "table is estimated.",
     )
-    unknown: str | None = option(None, "strangers: a folder, or a table with the column path")
+    unknown: str | None = option(
+        None, "Files of unknown classes: a folder, or a table with the column path.", metavar="PATH"
+    )
     kind: Literal["auto", "picture", "sound", "strain"] = option(
-        "auto", "kind of the files; what the model judges"
+        "auto", "Kind of the files; auto takes the kind of the model."
     )
-    out: str = option("report", "folder of the report")
-    overwrite: bool = option(False, "replace an older report there")
+    out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
+    overwrite: bool = option(False, "Replace an older report at --out.")
 
 
 @dataclass(kw_only=True)
 class PoolSettings(ComputeSettings, EngineSettings):
     """What the commands that look through a pool share."""
 
-    overwrite: bool = option(False, "replace what is at --out")
+    overwrite: bool = option(False, "Replace the files at --out.")
 
 
 @dataclass(kw_only=True)
 class SuggestSettings(PoolSettings):
-    """what is suggested"""
+    """suggestions"""
 
-    n: int = option(50, "files, or windows of long recordings, that are suggested")
+    n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
     out: Path = option(
-        Path("next.csv"), "table to fill in; beside it, as next/index.html, the contact sheet"
+        Path("next.csv"),
+        "Table to fill in; the contact sheet is written beside it (next.csv: next/index.html).",
     )
 
 
 @dataclass(kw_only=True)
 class SearchSettings(PoolSettings):
-    """what is searched"""
+    """search"""
 
-    top: int = option(20, "files, or windows of long recordings, that are listed")
+    top: int = option(20, "Number of files, or windows of long recordings, to list.")
     embeddings: Path | None = option(
         None,
-        "Parquet file in which the pool's embeddings are kept; made, or extended by what is new",
+        "Parquet file that stores the embeddings of the files; it is created, or extended by new files. "
+        "Default: embeddings are not stored.",
+        metavar="FILE",
     )
     at: float | None = option(
         None,
-        "moment of the example: GPS time in seconds of strain, seconds from the beginning of a sound",
+        "Time within the example: GPS seconds for strain, seconds from the start for sound.",
     )
-    format: Literal["csv", "jsonl"] = option("csv", "of the rows")
+    format: Literal["csv", "jsonl"] = option("csv", "Output format.")
     out: Path | None = option(
         None,
-        "file of the rows, as found.csv, instead of standard output; beside it, as "
-        "found/index.html, a contact sheet",
+        "File to write the rows to, with a contact sheet beside it (found.csv: found/index.html). Default: "
+        "standard output.",
     )
 
 

@@ -185,7 +185,7 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"label_smoothing": 1}, "--label-smoothing 1 (it is 0 to below 1)"),
         ({"lr": 100.0}, "--lr 100.0 (it is auto, or above 0 and below 100)"),
         ({"keep_known": 2}, "--keep-known 2 (it is above 0, at most 1)"),
-        ({"target_accuracy": 1}, "--target-accuracy 1 (it is above 0 and below 1, as 0.99)"),
+        ({"target_accuracy": 1}, "--target-accuracy 1 (it is above 0 and below 1, such as 0.99)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (it is 0 or more), --clip 0 (it is above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
         ({"per_class": True}, "--per-class without --target-accuracy"),
@@ -321,7 +321,7 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
 def test_without_a_word_it_says_how_to_begin(capsys):
     assert finetune.main([]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: nothing to learn from")
+    assert said.startswith("error: --data is missing")
     assert all(
         data in said for data in ("--data photos/", "--data items.csv", "--data demo:digits")
     )

@@ -294,7 +294,7 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
         main([*words, "--bs", "0", "--epochs", "2"])
     assert str(caught.value) == (
         "out of range: --bs 0 (it is 1 or more), "
-        "--target-accuracy 99.0 (it is above 0 and below 1, as 0.99)"
+        "--target-accuracy 99.0 (it is above 0 and below 1, such as 0.99)"
     )
     assert not (tmp_path / "x").exists()
 
