@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
-from datasets.core.program import as_called
+from datasets.core.program import installed_commands
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import bare_parser
@@ -146,7 +146,7 @@ def train_demo() -> Path:
         file=sys.stderr,
     )
     training = subprocess.run(
-        [sys.executable, *as_called("-m learners.finetune").split(), *DEMO.split()],
+        [sys.executable, *installed_commands("-m learners.finetune").split(), *DEMO.split()],
         stdout=sys.stderr,
     )
     model = newest_model()

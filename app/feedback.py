@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datasets.core.cells import read_dicts, write_rows
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
-from datasets.items import clean_label, fault_of
+from datasets.items import clean_label, label_error
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
 #: A folder that strangers can write to is full at some point.
@@ -164,8 +164,8 @@ def check_label(label: object) -> str:
     plain = clean_label(str(label or ""))
     if not plain:
         raise SecondhandError("Say what it is: choose a class, or write one.")
-    if fault := fault_of(plain):
-        raise SecondhandError(f"The label {shown(plain)} {fault}: write another.")
+    if fault := label_error(plain):
+        raise SecondhandError(f"The label {quoted(plain)} {fault}: write another.")
     return plain
 
 

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse
 
 from app.serving import Limits, Served, Site, Visits
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import patient_gradio
+from datasets.core.upstream import wait_for_gradio_server
 from learners.machine import report_to_nobody
 from learners.templates import render
 
@@ -100,7 +100,7 @@ def serve(
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
         page.queue(max_size=8 * first.limits.queue, api_open=False)
-        with patient_gradio():
+        with wait_for_gradio_server():
             _, url, link = page.launch(
                 server_name=host,
                 server_port=port,

@@ -22,7 +22,7 @@ from app.feedback import Feedback
 from app.views import Rule, own_rule, without_paths
 from datasets import audio
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.processes import apart
+from datasets.core.processes import call_isolated
 from datasets.core.scanning import kind_of
 from datasets.spectrograms import Source
 from learners.inference import refused
@@ -363,7 +363,7 @@ def refusal(file: str, kind: str) -> str | None:
         with open(file, "rb") as opened:
             if opened.read(4) == b"IGWD":
                 return NO_FRAMES
-        if kind == "sound" and (duration := apart(_duration, file, 0.0)) > LONGEST:
+        if kind == "sound" and (duration := call_isolated(_duration, file, 0.0)) > LONGEST:
             return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
     except (OSError, SecondhandError):
         pass  # the reader says what is wrong

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from app.about import OperatingPoint
 from datasets.core.cells import write_rows
-from datasets.items import joined
+from datasets.items import join_labels
 from learners.files import jsonable
 from learners.inference import cell, deepest
 from learners.templates import percent, render
@@ -107,7 +107,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         label = (
             ""
             if out_of_distribution
-            else joined(name for name, p in answer.top if p >= rule.cuts[name])
+            else join_labels(name for name, p in answer.top if p >= rule.cuts[name])
         )
         none = (
             OUT_OF_DISTRIBUTION

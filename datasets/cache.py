@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from datasets.core.program import as_called, hold_every_name
+from datasets.core.program import use_utf8_output
 
 
 def readable(size: int) -> str:
@@ -49,13 +49,13 @@ def main(argv: list[str] | None = None) -> int:
         sizes = {
             "size": int(known.pop("bytes")),
             "limit": int(known.pop("limit")),
-            "decoded pictures": sum(decoded.kept_in(store.root).sizes()),
+            "decoded pictures": sum(decoded.decoded_store(store.root).sizes()),
         }
         known |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")
-        decoded.kept_in(store.root).clear()
+        decoded.decoded_store(store.root).clear()
     else:
         right, wrong = store.verify()
         for path in wrong:
@@ -66,5 +66,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    hold_every_name()
+    use_utf8_output()
     sys.exit(main())

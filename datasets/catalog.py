@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.program import as_called, hold_every_name
-from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, need_room
+from datasets.core.program import use_utf8_output
+from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, require_space
 from datasets.spectrograms import cache_root
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fetch(name: str) -> Path:
     public = SETS[name]
     log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    need_room(folder.parent, 1e9 * public.gigabytes, name)
+    require_space(folder.parent, 1e9 * public.gigabytes, name)
     found = [fetch_file(file, folder.parent) for file in public.files]
     ours = [path for path, downloaded in found if downloaded]
     try:
@@ -122,5 +122,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    hold_every_name()
+    use_utf8_output()
     sys.exit(main())

@@ -44,7 +44,7 @@ from datasets import RENDERER_VERSION
 from datasets.core.errors import SecondhandError
 from datasets.core.processes import cores
 from datasets.core.program import extra
-from datasets.core.upstream import loggers_at
+from datasets.core.upstream import logger_levels
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ def connect(
     with contextlib.ExitStack() as stack:
         where: Any = address
         # Dask tells of each lost worker; here what becomes of the files is told.
-        stack.enter_context(loggers_at(logging.CRITICAL, "distributed", "distributed.client"))
+        stack.enter_context(logger_levels(logging.CRITICAL, "distributed", "distributed.client"))
         if address == "local":
             where = stack.enter_context(_local(cores() if workers is None else workers))
         try:

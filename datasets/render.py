@@ -20,8 +20,8 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.help import examples_text, help_formatter
 from datasets.core.options import config_action
-from datasets.core.processes import look_apart
-from datasets.core.program import as_called, hold_every_name
+from datasets.core.processes import check_files_isolated
+from datasets.core.program import use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def render(
     import pandas as pd
 
     from datasets.spectrogram_kinds import RECIPES
-    from datasets.spectrograms import PictureCache, cut, source_of
+    from datasets.spectrograms import PictureCache, cut_windows, source_of
 
     listed, rejected = _by_kind(files, kind)
     names = _names([path for paths in listed.values() for path in paths])
@@ -85,7 +85,7 @@ def render(
         if kind_found not in RECIPES:
             raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
         if kind_found == "sound":
-            looks = look_apart(_look, paths)
+            looks = check_files_isolated(_look, paths)
             rejected += [look for look in looks if isinstance(look, Rejected)]
             paths = [p for p, look in zip(paths, looks, strict=True) if look is None]
         if paths:
@@ -94,7 +94,7 @@ def render(
             frame = pd.DataFrame(
                 {"path": paths, "label": "", "gps": math.nan if at is None else at}
             )
-            windows, bad = cut(frame, spectrogram, overlap=overlap)
+            windows, bad = cut_windows(frame, spectrogram, overlap=overlap)
             rejected += bad
             planned.append(([source_of(row) for row in windows.to_dict("records")], spectrogram))
     drawn = []
@@ -242,5 +242,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    hold_every_name()
+    use_utf8_output()
     sys.exit(main())

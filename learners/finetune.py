@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
-from datasets.core.program import as_called
+from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
@@ -37,7 +37,7 @@ FIRST = """error: --data is missing: it names the labelled files. For example
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print. Returns 0, or 130 where Ctrl-C ended the training early."""
     if not (sys.argv[1:] if argv is None else argv):
-        print(as_called(FIRST), file=sys.stderr)
+        print(installed_commands(FIRST), file=sys.stderr)
         return 2
     parser = make_parser(
         "learners.finetune",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
-from datasets.core.program import as_called
+from datasets.core.program import installed_commands
 from learners.cli import console
 from learners.cli.flags import bare_parser
 
@@ -114,7 +114,7 @@ def check(model: Path) -> None:
         raise SecondhandError(
             f"{model}: draws {spectrogram['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "
-            + as_called(
+            + installed_commands(
                 "python -m learners.predict MODEL FILE... (docs/many-machines.md: without torch)"
             )
         )

@@ -47,7 +47,7 @@ from datasets.items.table import with_columns
 from datasets.loaders import augment
 from datasets.sources.sounds import simulate
 from datasets.spectrograms.pictures import Source
-from datasets.spectrograms.windows import cut, items
+from datasets.spectrograms.windows import cut_windows, item_rows
 from learners.inference.embedding import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -235,8 +235,8 @@ frame = with_columns(pd.DataFrame(rows))
 
 # %%
 settings = MelSettings.infer(frame["path"], window=1.0, size=(96, 96))
-windows, bad = cut(frame, settings, overlap=0.0)
-sources = [Source(item.path, item.start, item.end) for item in items(windows)]
+windows, bad = cut_windows(frame, settings, overlap=0.0)
+sources = [Source(item.path, item.start, item.end) for item in item_rows(windows)]
 features, rejected = embed(sources, size=96, settings=settings)
 print(f"{len(frame)} recordings, {len(windows)} windows, {features.shape[1]} features each")
 assert not bad + rejected

@@ -46,6 +46,6 @@ for _name in ("datasets", "learners", "app"):
 if sys.path[:1] != [str(HOME)]:
     sys.path.insert(0, str(HOME))
 
-from datasets.core.lazy import on_demand  # noqa: E402
+from datasets.core.lazy import lazy_names  # noqa: E402
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

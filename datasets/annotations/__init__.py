@@ -3,7 +3,7 @@ the strain of their times; and triggers back."""
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from datasets.annotations.tracks import is_annotated, one_cell, read_annotations
@@ -17,4 +17,4 @@ if TYPE_CHECKING:
         write_table,
     )
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

@@ -14,8 +14,8 @@ from urllib.request import url2pathname
 
 import pandas as pd
 
-from datasets.core.cells import file_named, read_cells, text_of
-from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.cells import file_named, read_cells, read_text
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.scanning import kind_of
 
 PACKAGE = "datapackage.json"
@@ -50,7 +50,7 @@ def read_package(
     seen = seen.assign(label=label, row=seen.index + 2)
     twice = media["mediaID"].duplicated()
     rejected = [
-        Rejected(file, f"media.csv has mediaID {shown(name)} twice")
+        Rejected(file, f"media.csv has mediaID {quoted(name)} twice")
         for file, name in zip(media["filePath"][twice], media["mediaID"][twice], strict=True)
     ]
     media = media.loc[~twice]
@@ -58,7 +58,7 @@ def read_package(
     rows = pd.concat([of_media, _of_events(seen, media)], ignore_index=True)
     unnamed = seen["mediaID"].ne("") & ~seen["mediaID"].isin(media["mediaID"])
     rejected += [
-        Rejected(f"{folder / 'observations.csv'}, row {row}", f"no medium {shown(name)}")
+        Rejected(f"{folder / 'observations.csv'}, row {row}", f"no medium {quoted(name)}")
         for row, name in zip(seen["row"][unnamed], seen["mediaID"][unnamed], strict=True)
     ]
     rejected += [
@@ -88,7 +88,7 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
     """One of the package's tables, whose file the package names; with columns that may be empty."""
     package = folder / PACKAGE
     try:
-        resources = json.loads(text_of(package))["resources"]
+        resources = json.loads(read_text(package))["resources"]
         paths = {str(one["name"]): one.get("path") for one in resources}  # or it has its data here
     except (ValueError, LookupError, TypeError) as error:
         if isinstance(error, BadFile):

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.annotations.camtrap import PACKAGE, read_package
-from datasets.core.cells import file_named, text_of, too_short
-from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
-from datasets.core.scanning import files_below, kind_of, visible, walk
+from datasets.core.cells import file_named, read_text, span_error
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.scanning import files_below, is_user_file, kind_of, walk
 
 #: Raven's columns; where it wrote one table of several recordings, also the last three.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
@@ -54,7 +54,7 @@ def one_cell(text: str) -> str:
 def is_track(path: Path) -> bool:
     """Whether the first line is one of Raven's or Audacity's."""
     try:
-        lines = _lines(text_of(path, first=4096))
+        lines = _lines(read_text(path, first=4096))
     except BadFile:
         return False
     return bool(lines) and (_is_raven(lines[0][1]) or _is_label(lines[0][1]))
@@ -69,7 +69,7 @@ def read_track(
     ------
     BadFile : neither program's, or a column is missing.
     """
-    lines = list(_lines(text_of(path)))
+    lines = list(_lines(read_text(path)))
     if not lines:  # a label track without labels
         return [], []
     if _is_raven(lines[0][1]):
@@ -156,13 +156,13 @@ def _audacity(lines: list[Line]) -> list[Found]:
 def _wrong(span: Selection, begin: str, end: str) -> str:
     """Why a span is left out, "" for one that is not."""
     if math.isnan(span.start) or math.isnan(span.end):
-        return f"{shown(begin)} and {shown(end)} are no two numbers of seconds"
+        return f"{quoted(begin)} and {quoted(end)} are no two numbers of seconds"
     if span.start < 0:
         return f"begins before the recording, at {span.start:g} s"
     if span.start >= span.end:
         what = "a point" if span.start == span.end else "it ends before it begins"
         return f"{span.start:g} to {span.end:g} s: {what}, and a span is needed"
-    return too_short(span.start, span.end) or ("" if span.label else "no label")
+    return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 
 Row = dict[str, object]
@@ -202,7 +202,9 @@ class Recordings:
 def has_tracks(folder: Path) -> bool:
     """Whether it holds tables of labels: Raven's anywhere, told by their names, or at its top some
     that read like Raven's or Audacity's."""
-    top = (path for path in folder.iterdir() if path.suffix.lower() == ".txt" and visible(path))
+    top = (
+        path for path in folder.iterdir() if path.suffix.lower() == ".txt" and is_user_file(path)
+    )
     return any(path.is_file() and is_track(path) for path in top) or any(
         path.endswith(".selections.txt") for path in walk(folder, [])
     )
@@ -268,7 +270,7 @@ def _placed(
             rows.append({"path": found[0], "label": label, "start": start, "end": end})
         else:
             what = f"which of {', '.join(found)}" if found else "no recording"
-            of = shown(name) if name else "that the table is named after"
+            of = quoted(name) if name else "that the table is named after"
             rejected.append(Rejected(f"{table}, line {line}", f"{what}: none {of}"))
     if not spans and len(own) != 1:
         rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))

@@ -22,7 +22,15 @@ from datasets.core.cells import ENDINGS, csv_text, read_cells
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import file_beside
 from datasets.core.program import extra
-from datasets.strain import Frames, broken, check_chunks, linked, numbers, read_frames, write_cache
+from datasets.strain import (
+    Frames,
+    as_bad_file,
+    check_chunks,
+    linked,
+    numbers,
+    read_frames,
+    write_cache,
+)
 
 #: What a column of GPS times is called, of several the first; a peak_time has its nanoseconds beside it.
 TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time")
@@ -122,9 +130,9 @@ def _hdf5(path: Path) -> pd.DataFrame:
     """The table ``triggers``, of one data set or of a data set a column; else the only table."""
     import h5py
 
-    with broken(path):
+    with as_bad_file(path):
         file = h5py.File(path, "r")
-    with file, broken(path):
+    with file, as_bad_file(path):
         node = "triggers" if file.get("triggers", getlink=True) else ""
         if not node:
             tables = [name for name in list(file)[:_MOST_COLUMNS] if not name.endswith(_META)]

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from datasets.core.upstream import real_transform
+from datasets.core.upstream import real_fft
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def mel_spectrogram(
     -------
     float64 [n_mels, 1 + samples // hop].
     """
-    rfft = real_transform()
+    rfft = real_fft()
     n_fft = bands.n_fft
     groups = _grouped(bands)
     used = max(high for _, _, high, _ in groups)

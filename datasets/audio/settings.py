@@ -21,8 +21,8 @@ from datasets.spectrograms import (
     SpectrogramSettings,
     check_types,
     check_values,
-    commonest,
-    spread,
+    most_common_rate,
+    sample_evenly,
 )
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class MelSettings(SpectrogramSettings):
         if given.get("rate") and given.get("window"):
             return cls(**given)
         probed, reason = list[decode.AudioInfo](), ""
-        for path in spread(paths, 2000):
+        for path in sample_evenly(paths, 2000):
             try:
                 probed.append(decode.probe(path))
             except BadFile as error:
@@ -149,7 +149,9 @@ class MelSettings(SpectrogramSettings):
             reason = reason or "none were given"
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         window = window_of([info.duration for info in probed])
-        return cls(**{"rate": commonest(info.rate for info in probed), "window": window, **given})
+        return cls(
+            **{"rate": most_common_rate(info.rate for info in probed), "window": window, **given}
+        )
 
     def spans(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.scanning import whole
+from datasets.core.scanning import absolute_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     BadFile : not a table, or one whose rows are longer than its first line: pandas would take
         their first cells for an index, and shift the others.
     """
-    import pandas as pd  # here, for an answer about strain needs `text_of` alone
+    import pandas as pd  # here, for an answer about strain needs `read_text` alone
 
     suffix = path.suffix.lower()
     try:
@@ -110,7 +110,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     )
 
 
-def too_short(start: float, end: float) -> str:
+def span_error(start: float, end: float) -> str:
     """What is wrong with a span in seconds that is shorter than `SHORTEST_SPAN`; "" for others."""
     if round(end - start, 9) >= SHORTEST_SPAN:  # 1.001 - 1.0 is a little less
         return ""
@@ -147,15 +147,15 @@ def file_named(base: Path, cell: str) -> str:
         home = os.path.expanduser(name) if name.startswith("~/") else name
         for path in (base / name, Path(home)):
             if os.path.exists(path):
-                return whole(path)
-    return whole(base / plain)
+                return absolute_path(path)
+    return absolute_path(base / plain)
 
 
 _LARGEST = 1 << 26  # bytes of a text that is read whole
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
-def text_of(path: Path, *, first: int | None = None) -> str:
+def read_text(path: Path, *, first: int | None = None) -> str:
     """A text as programs of all systems write it: UTF-8, UTF-16 (Windows), else Windows-1252, which
     holds Latin-1.
 

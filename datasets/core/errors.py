@@ -51,7 +51,7 @@ def one_line(text: str) -> str:
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value quoted in a message, its middle left out where it is long."""
     quoted = repr(value)
     return one_line(quoted if len(quoted) <= 80 else f"{quoted[:60]}…{quoted[-10:]}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 #: Where a run keeps the states of its files.
-BEGUN = "checkpoint/begun.json"
+FILE_STATES = "checkpoint/begun.json"
 #: Parts of a file that are hashed, spread evenly over it, and the bytes of each: a recording may begin
 #: and end in silence. A file of 64 KiB is hashed whole.
 _PARTS, _BYTES = 16, 4096
@@ -87,7 +87,7 @@ def states_of(run: Path) -> dict[str, FileState | None]:
     ------
     ValueError, TypeError, KeyError, OSError : the record is damaged or cannot be read.
     """
-    record = run / BEGUN
+    record = run / FILE_STATES
     if not record.is_file():
         return {}
     files = json.loads(record.read_text(encoding="utf-8"))["files"]

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 
-def on_demand(front: str) -> Callable[[str], Any]:
+def lazy_names(front: str) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package (PEP 562): a name that its ``__init__`` imports for type
     checkers alone, under ``if TYPE_CHECKING:``, is imported from there when it is first asked for."""
 

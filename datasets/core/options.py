@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets.core.errors import SecondhandError, one_line, shown
+from datasets.core.errors import SecondhandError, one_line, quoted
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
@@ -138,9 +138,9 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
         if len(parts) > _MAX_LIST or not all(
             part is None or type(part) in (str, int, float, bool) for part in parts
         ):
-            raise wrong(f"{shown(name)} is neither a number, a word, nor a short list of them")
+            raise wrong(f"{quoted(name)} is neither a number, a word, nor a short list of them")
         if any(type(part) is str and not part.isprintable() for part in parts):
-            raise wrong(f"{shown(name)} has characters that cannot be printed")
+            raise wrong(f"{quoted(name)} has characters that cannot be printed")
     return content
 
 
@@ -148,7 +148,7 @@ def check_names(
     source: Path | str, content: dict[str, Any], known: Collection[str], *, flag: str = "--config"
 ) -> None:
     """Raise SecondhandError that names all keys that are no settings."""
-    wrong = [shown(key) for key in content if key not in known]
+    wrong = [quoted(key) for key in content if key not in known]
     if wrong:
         import difflib
 

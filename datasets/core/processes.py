@@ -29,7 +29,7 @@ R = TypeVar("R")
 CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
 _CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
-PATIENCE = 600.0  # seconds that are waited for a chunk, or for one file alone
+TIMEOUT = 600.0  # seconds that are waited for a chunk, or for one file alone
 FORKS = sys.platform == "linux"
 
 
@@ -54,14 +54,14 @@ def in_parallel(
     task : picklable; gives one answer an item.
     chunks : lists of items.
     workers : processes; None for one a core.
-    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    crashed : the answer for an item that kills its process, or keeps it for `TIMEOUT` seconds.
     """
     count = min(cores() if workers is None else workers, len(chunks))
     if count <= 1 and not FORKS:
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
-    calls: Apart[list[T], list[R] | None] = Apart(task, count, None, settle_in)
+    calls: IsolatedCalls[list[T], list[R] | None] = IsolatedCalls(task, count, None, init_worker)
     try:
         work = calls.ahead(enumerate(chunks), AHEAD * count, of=lambda numbered: numbered[1])
         for (number, chunk), answers in work:
@@ -72,7 +72,7 @@ def in_parallel(
         calls.close()
 
 
-def look_at(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
+def check_files(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
     """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
     found: list[R | Rejected] = []
     for path in paths:
@@ -83,13 +83,13 @@ def look_at(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected
     return found
 
 
-def look_apart(
+def check_files_isolated(
     look: Callable[[str], R], paths: Sequence[str], workers: int | None = None
 ) -> list[R | Rejected]:
-    """`look_at` in processes, one a core unless given: one that dies costs the file that it read."""
+    """`check_files` in processes, one a core unless given: one that dies costs the file that it read."""
     chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
     died: R | Rejected = Rejected("", CRASHED)
-    answers = dict(in_parallel(partial(look_at, look), chunks, workers, died))
+    answers = dict(in_parallel(partial(check_files, look), chunks, workers, died))
     found = [answer for number in range(len(chunks)) for answer in answers[number]]
     return [
         Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
@@ -98,14 +98,14 @@ def look_apart(
 
 
 class Pending(NamedTuple, Generic[T, R]):
-    """Items that were handed to `Apart` together."""
+    """Items that were handed to `IsolatedCalls` together."""
 
     items: list[T]
     future: Future[list[R]]
     pool: Executor
 
 
-class Apart(Generic[T, R]):
+class IsolatedCalls(Generic[T, R]):
     """Calls of one function in processes that may die, or never end, without harm to this one.
 
     Where processes are not forked, in threads: a fresh process would import the caller's script.
@@ -114,7 +114,7 @@ class Apart(Generic[T, R]):
     ----------
     task : picklable, and what it gives too.
     workers : processes, started at the first call.
-    crashed : the answer for an item that kills its process, or keeps it for `PATIENCE` seconds.
+    crashed : the answer for an item that kills its process, or keeps it for `TIMEOUT` seconds.
     settle : what each process does first; by default it stays behind its caller.
     """
 
@@ -126,7 +126,7 @@ class Apart(Generic[T, R]):
         settle: Callable[[frozenset[int]], None] | None = None,
     ) -> None:
         self.task, self.workers, self.crashed = task, workers, crashed
-        self._settle = settle or settle_quietly
+        self._settle = settle or init_background_worker
         self._pool: Executor | None = None
         self._lock = threading.Lock()
 
@@ -194,7 +194,7 @@ class Apart(Generic[T, R]):
     def result(self, pending: Pending[T, R]) -> list[R]:
         """The answers, waited for; of items that were in a dead pool, asked for once more, alone."""
         try:
-            return pending.future.result(PATIENCE)
+            return pending.future.result(TIMEOUT)
         except TimeoutError:
             if pending.future.done():  # the task's own error
                 raise
@@ -220,7 +220,7 @@ def _may_fork() -> bool:
     return FORKS and not multiprocessing.current_process().daemon
 
 
-def apart(task: Callable[[T], R], item: T, crashed: R) -> R:
+def call_isolated(task: Callable[[T], R], item: T, crashed: R) -> R:
     """One call in a process of its own; in this one where processes are not forked."""
     return _alone(task, item, crashed) if _may_fork() else task(item)
 
@@ -235,10 +235,10 @@ def _one(task: Callable[[list[T]], list[R]], item: T) -> R:
 
 def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
-    with _pool(1, settle_in) as pool:
+    with _pool(1, init_worker) as pool:
         future = pool.submit(task, item)
         try:
-            return future.result(PATIENCE)
+            return future.result(TIMEOUT)
         except TimeoutError:
             if future.done():
                 raise
@@ -279,10 +279,10 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
 
 #: A network's threads wait for the slowest among them: who works ahead of it takes the time that
 #: they leave (a tenth of it, should the caller's cores be taken altogether by others).
-BEHIND = 10
+NICENESS = 10
 
 
-def settle_in(held: frozenset[int]) -> None:
+def init_worker(held: frozenset[int]) -> None:
     """One thread for each worker, or all of them contend for every core; and no orphans."""
     from threadpoolctl import threadpool_limits
 
@@ -292,11 +292,11 @@ def settle_in(held: frozenset[int]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def settle_quietly(held: frozenset[int]) -> None:
+def init_background_worker(held: frozenset[int]) -> None:
     """Ctrl-C is for the process that asks, which ends these; the processor is its own first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(BEHIND)
-    settle_in(held)
+    os.nice(NICENESS)
+    init_worker(held)
 
 
 def connections() -> dict[int, int]:

@@ -16,7 +16,7 @@ _COMMAND = (
 )
 
 
-def as_called(text: str) -> str:
+def installed_commands(text: str) -> str:
     """Replace ``python -m learners.predict`` in a text by ``secondhand predict``, if it was installed from a
     wheel or started as ``secondhand``."""
     if not (WHEEL or os.environ.get("SECONDHAND_COMMAND")):
@@ -31,7 +31,7 @@ def extra(name: str) -> str:
     return f"pip install 'secondhand[{name}]'" if WHEEL else f"pip install -e '.[{name}]'"
 
 
-def hold_every_name() -> None:
+def use_utf8_output() -> None:
     """Have standard output and standard error written as UTF-8, whatever the locale or PYTHONIOENCODING
     says, for names may hold any letter; a name that is no UTF-8 by its own bytes, as Python reads it
     back with ``errors="surrogateescape"``.

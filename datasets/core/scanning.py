@@ -22,7 +22,7 @@ SUFFIXES = {
     "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
 }  # fmt: skip
 #: Why a folder is not looked into.
-LEADS_BACK, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -48,13 +48,15 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
         left_out.append(Rejected(str(error.filename), UNLISTED))
 
     for folder, folders, files in os.walk(root, onerror=unlisted, followlinks=True):
-        back = [name for name in folders if leads_back(os.path.join(folder, name))]
-        left_out += [Rejected(os.path.join(folder, name), LEADS_BACK) for name in sorted(back)]
+        back = [name for name in folders if is_link_loop(os.path.join(folder, name))]
+        left_out += [Rejected(os.path.join(folder, name), LINK_LOOP) for name in sorted(back)]
         folders[:] = sorted({*folders} - {*back})
-        yield from (os.path.join(folder, name) for name in sorted(files) if visible(Path(name)))
+        yield from (
+            os.path.join(folder, name) for name in sorted(files) if is_user_file(Path(name))
+        )
 
 
-def leads_back(folder: str | os.PathLike[str]) -> bool:
+def is_link_loop(folder: str | os.PathLike[str]) -> bool:
     """Whether it is a link to a folder that it lies in: who follows it goes in circles."""
     if not os.path.islink(folder):
         return False
@@ -123,16 +125,16 @@ def skipped_line(skipped: Counter[str]) -> str:
     """What a folder held besides, in words."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
-    what = "files and folders" if {*skipped} & {LEADS_BACK, UNLISTED} else "files of other kinds"
+    what = "files and folders" if {*skipped} & {LINK_LOOP, UNLISTED} else "files of other kinds"
     return one_line(f"skipped {skipped.total()} {what}: {', '.join([*counts, *more])}")
 
 
-def whole(path: str | os.PathLike[str]) -> str:
+def absolute_path(path: str | os.PathLike[str]) -> str:
     """A path from the root, which names the same file from any folder. ``..`` stays: behind a link it is
     not the folder above."""
     return str(Path.cwd() / path)
 
 
-def visible(path: Path) -> bool:
+def is_user_file(path: Path) -> bool:
     """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
     return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")

@@ -33,7 +33,7 @@ CHECKED = {
 
 
 @cache
-def real_transform() -> Callable[[Any], Any]:
+def real_fft() -> Callable[[Any], Any]:
     """``scipy.fft.rfft`` along the last axis, by its compiled part alone where that is to be had.
 
     Since scipy 1.12 (scipy#19005, arrays that are not NumPy's) the import of `scipy.fft` takes 0.3 s;
@@ -56,15 +56,15 @@ def real_transform() -> Callable[[Any], Any]:
     return rfft
 
 
-def draw_workers_seed_from(loader: DataLoader, generator: torch.Generator) -> None:
+def seed_workers_from(loader: DataLoader, generator: torch.Generator) -> None:
     """torch draws the seed of an epoch's workers from the loader's generator, else from the global
     one, which dropout draws from (pytorch#20749: also without workers). torch's loader takes it as an
     argument; fastai's ``DataLoader``, which makes torch's inside of itself, hands none through."""
     loader.fake_l.generator = generator
 
 
-def pass_by(modules: Iterable[nn.Module]) -> None:
-    """The modules give back what they get, until `pass_through`; their names in the state dict stay.
+def skip_modules(modules: Iterable[nn.Module]) -> None:
+    """The modules give back what they get, until `restore_modules`; their names in the state dict stay.
 
     A forward hook of torch's changes what goes in or comes out, but the module computes all the
     same; another module in its place would change the names, and the optimizer's groups.
@@ -73,8 +73,8 @@ def pass_by(modules: Iterable[nn.Module]) -> None:
         module.forward = _as_it_is
 
 
-def pass_through(modules: Iterable[nn.Module]) -> None:
-    """Undo `pass_by`, also in copies that were made meanwhile."""
+def restore_modules(modules: Iterable[nn.Module]) -> None:
+    """Undo `skip_modules`, also in copies that were made meanwhile."""
     for module in modules:
         if module.__dict__.get("forward") is _as_it_is:
             del module.forward
@@ -102,7 +102,7 @@ def hub_offline() -> Iterator[None]:
 
 
 @contextmanager
-def loggers_at(level: int, *names: str) -> Iterator[None]:
+def logger_levels(level: int, *names: str) -> Iterator[None]:
     """Loggers of libraries at another level, which is put back."""
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
@@ -124,14 +124,14 @@ class _MissingTensors(logging.Filter):
 
 
 @contextmanager
-def all_tensors_given() -> Iterator[None]:
+def require_all_tensors() -> Iterator[None]:
     """RuntimeError where a file of weights leaves tensors of timm's network as they were: random.
 
     Without its classifier timm loads a network leniently, also with ``pretrained_strict``
     (pytorch-image-models#2142), and only notes in the log which tensors the file lacks.
     """
     logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
-    with loggers_at(logging.INFO, logger.name):
+    with logger_levels(logging.INFO, logger.name):
         logger.addFilter(check)
         try:
             yield
@@ -140,7 +140,7 @@ def all_tensors_given() -> Iterator[None]:
 
 
 @contextmanager
-def patient_gradio() -> Iterator[None]:
+def wait_for_gradio_server() -> Iterator[None]:
     """Gradio's ``launch`` waits for its server until it serves, or has ended.
 
     Else it gives up a server that a slow machine has not begun in five seconds (gradio#4624), which it
@@ -166,7 +166,7 @@ def patient_gradio() -> Iterator[None]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def as_single_process() -> Iterator[None]:
     """For fastai this is the only process of the run: it reads the environment at every question.
 
     Its search for a learning rate saves and loads weights, where it would wait for the others

@@ -48,7 +48,7 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
         return None
 
 
-def sessions(found: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
+def capture_sessions(found: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
     """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
 
     A visit is what one camera took with never `GAP_MINUTES` or more between two photos.

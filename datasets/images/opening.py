@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from datasets.core.errors import BadFile, SecondhandError, shown
+from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.images.standalone import fit, rgb, short_side
 
 #: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
@@ -74,24 +74,26 @@ class Preprocessing:
     def __post_init__(self) -> None:
         problems = []
         if not (type(self.size) is int and 8 <= self.size <= 4096):
-            problems.append(f"size {shown(self.size)} is not a whole number from 8 to 4096")
+            problems.append(f"size {quoted(self.size)} is not a whole number from 8 to 4096")
         if self.width is not None and not (type(self.width) is int and 8 <= self.width <= 4096):
-            problems.append(f"width {shown(self.width)} is not a whole number from 8 to 4096")
+            problems.append(f"width {quoted(self.width)} is not a whole number from 8 to 4096")
         if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
             problems.append(
-                f"interpolation {shown(self.interpolation)} is none of {[*_RESAMPLING]}"
+                f"interpolation {quoted(self.interpolation)} is none of {[*_RESAMPLING]}"
             )
         if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
-            problems.append(f"crop {shown(self.crop)} is not in [0.01, 1]")
+            problems.append(f"crop {quoted(self.crop)} is not in [0.01, 1]")
         for name, (low, high) in _RANGES.items():
             values = getattr(self, name)
             if not (isinstance(values, tuple) and len(values) == 3) or not all(
                 type(value) in (int, float) and low <= value <= high for value in values
             ):
-                problems.append(f"{name} {shown(values)} is not three numbers, {low:g} to {high:g}")
+                problems.append(
+                    f"{name} {quoted(values)} is not three numbers, {low:g} to {high:g}"
+                )
         squish: object = self.squish
         if type(squish) is not bool:
-            problems.append(f"squish {shown(squish)} is neither true nor false")
+            problems.append(f"squish {quoted(squish)} is neither true nor false")
         if problems:
             raise SecondhandError("preprocessing: " + "; ".join(problems))
 

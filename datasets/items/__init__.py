@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.items.checks import without_copies
-    from datasets.items.duplicates import alike_enough, correlation, thumbnails_of
+    from datasets.items.checks import drop_copies
+    from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
     from datasets.items.labels import (
         JOIN,
         MULTI,
         UNKNOWN,
-        alike,
         clean_label,
-        fault_of,
-        joined,
+        join_labels,
+        label_error,
         names_of,
+        spelling_key,
         split_labels,
         targets_of,
     )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         protocol_of,
     )
     from datasets.items.rehearsal import (
-        background_of,
+        background_file,
         check_splits,
         earlier_items,
         folds_of,
@@ -36,14 +36,19 @@ if TYPE_CHECKING:
     )
     from datasets.items.settings import (
         MAX_OVERLAP,
-        SPECTROGRAM,
+        SPECTROGRAM_OPTIONS,
         DataSettings,
         SignalSettings,
         read_spectrogram,
         spectrogram_text,
     )
-    from datasets.items.splits import SPLITS, assign_splits, fold_names, stratified_folds
-    from datasets.items.splits import units as units_of
+    from datasets.items.splits import (
+        SPLITS,
+        assign_splits,
+        fold_names,
+        split_units,
+        stratified_folds,
+    )
     from datasets.items.table import (
         ItemTable,
         items_of_run,
@@ -53,4 +58,4 @@ if TYPE_CHECKING:
         summary,
     )
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState
-from datasets.core.processes import cores, look_apart, look_at
+from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
 from datasets.items.labels import UNKNOWN, clean_label
 
@@ -42,7 +42,7 @@ SAME_TIME = 1e-3
 _SHOWN = 5
 
 
-class Look(NamedTuple):
+class PictureInfo(NamedTuple):
     """What the one opening of a picture file shows beside that it can be read.
 
     ``size`` : width and height in pixels, as its header has them.
@@ -54,32 +54,34 @@ class Look(NamedTuple):
     state: FileState
 
 
-def usable(
+def usable_rows(
     frame: pd.DataFrame,
     kind: str,
-    looks: dict[str, Look],
+    picture_info: dict[str, PictureInfo],
     *,
     check: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Without the files of another kind and, where files are to be checked, those that are missing, empty
     or unreadable: pictures are decoded, of sounds the headers are read, strain is left to its renderer.
 
-    ``looks`` : takes up, by their paths, the looks at pictures.
+    ``picture_info`` : takes up, by their paths, the looks at pictures.
     """
     paths = [str(path) for path in frame["path"].unique()]
     named = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
-    results: dict[str, Rejected | Look | None] = {
+    results: dict[str, Rejected | PictureInfo | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
     if not check:
         results |= dict.fromkeys(named)
     elif kind in _DECODED:
         # A decoder is fed with whatever lies there: its death costs that file, not the run.
-        results |= zip(named, look_apart(_DECODED[kind], named), strict=True)
+        results |= zip(named, check_files_isolated(_DECODED[kind], named), strict=True)
     else:
-        results |= zip(named, look_at(_check_exists, named), strict=True)
+        results |= zip(named, check_files(_check_exists, named), strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
-    looks |= {path: result for path, result in results.items() if isinstance(result, Look)}
+    picture_info |= {
+        path: result for path, result in results.items() if isinstance(result, PictureInfo)
+    }
     left_out = frame["path"].isin([file.path for file in bad])
     return frame.loc[~left_out].reset_index(drop=True), bad
 
@@ -100,7 +102,7 @@ def _check_exists(path: str) -> None:
         raise BadFile(path, "may not be read: check its permissions")
 
 
-def _check_picture(path: str) -> Look:
+def _check_picture(path: str) -> PictureInfo:
     """Decode all of it: a JPEG cut in the middle looks whole until then."""
     from datasets.images import capture_time, open_picture
     from datasets.items.duplicates import THUMBNAIL, thumbnail
@@ -114,7 +116,7 @@ def _check_picture(path: str) -> Look:
 
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
-    return Look(thumbnail(picture), *seen[0])
+    return PictureInfo(thumbnail(picture), *seen[0])
 
 
 def _check_sound(path: str) -> None:
@@ -125,25 +127,25 @@ def _check_sound(path: str) -> None:
     audio.probe(path)
 
 
-_DECODED: dict[str, Callable[[str], Look | None]] = {
+_DECODED: dict[str, Callable[[str], PictureInfo | None]] = {
     "picture": _check_picture,
     "sound": _check_sound,
 }
 
 
-def without_copies(
-    frame: pd.DataFrame, strangers_to: pd.DataFrame | None = None
+def drop_copies(
+    frame: pd.DataFrame, known_items: pd.DataFrame | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """One row for each content. Copies are told by their bytes; training keeps its own first.
 
-    No copy of an item that the rows are ``strangers_to`` is left, either.
+    No copy of an item that the rows are ``known_items`` is left, either.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     parts = [frame.assign(row=range(len(frame)), rank=rank)]
-    if strangers_to is not None:
-        parts.insert(0, strangers_to.assign(row=-1, rank=-1))
+    if known_items is not None:
+        parts.insert(0, known_items.assign(row=-1, rank=-1))
     both = pd.concat(parts, ignore_index=True)
-    both["content"] = contents(both["path"])
+    both["content"] = content_keys(both["path"])
     both = both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *TIME_COLUMNS]
@@ -151,7 +153,7 @@ def without_copies(
     for _, rows in both.loc[both.duplicated(key, keep=False)].groupby(
         key, sort=False, dropna=False
     ):
-        labels = sorted(set(rows["label"])) if strangers_to is None else []
+        labels = sorted(set(rows["label"])) if known_items is None else []
         first = rows.iloc[0]
         for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
@@ -165,7 +167,7 @@ def without_copies(
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
-def contents(paths: pd.Series) -> pd.Series:
+def content_keys(paths: pd.Series) -> pd.Series:
     """What is equal for files of equal bytes; of a file that cannot be read its path."""
     unique = list(paths.unique())
     with ThreadPoolExecutor(cores()) as pool:
@@ -193,7 +195,7 @@ def _digest(path: str) -> str:
         return path
 
 
-def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
     """Of a table of answers, as ``learners.predict`` and the runs write them, the rows whose label
     somebody has changed; of another table all.
 
@@ -229,7 +231,7 @@ def by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Reject
     return frame, left
 
 
-def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
+def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
     """One label for each content (of signals: at one time, to `SAME_TIME`) that has rows in several
     sources, or several rows of one path: the last one said. The first source's row stays, with its
     times, split and group. Rows of later sources about other times of a file are items of their own,
@@ -248,7 +250,7 @@ def corrected(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rej
     made: list[tuple[str, ...]] = []
     copies: dict[int, Rejected] = {}
     several = len(set(source)) > 1
-    content = contents(frame["path"]) if several else frame["path"]
+    content = content_keys(frame["path"]) if several else frame["path"]
     keyed = frame[[*TIME_COLUMNS]].astype(float).assign(content=content)
     if several:
         keyed[[*TIME_COLUMNS]], apart = _matched(keyed, source)

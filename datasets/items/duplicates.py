@@ -61,7 +61,7 @@ def find_clusters(
 
     Candidates are each picture's `NEIGHBOURS` nearest by the magnitudes of its thumbnail's lowest
     frequencies, which no shift changes; of these pairs near-duplicates are those that correlate by
-    what `alike_enough` learns from `SAMPLE` files, some of each label. A cluster that holds more
+    what `duplicate_threshold` learns from `SAMPLE` files, some of each label. A cluster that holds more
     than half of a class is loosed: a class could not be split with it. Deterministic; of n files
     the thumbnails take 4 kB each, the comparison n² multiplications by 66, a block at a time.
 
@@ -90,7 +90,7 @@ def find_clusters(
     )
 
 
-def tied(
+def sessions_with_duplicates(
     sessions: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> NDArray[np.int64]:
     """Visits with all near-duplicates of their files, those that share one joined.
@@ -153,7 +153,7 @@ def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.fl
     return np.array(rows).reshape(len(a), len(b))
 
 
-def alike_enough(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
+def duplicate_threshold(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
     """The least correlation of near-duplicates, from pairs of different and of equal labels."""
     enough = [ALIKE]
     if len(apart):
@@ -211,7 +211,7 @@ def _learnt(
     pairs = np.triu(files[rows, None] != files[rows], 1)
     kin = labels[rows, None] == labels[rows]
     found = correlation(thumbnails[rows], thumbnails[rows])
-    return alike_enough(found[pairs & ~kin], found[pairs & kin])
+    return duplicate_threshold(found[pairs & ~kin], found[pairs & kin])
 
 
 def _pairwise(

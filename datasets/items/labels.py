@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from datasets.core.errors import Rejected, SecondhandError, shown
+from datasets.core.errors import Rejected, SecondhandError, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def clean_label(label: str) -> str:
     return UNKNOWN if label.casefold() == UNKNOWN else label
 
 
-def fault_of(label: str, *, multi_label: bool = False) -> str:
+def label_error(label: str, *, multi_label: bool = False) -> str:
     """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
     give labels. It is one that `clean_label` gave.
 
@@ -73,7 +73,7 @@ def names_of(label: str) -> list[str]:
     return [name for name in split_labels(label) if name and not name.startswith(NOT_KNOWN)]
 
 
-def alike(label: str) -> str:
+def spelling_key(label: str) -> str:
     """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
     return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
@@ -87,24 +87,24 @@ def targets_of(label: str, classes: Sequence[str]) -> list[float]:
     ]
 
 
-def joined(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
+def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
     """The label of an item that shows these."""
     return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
 
 
-def canonical(label: str) -> str:
+def canonical_label(label: str) -> str:
     """A label as a person wrote it in the form that it has in the item table."""
     parts = [part.strip() for part in label.split(JOIN)]
     there = {clean_label(part) for part in parts if part and not part.startswith(NOT_KNOWN)}
     if UNKNOWN in there and len(there) > 1:
         raise SecondhandError(
-            f"label {shown(label)}: {UNKNOWN} stands for what is none of the classes, so alone"
+            f"label {quoted(label)}: {UNKNOWN} stands for what is none of the classes, so alone"
         )
     open_ = {clean_label(part[1:]) for part in parts if part.startswith(NOT_KNOWN)}
-    return joined(there, open_ - there - {""})
+    return join_labels(there, open_ - there - {""})
 
 
-def counted(labels: Iterable[str]) -> str:
+def label_counts(labels: Iterable[str]) -> str:
     """How many items show each label, and how many none of them; in words."""
     counts = Counter(name for label in labels for name in names_of(label) or ["none of them"])
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
@@ -118,20 +118,20 @@ def check_classes(
     counts = Counter(name for names in _names(frame, multi_label) for name in names)
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
-        same.setdefault(alike(label), []).append(label)
-        if fault := fault_of(label, multi_label=multi_label or not learned):
-            also = ", or give --labels multi" if not fault_of(label, multi_label=True) else ""
-            raise SecondhandError(f"{source}: the label {shown(label)} {fault}: rename it{also}")
+        same.setdefault(spelling_key(label), []).append(label)
+        if fault := label_error(label, multi_label=multi_label or not learned):
+            also = ", or give --labels multi" if not label_error(label, multi_label=True) else ""
+            raise SecondhandError(f"{source}: the label {quoted(label)} {fault}: rename it{also}")
     twins = next((labels for labels in same.values() if len(labels) > 1), None)
     if twins:
         sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}
-        named = " and ".join(f"{shown(label)} ({sizes[label]})" for label in sorted(twins))
+        named = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(twins))
         raise SecondhandError(
             f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
         )
 
 
-def learnable(
+def drop_small_classes(
     frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, multi_label: bool = False
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The items of classes that have enough files, the index kept, and those of the others, of which a
@@ -148,7 +148,7 @@ def learnable(
     small = sorted(label for label, count in counts.items() if count < FEWEST)
     if len(counts) - len(small) < 2:
         there = [f"the class {label!r}" for label in counts if label not in small]
-        there += [f"{shown(label)} with {_too_few(counts[label])}" for label in small[:3]]
+        there += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
         left = f". {len(rejected)} file(s) left out" if rejected else ""
         first = f", the first: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
@@ -158,7 +158,7 @@ def learnable(
         )
     if not small:
         return frame, []
-    named = ", ".join(f"{shown(label)} ({_too_few(counts[label])})" for label in small[:5])
+    named = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
         "%s: not learnt for now: %s%s. Label more files of them, and train again",
@@ -176,7 +176,7 @@ def learnable(
         return frame.assign(label=kept), []
     bad = frame["label"].isin(small)
     return frame.loc[~bad], [
-        Rejected(path, f"its class {shown(label)} has {_too_few(counts[label])}")
+        Rejected(path, f"its class {quoted(label)} has {_too_few(counts[label])}")
         for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
     ]
 

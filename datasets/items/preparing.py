@@ -16,30 +16,36 @@ import pandas as pd
 
 from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
-from datasets.images import GAP_MINUTES, open_picture, sessions
-from datasets.items.duplicates import find_clusters, thumbnails_of, tied
-from datasets.items.labels import MULTI, UNKNOWN, counted, learnable
+from datasets.images import GAP_MINUTES, capture_sessions, open_picture
+from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
+from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
 from datasets.items.rehearsal import (
-    background_of,
+    background_file,
     check_groups,
     check_splits,
     earlier_items,
     is_rehearsed,
     mark_rehearsed,
     split,
-    unchanged,
+    unchanged_items,
 )
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.splits import SPLITS, groups_from_names, lacking, remarks
+from datasets.items.splits import SPLITS, groups_from_names, missing_split, split_remarks
 from datasets.items.table import ItemTable, load_table, load_unknown, summary
 from datasets.spectrogram_kinds import RECIPES
-from datasets.spectrograms import PictureCache, SpectrogramSettings, cut, draw_rows, source_of
+from datasets.spectrograms import (
+    PictureCache,
+    SpectrogramSettings,
+    cut_windows,
+    render_rows,
+    source_of,
+)
 
 log = logging.getLogger(__name__)
 
 #: What groups are called that are found in the files.
-OWN_GROUP = r"(?:near-duplicates|visit) (\d+)"
-LESS = "expect less elsewhere"
+DETECTED_GROUP = r"(?:near-duplicates|visit) (\d+)"
+DOMAIN_SHIFT_NOTE = "expect less elsewhere"
 
 
 class Loaded(NamedTuple):
@@ -81,7 +87,7 @@ def prepare_items(
     """
     table = load_grouped(data, signal, seed)
     whole = table.frame
-    for line in remarks(whole, None if data.cv else data.fold):
+    for line in split_remarks(whole, None if data.cv else data.fold):
         log.info("%s", line)
     table.frame, moved = split(whole, data, seed)
     table.rejected += moved
@@ -89,7 +95,7 @@ def prepare_items(
         _load_background(table, data, signal, seed)
     if data.unknown:
         there = pd.concat([table.frame, table.unknown_items, table.background])
-        ood, bad = load_unknown(data.unknown, table.kind, there, looks=table.looks)
+        ood, bad = load_unknown(data.unknown, table.kind, there, picture_info=table.picture_info)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     rows, background = table.frame, table.background
@@ -102,7 +108,7 @@ def prepare_items(
                 _tell_brought(brought, signal)
         asked = table.frame
         rows, background = _draw(table, spectrogram, signal)
-        if why := lacking(table.frame, set(asked["split"])):
+        if why := missing_split(table.frame, set(asked["split"])):
             _split_again(table, whole, asked, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
         rows = rows.reset_index(drop=True)
@@ -129,9 +135,11 @@ def _load_background(
             "others. Name other files for one of the two"
         )
     there = pd.concat([table.frame, table.unknown_items])
-    frame, bad = load_unknown(source, table.kind, there, flag="--background", looks=table.looks)
-    if data.from_ is not None and Path(source) == background_of(data.from_):
-        learnt, changed = unchanged(Path(source))
+    frame, bad = load_unknown(
+        source, table.kind, there, flag="--background", picture_info=table.picture_info
+    )
+    if data.from_ is not None and Path(source) == background_file(data.from_):
+        learnt, changed = unchanged_items(Path(source))
         parts = dict(learnt[["path", "split"]].to_numpy())
         frame = frame.loc[frame["path"].isin(parts)]
         frame = frame.assign(split=frame["path"].map(parts)).reset_index(drop=True)
@@ -173,7 +181,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
         )
     earlier = earlier_items(data)
-    before, changed = (None, []) if earlier is None else unchanged(earlier)
+    before, changed = (None, []) if earlier is None else unchanged_items(earlier)
     table = load_table(
         data.sources,
         kind=data.kind,
@@ -198,7 +206,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
         check_groups(table.frame, data)
     named = table.frame["group"].loc[table.frame["group"].ne("")]
-    table.groups = named.loc[~named.str.fullmatch(OWN_GROUP)].nunique()
+    table.groups = named.loc[~named.str.fullmatch(DETECTED_GROUP)].nunique()
     if data.near_duplicates == "keep-together":
         _keep_together(table, data, signal, seed)
     return table
@@ -263,10 +271,12 @@ def _keep_sessions(
     were told of them. Which way it is, is said.
     """
     drawn = table.frame.loc[free]
-    found = sessions([table.looks[path].capture_time for path in drawn["path"]])
+    found = capture_sessions([table.picture_info[path].capture_time for path in drawn["path"]])
     if not (in_one := found >= 0).any():
         return
-    number = tied(found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str))
+    number = sessions_with_duplicates(
+        found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str)
+    )
     kept, ungrouped = number >= 0, in_one & (number < 0)
     why = "they hold more than half of a class"
     grouped = table.frame.copy()
@@ -292,7 +302,7 @@ def _keep_sessions(
 
 def _next_number(groups: pd.Series) -> int:
     """Of a group that is found here: an earlier run has numbered its own."""
-    capture_time = groups.str.extract(OWN_GROUP, expand=False).dropna()
+    capture_time = groups.str.extract(DETECTED_GROUP, expand=False).dropna()
     return 1 + max(map(int, capture_time), default=0)
 
 
@@ -307,11 +317,11 @@ def _thumbnails(
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """What is seen of each item, the windows of long recordings one by one, and their thumbnails."""
     if table.kind == "picture":
-        return frame, np.array([table.looks[path].thumbnail for path in frame["path"]])
+        return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
     spectrogram, cache = _infer(table.kind, frame, signal), picture_cache(signal)
-    rows, _ = cut(frame, spectrogram, overlap=signal.overlap)
-    rows, _ = draw_rows(rows, spectrogram, cache)
+    rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)
+    rows, _ = render_rows(rows, spectrogram, cache)
     drawn = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
         drawn,
@@ -351,15 +361,15 @@ def _draw(
     """
     cache = picture_cache(signal)
     windows: dict[str, pd.DataFrame] = {}
-    for name in ("frame", "unknowns", "background"):
+    for name in ("frame", "unknown_items", "background"):
         frame = getattr(table, name)
-        rows, bad = cut(frame, spectrogram, overlap=signal.overlap)
-        rows, failed = draw_rows(rows, spectrogram, cache)
+        rows, bad = cut_windows(frame, spectrogram, overlap=signal.overlap)
+        rows, failed = render_rows(rows, spectrogram, cache)
         setattr(table, name, frame.iloc[sorted(rows["item"].unique())])
         table.rejected += bad + failed
         windows[name] = rows.assign(item=frame.index[rows["item"]])
     table.unknown_items = table.unknown_items.reset_index(drop=True)
-    table.frame, few = learnable(
+    table.frame, few = drop_small_classes(
         table.frame, table.source, table.rejected, multi_label=table.multi_label
     )
     table.rejected += few
@@ -427,7 +437,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         else "",
     )
     if table.multi_label:
-        log.info("  items of each label: %s", counted(table.frame["label"]))
+        log.info("  items of each label: %s", label_counts(table.frame["label"]))
     if table.note:
         log.info("  %s", table.note)
     for line in summary(table.rejected):
@@ -483,4 +493,4 @@ def _drawn(table: ItemTable, how: str) -> str:
             said.append(f"{what} kept together: {found}")
         elif found and found != "none found":
             said.append(f"{what}: {found}")
-    return "; ".join([*said, *([] if table.groups else [LESS])])
+    return "; ".join([*said, *([] if table.groups else [DOMAIN_SHIFT_NOTE])])

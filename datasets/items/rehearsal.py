@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.file_state import BEGUN, FileState, is_same, states_of
-from datasets.items.labels import learnable
+from datasets.core.file_state import FILE_STATES, FileState, is_same, states_of
+from datasets.items.labels import drop_small_classes
 from datasets.items.settings import DataSettings
-from datasets.items.splits import SPLITS, assign_folds, assign_splits, fold_names, units
+from datasets.items.splits import SPLITS, assign_folds, assign_splits, fold_names, split_units
 from datasets.items.table import ItemTable, items_of_run
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ def earlier_items(data: DataSettings) -> Path | None:
     return file if found else None
 
 
-def background_of(model: Path) -> Path:
+def background_file(model: Path) -> Path:
     """Where the run of a model has listed the background that it learnt, if it did."""
     return model.absolute().parent / "background.csv"
 
 
-def unchanged(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     """The rows of a run's table, and those left out whose file has another content than the run read. A
     file that is gone is not judged here."""
     rows = items_of_run(file)
@@ -59,7 +59,7 @@ def unchanged(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     if not states:
         log.warning(
             "%s: damaged or gone, so whether the files of %s are still the same is not known",
-            file.parent / BEGUN, file,
+            file.parent / FILE_STATES, file,
         )  # fmt: skip
     changed = [path for path in rows["path"].unique() if _is_another(states.get(path), path)]
     bad = [Rejected(path, CHANGED) for path in changed]
@@ -110,7 +110,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
         for path, label in frame.loc[lost, ["path", "label"]].itertuples(index=False)
     ]
     names = sorted(set(frame["label"][lost]))
-    frame, few = learnable(frame.loc[~lost], table.source, table.rejected)
+    frame, few = drop_small_classes(frame.loc[~lost], table.source, table.rejected)
     table.rejected += few
     rehearsed = frame.loc[is_rehearsed(frame), "split"].eq("train")
     log.info(
@@ -209,7 +209,7 @@ def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     for the items without."""
     old = is_rehearsed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
-    number = units(frame)
+    number = split_units(frame)
     first = rank[old].groupby(number[old]).min()
     part = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
     return part, part.isna()

@@ -175,7 +175,7 @@ class SignalSettings:
         SecondhandError : names all that is given and this kind of file does not have.
         """
         values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
-        other = [name for name in values if kind not in SPECTROGRAM[name].kinds]
+        other = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
         wrong = [f"--spectrogram {', '.join(other)}"] if other else []
         if self.detectors is not None:
             values["detectors"] = self.detectors
@@ -189,7 +189,7 @@ class SignalSettings:
         return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
-class Drawn(NamedTuple):
+class SpectrogramOption(NamedTuple):
     """A name that ``--spectrogram`` may set, and of which kinds of data."""
 
     type: type
@@ -200,21 +200,21 @@ class Drawn(NamedTuple):
 #: scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to white. `durations`: seconds around the
 #: trigger. `layout`: channels, row or one. `context`: seconds that are whitened. `fmin`, `fmax`: Hz.
 #: `picture`: height and width in pixels.
-SPECTROGRAM = {
-    "rate": Drawn(int, ("sound",)),
-    "window": Drawn(float, ("sound",)),
-    "level": Drawn(str, ("sound",)),
-    "n_fft": Drawn(int, ("sound",)),
-    "hop": Drawn(int, ("sound",)),
-    "n_mels": Drawn(int, ("sound",)),
-    "range_db": Drawn(float, ("sound",)),
-    "durations": Drawn(list, ("strain",)),
-    "layout": Drawn(str, ("strain",)),
-    "context": Drawn(float, ("strain",)),
-    "fmin": Drawn(float),
-    "fmax": Drawn(float),
-    "colour": Drawn(str),
-    "picture": Drawn(list),
+SPECTROGRAM_OPTIONS = {
+    "rate": SpectrogramOption(int, ("sound",)),
+    "window": SpectrogramOption(float, ("sound",)),
+    "level": SpectrogramOption(str, ("sound",)),
+    "n_fft": SpectrogramOption(int, ("sound",)),
+    "hop": SpectrogramOption(int, ("sound",)),
+    "n_mels": SpectrogramOption(int, ("sound",)),
+    "range_db": SpectrogramOption(float, ("sound",)),
+    "durations": SpectrogramOption(list, ("strain",)),
+    "layout": SpectrogramOption(str, ("strain",)),
+    "context": SpectrogramOption(float, ("strain",)),
+    "fmin": SpectrogramOption(float),
+    "fmax": SpectrogramOption(float),
+    "colour": SpectrogramOption(str),
+    "picture": SpectrogramOption(list),
 }
 
 
@@ -235,9 +235,9 @@ def read_spectrogram(text: str) -> dict[str, Any]:
                 f"--spectrogram {text}: neither a file nor one of {', '.join(_presets())}"
             )
         content = read_settings(file, flag="--spectrogram")
-    check_names(text, content, SPECTROGRAM, flag="--spectrogram")
+    check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")
     for name, value in content.items():
-        wanted = SPECTROGRAM[name].type
+        wanted = SPECTROGRAM_OPTIONS[name].type
         if wanted is float and type(value) is int:
             content[name] = float(value)
         elif type(value) is not wanted:

@@ -140,7 +140,7 @@ def assign_splits(
             frame.loc[pool], calibration / (valid + calibration), rng, groups_may_touch=True
         )
         frame.loc[pool[taken], "split"] = "calibration"
-    if why := lacking(frame if beside is None else pd.concat([beside, frame])):
+    if why := missing_split(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
             f"{why} ({len(frame)} items in all): add files, or change the fractions, the groups or "
             "the split column"
@@ -148,7 +148,7 @@ def assign_splits(
     return frame, left + moved
 
 
-def remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
+def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
     """What a user should know of how `assign_splits` takes this table, in sentences."""
     said = []
     given = frame["split"].value_counts()
@@ -169,7 +169,7 @@ def remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
     return said
 
 
-def lacking(frame: pd.DataFrame, parts: Collection[str] = SPLITS[:3]) -> str:
+def missing_split(frame: pd.DataFrame, parts: Collection[str] = SPLITS[:3]) -> str:
     """What a training with these splits would lack, in words; "" for nothing.
 
     That is an item in each of the ``parts``, and one to learn from for each label.
@@ -223,7 +223,7 @@ def _leave_out(
     """
     groups = frame["group"]
     shared = asked & groups.ne("") & groups.isin(set(groups[~asked]))
-    leak = shared | overlaps(frame, asked, ~asked)
+    leak = shared | overlapping_rows(frame, asked, ~asked)
     reasons = [
         f"its group {group!r} is also {where}, {then}"
         if same
@@ -245,7 +245,7 @@ def _hold_out(
     Where ``groups_may_touch``, and there are too few units, a group is split, never a file. Else no label
     is held out whole.
     """
-    bound = units(frame).to_numpy()
+    bound = split_units(frame).to_numpy()
     if groups_may_touch:
         choices = (bound, pd.factorize(frame["path"])[0])
         enough = max(2, round(1 / fraction))
@@ -278,7 +278,7 @@ def _hold_out(
 
 def _in_one_file(frame: pd.DataFrame) -> bool:
     """Several rows that are of one file and one unit: nothing of them can be divided."""
-    return len(frame) > 1 and frame["path"].nunique() == 1 == units(frame).nunique()
+    return len(frame) > 1 and frame["path"].nunique() == 1 == split_units(frame).nunique()
 
 
 def _apportion(
@@ -367,7 +367,7 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     if not (number.isascii() and number.isdecimal()):
         return _column(frame, wanted)
     k = int(wanted)
-    groups = units(frame)
+    groups = split_units(frame)
     if k < 2:
         raise SecondhandError(f"--cv {k}: at least 2 folds are needed")
     if k > groups.nunique():
@@ -442,7 +442,7 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
     return folds
 
 
-def units(frame: pd.DataFrame) -> pd.Series:
+def split_units(frame: pd.DataFrame) -> pd.Series:
     """The number of the unit that each row belongs to; a unit is never split.
 
     A unit is a group. Where rows of a file have no group, the file is one. Rows of one file that
@@ -455,7 +455,7 @@ def units(frame: pd.DataFrame) -> pd.Series:
     groups, files = frame["group"], pd.factorize(frame["path"])[0]
     keys, names = pd.factorize(groups.where(groups.ne(""), frame["path"]))
     ungrouped = np.isin(files, files[groups.eq("")])
-    ties, _ = pd.factorize(np.where(ungrouped, -1 - files, stretches(frame)))
+    ties, _ = pd.factorize(np.where(ungrouped, -1 - files, overlap_groups(frame)))
     numbers = components(keys, len(names) + ties, len(names) + len(frame))
     return pd.Series(pd.factorize(numbers[keys])[0], index=frame.index)
 
@@ -471,7 +471,7 @@ def components(
     return connected_components(edges, directed=False)[1]
 
 
-def stretches(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
+def overlap_groups(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     """A number for each row; rows of one file that overlap in time, in a chain, have the same."""
     files = pd.factorize(frame["path"])[0]
     first, last = _spans(frame)
@@ -483,7 +483,9 @@ def stretches(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     return found
 
 
-def overlaps(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> npt.NDArray[np.bool_]:
+def overlapping_rows(
+    frame: pd.DataFrame, here: pd.Series, there: pd.Series
+) -> npt.NDArray[np.bool_]:
     """True for the rows ``here`` that overlap in time with a row of the same file ``there``."""
     found = np.zeros(len(frame), dtype=bool)
     both = sorted(set(frame["path"][here]) & set(frame["path"][there]))

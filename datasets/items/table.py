@@ -18,37 +18,37 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, too_short
-from datasets.core.errors import Rejected, SecondhandError, shown
+from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
+from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.scanning import (
-    LEADS_BACK,
+    LINK_LOOP,
     SUFFIXES,
+    absolute_path,
     files_below,
+    is_link_loop,
+    is_user_file,
     kind_of,
-    leads_back,
-    visible,
-    whole,
 )
 from datasets.items.checks import (
     ANSWERS,
     CORRECTION_COLUMNS,
     TIME_COLUMNS,
-    Look,
-    by_hand,
-    corrected,
-    usable,
-    without_copies,
+    PictureInfo,
+    apply_corrections,
+    corrected_by_hand,
+    drop_copies,
+    usable_rows,
 )
 from datasets.items.labels import (
     JOIN,
     MULTI,
     NOT_KNOWN,
     UNKNOWN,
-    canonical,
+    canonical_label,
     check_classes,
     clean_label,
-    joined,
-    learnable,
+    drop_small_classes,
+    join_labels,
     names_of,
 )
 
@@ -77,8 +77,8 @@ class ItemTable:
     rejected : what was left out, and why.
     kind : "picture", "sound" or "strain".
     source : what the user named; of several sources their names with " + " between them.
-    many : an item may have several labels, or none: `datasets.items.labels` says how they are written.
-    looks : of pictures, by their paths, what their check has seen of them.
+    multi_label : an item may have several labels, or none: `datasets.items.labels` says how they are written.
+    picture_info : of pictures, by their paths, what their check has seen of them.
     corrections : labels that a later source, or a later row, has replaced, and by what.
     note : a word on where the data came from, "" for the user's own; simulated data say so here.
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
@@ -104,7 +104,7 @@ class ItemTable:
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
     multi_label: bool = False
-    looks: dict[str, Look] = field(default_factory=dict)
+    picture_info: dict[str, PictureInfo] = field(default_factory=dict)
 
     @property
     def classes(self) -> list[str]:
@@ -139,7 +139,7 @@ def load_table(
         file is called so. Or several of these: of two labels of
         one content the later source's counts (`datasets.items.checks.corrected`).
     kind : "picture", "sound", "strain", or "auto": what most of the files are.
-    check : look into each file, as in `usable`; else a bad one stays, to be answered as such.
+    check : look into each file, as in `usable_rows`; else a bad one stays, to be answered as such.
     learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
         they are: one class, or one file of a class, is enough.
     label_column : of the tables, where it is called otherwise than usual.
@@ -185,10 +185,10 @@ def load_table(
             columns=columns if multi_label else None,
         )
         if multi_label:
-            frame = frame.assign(label=frame["label"].map(canonical))
+            frame = frame.assign(label=frame["label"].map(canonical_label))
             _check_said(frame, one, learned=learned)
         if learned:
-            frame, own = by_hand(frame, one)
+            frame, own = corrected_by_hand(frame, one)
             bad += own
         rows.append(frame)
         rejected += bad
@@ -202,8 +202,8 @@ def load_table(
         rows[number] = with_columns(timed).assign(source=number)
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
-    looks: dict[str, Look] = {}
-    frame, bad = usable(frame, kind, looks, check=check)
+    picture_info: dict[str, PictureInfo] = {}
+    frame, bad = usable_rows(frame, kind, picture_info, check=check)
     rejected += bad
     empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
     if learned and len(named) > 1 and empty:
@@ -211,9 +211,9 @@ def load_table(
         raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
     corrections = frame.iloc[:0]
     if learned:
-        frame, corrections, copies = corrected(frame)
+        frame, corrections, copies = apply_corrections(frame)
         rejected += copies
-    frame, copies = without_copies(frame)
+    frame, copies = drop_copies(frame)
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
@@ -221,7 +221,7 @@ def load_table(
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
         check_classes(known, source, learned=learned, multi_label=multi_label)
         if learned:
-            known, few = learnable(known, source, rejected, multi_label=multi_label)
+            known, few = drop_small_classes(known, source, rejected, multi_label=multi_label)
             rejected += few
     return ItemTable(
         frame=known.reset_index(drop=True),
@@ -233,7 +233,7 @@ def load_table(
         note="; ".join(filter(None, notes)),
         corrections=corrections,
         background=frame.iloc[:0],
-        looks=looks,
+        picture_info=picture_info,
     )
 
 
@@ -244,7 +244,7 @@ def load_unknown(
     *,
     flag: str = "--unknown",
     check: bool = True,
-    looks: dict[str, Look] | None = None,
+    picture_info: dict[str, PictureInfo] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The strangers that ``flag`` names, as an item table with the label ``unknown``: files of what a model
     is not to know. Those of ``--unknown`` are for measuring alone; those of ``--background`` are learnt as
@@ -257,7 +257,7 @@ def load_unknown(
     kind : "picture", "sound" or "strain": what the known items are.
     known : the items of the run with their splits; a copy of one of them is no stranger.
     flag : names them, in errors.
-    check, looks : as in `usable`.
+    check, picture_info : as in `usable_rows`.
 
     Returns
     -------
@@ -267,8 +267,8 @@ def load_unknown(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
-    frame, rejected = load_unlabelled(source, kind, flag, check=check, looks=looks)
-    frame, copies = without_copies(frame, strangers_to=known)
+    frame, rejected = load_unlabelled(source, kind, flag, check=check, picture_info=picture_info)
+    frame, copies = drop_copies(frame, known_items=known)
     rejected += copies
     if frame.empty:
         left = (
@@ -287,7 +287,7 @@ def load_unlabelled(
     flag: str,
     *,
     check: bool = True,
-    looks: dict[str, Look] | None = None,
+    picture_info: dict[str, PictureInfo] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
     out.
@@ -300,7 +300,7 @@ def load_unlabelled(
     frame, rejected, _ = _read_source(name, label=UNKNOWN, kind=kind)
     frame, short = with_times(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
-    frame, bad = usable(frame, kind, {} if looks is None else looks, check=check)
+    frame, bad = usable_rows(frame, kind, {} if picture_info is None else picture_info, check=check)
     return frame, [*rejected, *short, *bad]
 
 
@@ -381,8 +381,8 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
         splits = {root: ""}
     for folder, split in splits.items():
         for entry in _entries(folder):
-            if leads_back(entry):
-                rejected.append(Rejected(str(entry), LEADS_BACK))
+            if is_link_loop(entry):
+                rejected.append(Rejected(str(entry), LINK_LOOP))
             elif not entry.is_dir():
                 rejected.append(Rejected(str(entry), "not in a class folder"))
                 _warn_of_table(entry)
@@ -419,7 +419,7 @@ def _warn_of_table(file: Path) -> None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    return sorted(filter(visible, folder.iterdir()))
+    return sorted(filter(is_user_file, folder.iterdir()))
 
 
 def read_rows(
@@ -452,7 +452,7 @@ def read_rows(
     if missing:
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(shown, cells.columns[:20])) or 'none'}. Name them path,label"
+            f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}. Name them path,label"
             "[,group][,split][,fold][,start][,end][,gps]; a table of triggers needs --strain"
         )
     for name in frame.columns.drop("path"):
@@ -481,7 +481,7 @@ def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(
-                f"{path}: split {shown(wrong[0])} is none of train, valid, calibration, test, or empty"
+                f"{path}: split {quoted(wrong[0])} is none of train, valid, calibration, test, or empty"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
     return frame
@@ -493,7 +493,7 @@ def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
     found = [column for column in alike if column == name] or alike
     if len(found) > 1:
         raise SecondhandError(
-            f"{path}: which column is {name!r}, {' or '.join(map(shown, found))}? Rename the other"
+            f"{path}: which column is {name!r}, {' or '.join(map(quoted, found))}? Rename the other"
         )
     return found[0] if found else None
 
@@ -502,7 +502,9 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """All columns of an item table, in their order, with whole paths, and labels as they are meant."""
     empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
-    frame["path"] = frame["path"].map({path: whole(path) for path in frame["path"].unique()})
+    frame["path"] = frame["path"].map(
+        {path: absolute_path(path) for path in frame["path"].unique()}
+    )
     frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
     return frame[[*empty]].reset_index(drop=True)
 
@@ -528,7 +530,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
             )
         short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
         rejected = [
-            Rejected(str(path), f"{too_short(start, end)} (row {row + 2} of {Path(source).name})")
+            Rejected(str(path), f"{span_error(start, end)} (row {row + 2} of {Path(source).name})")
             for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
         ]
         return frame.drop(index=short), rejected
@@ -540,7 +542,7 @@ def _seconds(cells: pd.Series, source: str) -> pd.Series:
     numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
-            f"{source}: {cells.name} {shown(cells.at[row])} in row {row + 2} is not a number of "
+            f"{source}: {cells.name} {quoted(cells.at[row])} in row {row + 2} is not a number of "
             "seconds"
         )
     return numbers
@@ -568,19 +570,19 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
     for name in names:
         if JOIN in name or name.startswith(NOT_KNOWN):
             raise SecondhandError(
-                f"--labels: the class name {shown(name)} holds {JOIN} or {NOT_KNOWN}"
+                f"--labels: the class name {quoted(name)} holds {JOIN} or {NOT_KNOWN}"
             )
         if name not in cells:
-            there = ", ".join(map(shown, cells.columns[:20]))
+            there = ", ".join(map(quoted, cells.columns[:20]))
             raise SecondhandError(f"{path}: no column {name!r} of --labels; it has {there}")
         text = cells[name].str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
-                f"{path}: {name} is {shown(cells.at[row, name])} in row {row + 2}; 1, 0 or empty is meant"
+                f"{path}: {name} is {quoted(cells.at[row, name])} in row {row + 2}; 1, 0 or empty is meant"
             )
         columns[name] = text.map(_CELLS)
     labels = [
-        joined(
+        join_labels(
             [name for name, value in zip(names, row, strict=True) if value == 1],
             [name for name, value in zip(names, row, strict=True) if value != value],
         )

@@ -26,7 +26,7 @@ from datasets.images import Preprocessing
 from datasets.items import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms import DecodedPictures, ItemRow, Prepared, items
+from datasets.spectrograms import DecodedPictures, ItemRow, Prepared, item_rows
 
 if TYPE_CHECKING:
     from datasets.spectrograms import PictureCache, SpectrogramSettings
@@ -69,7 +69,7 @@ class Normalised(Transform):
         return x.as_subclass(torch.Tensor).float().div_(255).sub_(mean).div_(std)
 
 
-class Finished(PILImage):
+class DecodedPicture(PILImage):
     """A picture at the network's size, as prediction draws it."""
 
 
@@ -85,7 +85,7 @@ class OpenPicture(Transform):
 
     def __call__(self, path: str, split_idx: int | None = None, **kwargs: Any) -> PILImage:
         if split_idx == 1:
-            return Finished(self.prepared.open_for_validation(path))
+            return DecodedPicture(self.prepared.open_for_validation(path))
         return PILImage(self.prepared.open_for_training(path))
 
 
@@ -154,7 +154,7 @@ class SpectrogramBlock(TransformBlock):
     recipe : how a signal is drawn.
     preprocessing : with `squish`, for the edges of a spectrogram are data.
     augmentation : how much training pictures are varied, on the batch.
-    cache : where pictures lie; `draw_rows` fills it beforehand, in parallel.
+    cache : where pictures lie; `render_rows` fills it beforehand, in parallel.
     store : where their pixels lie at the network's size, so that each is decoded once.
 
     Raises
@@ -248,7 +248,7 @@ def dataloaders(
     )
     n_train = len(rows) - len(valid)
     return datablock.dataloaders(
-        items(rows),
+        item_rows(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
         # Validation keeps no activations for a backward pass.

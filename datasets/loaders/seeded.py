@@ -15,7 +15,7 @@ from fastai.data.core import TfmdDL
 from fastai.data.load import DataLoader
 
 from datasets.core.errors import BadFile
-from datasets.core.upstream import draw_workers_seed_from
+from datasets.core.upstream import seed_workers_from
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def seed_of(*parts: int | str | None) -> int:
 
 
 @contextmanager
-def generators_kept() -> Iterator[None]:
+def generators_preserved() -> Iterator[None]:
     """Puts the states of Python's, NumPy's and torch's generators back at the end."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
@@ -53,7 +53,7 @@ class Repeatable(DataLoader):
     def begin(self, seed: int) -> None:
         """Draw the order of the next epoch, and its items, from this seed."""
         self.seed, self.rng = seed, random.Random(seed)
-        draw_workers_seed_from(self, torch.Generator().manual_seed(seed))
+        seed_workers_from(self, torch.Generator().manual_seed(seed))
 
     def get_idxs(self) -> list[int]:
         order = list(super().get_idxs())
@@ -71,7 +71,7 @@ class SeededDL(Repeatable, TfmdDL):
     def do_item(self, number: int | None) -> Any:
         if self.seed is None:
             return super().do_item(number)
-        with generators_kept():
+        with generators_preserved():
             seed = seed_of(self.seed, number)
             random.seed(seed)
             np.random.seed(seed)

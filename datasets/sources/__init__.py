@@ -3,5 +3,5 @@
 The demos need no network; what is simulated says so."""
 
 from datasets.sources.demos import write_demo
-from datasets.sources.download import fetch_file, need_room
+from datasets.sources.download import fetch_file, require_space
 from datasets.sources.public import NOTE, PREFIX, SETS, PublicSet, fetch_event

@@ -90,7 +90,7 @@ def fetch_file(file: RemoteFile, folder: Path) -> tuple[Path, bool]:
     return path, True
 
 
-def need_room(folder: Path, size: float, name: str) -> None:
+def require_space(folder: Path, size: float, name: str) -> None:
     """SecondhandError unless ``size`` bytes more fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if size + ROOM > free:

@@ -106,7 +106,7 @@ def read_imagenette(folder: Path) -> pd.DataFrame:
 
 
 def read_gravityspy(folder: Path) -> pd.DataFrame:
-    """What `draw_gravityspy` wrote: ``items.csv`` and the pictures it names."""
+    """What `render_gravityspy` wrote: ``items.csv`` and the pictures it names."""
     import pandas as pd
 
     rows = _csv(folder / "items.csv", "path", "label", "split", "gps")
@@ -115,7 +115,7 @@ def read_gravityspy(folder: Path) -> pd.DataFrame:
     return rows
 
 
-def draw_gravityspy(files: list[Path], folder: Path) -> None:
+def render_gravityspy(files: list[Path], folder: Path) -> None:
     """One picture a glitch out of Gravity Spy's HDF5: the views of 0.5, 2 and 4 s as its channels.
 
     In the file, ``LABEL/SPLIT/ID/0.5.png`` and so on are grey values [1, 140, 170], floats of 0 to
@@ -247,7 +247,7 @@ def _gravityspy(
             _file(f"{base}/{name}", size=size) for name, size in zip(names, sizes, strict=True)
         ),
         read=read_gravityspy,
-        unpack=draw_gravityspy,
+        unpack=render_gravityspy,
     )
 
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
+    from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
     from datasets.spectrograms.pictures import (
         PictureCache,
         Source,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         check_types,
         check_values,
         colour_table,
-        commonest,
-        spread,
+        most_common_rate,
+        sample_evenly,
     )
-    from datasets.spectrograms.windows import ItemRow, cut, draw_rows, items
+    from datasets.spectrograms.windows import ItemRow, cut_windows, item_rows, render_rows
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

@@ -57,7 +57,7 @@ class DecodedPictures:
     def __init__(self, root: Path, *, max_bytes: int, expected: int = 0) -> None:
         import torch
 
-        self._kept = kept_in(root, max_bytes)
+        self._kept = decoded_store(root, max_bytes)
         self.cache, self.root = root, self._kept.root
         self._kept.sweep()
         total = sum(self._kept.sizes())
@@ -218,7 +218,7 @@ class Prepared:
         return picture.resize((size[0], size[1]), self.preprocessing.resampling)
 
 
-def keep(prepared: Prepared, train: Sequence[str], others: Sequence[str]) -> None:
+def keep_decoded(prepared: Prepared, train: Sequence[str], others: Sequence[str]) -> None:
     """Decode pictures on all cores before a training, which then needs no processes that load; no later
     stage of the run decodes them again.
 
@@ -245,7 +245,7 @@ def _open_all(prepared: Prepared, wanted: list[tuple[str, bool]]) -> list[None]:
     return [None] * len(wanted)
 
 
-def kept_in(root: Path, max_bytes: int = MAX_BYTES) -> Store:
+def decoded_store(root: Path, max_bytes: int = MAX_BYTES) -> Store:
     """The files of decoded pictures in a cache folder."""
     return Store(root / "decoded", ".rgb", max_bytes)
 

@@ -94,7 +94,7 @@ class Outcome(NamedTuple):
     digest: str = ""
 
 
-def draw(
+def render_picture(
     root: Path, item: Source, spectrogram: SpectrogramSettings, digest: str
 ) -> tuple[Path, int]:
     """The picture's path, drawn unless it is there, and the bytes this has added.
@@ -110,7 +110,7 @@ def draw(
     target = pictures.path_of(key)
     if pictures.touch(target):
         return target, 0
-    failed(failures, item.path, key)
+    raise_stored_failure(failures, item.path, key)
     start, end, at = json.loads(span)
     try:
         signal = spectrogram.read(item.path, start=start, end=end, at=at)
@@ -128,7 +128,7 @@ def draw(
     return pictures.add(key, data), len(data)
 
 
-def draw_all(
+def render_sources(
     root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Source, str | None]]
 ) -> list[Outcome]:
     """Draw items; no failure of one reaches the others."""
@@ -142,7 +142,7 @@ def _draw_one(
     try:
         if digest is None:
             stamp, digest = stamp_of(item.path), digest_of(item.path)
-        picture, added = draw(root, item, spectrogram, digest)
+        picture, added = render_picture(root, item, spectrogram, digest)
         return Outcome(picture, added, "", stamp, digest)
     except BadFile as error:
         return Outcome(reason=error.reason, stamp=stamp, digest=digest or "")
@@ -159,13 +159,13 @@ def _draw_one(
         return Outcome(reason=f"unforeseen {type(error).__name__}: {error}")
 
 
-def failed(failures: Store, path: str, key: str) -> None:
+def raise_stored_failure(failures: Store, path: str, key: str) -> None:
     """Raise the BadFile that was stored under this name, if one was."""
     with contextlib.suppress(FileNotFoundError):
         raise BadFile(path, failures.path_of(key).read_text(errors="replace"))
 
 
-def is_whole(picture: Path) -> bool:
+def is_intact(picture: Path) -> bool:
     """Whether it can be decoded, and its name is that of what it says it was drawn from."""
     from PIL import Image
 
@@ -221,7 +221,7 @@ class PictureCache:
         stamp = stamp_of(item.path)
         digest = digest or digest_of(item.path)
         self._sources.add(item.path, stamp, digest)
-        picture, added = draw(self.root, item, spectrogram, digest)
+        picture, added = render_picture(self.root, item, spectrogram, digest)
         self._grow(added)
         return picture
 
@@ -289,14 +289,16 @@ class PictureCache:
         crashed = Outcome(reason=CRASHED)
         if cluster is None:
             count = 1 if len(missing) < POOL_FROM else workers
-            drawn = in_parallel(partial(draw_all, self.root, spectrogram), work, count, crashed)
+            drawn = in_parallel(
+                partial(render_sources, self.root, spectrogram), work, count, crashed
+            )
         else:  # whose workers may be at work in other folders
             root = Path(os.path.abspath(self.root))
             work = [
                 [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
                 for chunk in work
             ]
-            task = partial(draw_all, root, spectrogram)
+            task = partial(render_sources, root, spectrogram)
             drawn = cluster.spread(
                 task, work, crashed, path_of=lambda one: one[0].path, folder=root
             )
@@ -334,7 +336,7 @@ class PictureCache:
         """
         right, wrong = 0, []
         for path in self._pictures.files():
-            if is_whole(path):
+            if is_intact(path):
                 right += 1
             else:
                 wrong.append(path)
@@ -363,7 +365,7 @@ class PictureCache:
         picture = self._pictures.path_of(key)
         if self._pictures.touch(picture):
             return picture, digest
-        failed(self._failures, item.path, key)
+        raise_stored_failure(self._failures, item.path, key)
         return None, digest
 
     def _grow(self, added: int) -> None:

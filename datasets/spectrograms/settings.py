@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets import RENDERER_VERSION
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -137,13 +137,13 @@ def colour_table(name: str) -> NDArray[np.uint8]:
     return np.rint(matplotlib.colormaps[name](np.arange(256))[:, :3] * 255).astype(np.uint8)
 
 
-def spread(paths: Iterable[AnyPath], most: int) -> list[str]:
+def sample_evenly(paths: Iterable[AnyPath], most: int) -> list[str]:
     """Of more than ``most`` files no more than these, spread evenly over the list."""
     listed = [os.fspath(path) for path in paths]
     return listed[:: math.ceil(len(listed) / most) or 1]
 
 
-def commonest(rates: Iterable[Rate]) -> Rate:
+def most_common_rate(rates: Iterable[Rate]) -> Rate:
     """The most common rate, of equally common ones the lowest."""
     counts = Counter(rates)
     return min(counts, key=lambda rate: (-counts[rate], rate))
@@ -162,7 +162,7 @@ def check_types(spectrogram: Any) -> None:
             value = (value, value)
         if not _is_a(hint, value):
             wrong.append(
-                f"{name}={shown(value)} (must be like {getattr(type(spectrogram), name)!r})"
+                f"{name}={quoted(value)} (must be like {getattr(type(spectrogram), name)!r})"
             )
             continue
         if get_origin(hint) is tuple:
@@ -200,7 +200,7 @@ def check_values(
             wrong.setdefault(name, rule)
     if wrong:
         named = (
-            f"{n}={shown(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
+            f"{n}={quoted(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
         )
         raise SecondhandError(f"{spectrogram.kind} recipe: {'; '.join(named)}")
 

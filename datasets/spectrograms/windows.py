@@ -31,14 +31,14 @@ class ItemRow(NamedTuple):
     gps: float = math.nan
 
 
-def items(frame: pd.DataFrame) -> list[ItemRow]:
+def item_rows(frame: pd.DataFrame) -> list[ItemRow]:
     """The rows as what the DataBlock reads."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
     columns = (frame["path"], frame["label"], *times)
     return [ItemRow(*row) for row in zip(*columns, strict=True)]
 
 
-def cut(
+def cut_windows(
     frame: pd.DataFrame, spectrogram: SpectrogramSettings, *, overlap: float = 0.0
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """One row a window: rows that fit into a picture stay as they are.
@@ -56,7 +56,7 @@ def cut(
     each was cut from; and the files that cannot be opened.
     """
     listed: list[Spans | BadFile] = []
-    wanted = items(frame)
+    wanted = item_rows(frame)
     lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
     with ThreadPoolExecutor(cores()) as pool:
         for found in pool.map(
@@ -76,7 +76,7 @@ def cut(
     return rows, rejected
 
 
-def draw_rows(
+def render_rows(
     frame: pd.DataFrame,
     spectrogram: SpectrogramSettings,
     cache: PictureCache,
@@ -105,7 +105,7 @@ def draw_rows(
             end = "\n" if done == total else ""
             print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
 
-    sources = [Source(i.path, i.start, i.end, i.gps) for i in items(frame)]
+    sources = [Source(i.path, i.start, i.end, i.gps) for i in item_rows(frame)]
     pictures, rejected = cache.render_all(sources, spectrogram, workers=workers, progress=progress)
     drawn = [picture is not None for picture in pictures]
     if spectrogram.kind == "sound":

@@ -365,10 +365,10 @@ def _open_hdf5(path: Path) -> Iterator[StrainFile]:
     """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart."""
     import h5py
 
-    with broken(path):
+    with as_bad_file(path):
         file = h5py.File(path, "r")
     with file:
-        with broken(path):
+        with as_bad_file(path):
             source = _gwosc(path, file)
         yield source
 
@@ -385,7 +385,7 @@ def _gwosc(path: Path, file: Any) -> StrainFile:
     rate = _checked(path, 1 / spacing, start, samples)
 
     def read(first: int, last: int) -> Floats:
-        with broken(path):
+        with as_bad_file(path):
             check_chunks(path, strain, first, last)
             values = np.asarray(strain[first:last], dtype=np.float64)
         return values
@@ -398,7 +398,7 @@ def _gwosc(path: Path, file: Any) -> StrainFile:
 
 
 @contextmanager
-def broken(path: Path) -> Iterator[None]:
+def as_bad_file(path: Path) -> Iterator[None]:
     """Whatever h5py raises for a broken file becomes BadFile."""
     try:
         yield

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from datasets.core.cells import text_of
-from datasets.core.errors import BadFile, Rejected, SecondhandError, shown
+from datasets.core.cells import read_text
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.files import write_beside
 from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
@@ -58,7 +58,9 @@ class Frames:
         if not names:
             there = ", ".join(sorted(self.files))
             why = (
-                f"no strain of the detector {shown(detector)}" if detector else "of which detector?"
+                f"no strain of the detector {quoted(detector)}"
+                if detector
+                else "of which detector?"
             )
             return Rejected("", f"{why}; there is some of {there}")
         found = [frame for name in names for frame in self._around(name, gps)]
@@ -167,7 +169,7 @@ def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
     Virgo's lists have the path first."""
     files: list[str] = []
     rejected: list[Rejected] = []
-    for n, line in enumerate(text_of(path).splitlines(), 1):
+    for n, line in enumerate(read_text(path).splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue

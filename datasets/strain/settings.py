@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
-from datasets.core.processes import look_apart
+from datasets.core.processes import check_files_isolated
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
@@ -23,8 +23,8 @@ from datasets.spectrograms import (
     SpectrogramSettings,
     check_types,
     check_values,
-    commonest,
-    spread,
+    most_common_rate,
+    sample_evenly,
 )
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
@@ -138,13 +138,13 @@ class QScanSettings(SpectrogramSettings):
         spectrogram = cls(**given)
         if spectrogram.fmax and "context" in given:
             return spectrogram
-        probed = look_apart(_probe, spread(paths, 50), 1)
+        probed = check_files_isolated(_probe, sample_evenly(paths, 50), 1)
         opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
             bad = [": ".join(file) for file in probed if isinstance(file, Rejected)]
             reason = bad[0] if bad else "none were given"
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
-        rate = commonest(rate for rate, _ in opened)
+        rate = most_common_rate(rate for rate, _ in opened)
         lengths = sorted(seconds for _, seconds in opened)
         held = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
         context = spectrogram.context if "context" in given else min(spectrogram.context, held)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.backbones.building import (
@@ -23,4 +23,4 @@ if TYPE_CHECKING:
     from learners.backbones.hub import mel_of, no_waiting_for_a_hub_out_of_reach
     from learners.backbones.spec import NetworkSpec
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

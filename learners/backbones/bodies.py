@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import all_tensors_given
+from datasets.core.upstream import require_all_tensors
 from datasets.images import Preprocessing
 from learners.backbones.hub import (
     SOURCES,
@@ -174,7 +174,7 @@ def _timm_body(
     native = int(config.input_size[-1]) if config is not None else shape[0]
     # Only a download has any business with the network: opening a model folder has none.
     hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
-    with weights_errors(name, weights), hub, all_tensors_given():
+    with weights_errors(name, weights), hub, require_all_tensors():
         if said or (model := _map_of(name, sides, native, options)) is None:
             model = timm.create_model(name, **options, **said)
     preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
@@ -227,7 +227,7 @@ def _published_body(
     if bare is not None:
         pooling = {"global_pool": ""}
     hub = no_waiting_for_a_hub_out_of_reach()
-    with weights_errors(name, None), hub, all_tensors_given():
+    with weights_errors(name, None), hub, require_all_tensors():
         model = timm.create_model(name, pretrained=True, **options, **pooling)
     preprocessing = _timm_preprocessing(found.data)
     if height != width:

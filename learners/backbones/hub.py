@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from datasets.audio import MelSettings
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from datasets.core.upstream import hub_offline
 
 SOURCES = ("hf-hub:", "local-dir:")
@@ -60,7 +60,7 @@ def options_of(name: str) -> tuple[str, dict[str, Any]]:
     for key, value in options.items():
         if value not in OPTIONS.get(key, ()):
             raise SecondhandError(
-                f"backbone {shown(name)}: {shown(key)} is not to be {shown(value)}; known: {OPTIONS}"
+                f"backbone {quoted(name)}: {quoted(key)} is not to be {quoted(value)}; known: {OPTIONS}"
             )
     return architecture, options
 
@@ -137,7 +137,7 @@ def _checked(content: dict[str, Any]) -> Published:
     config = content.get("pretrained_cfg", content)
     architecture, arguments = content["architecture"], content.get("model_args", {})
     if not isinstance(architecture, str) or not timm.is_model(architecture):
-        raise SecondhandError(f"timm has no architecture {shown(architecture)}")
+        raise SecondhandError(f"timm has no architecture {quoted(architecture)}")
     saved = {"global_pool": config.get("global_pool"), **arguments}
     options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
     strange = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
@@ -191,8 +191,8 @@ def _drawn(network: Published, mel: dict[str, Any]) -> Published:
     data, (height, width) = network.data, network.shape
     log, axes = mel.get("log"), network.options.get("axes")
     odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
-    odd += [f"log {shown(log)}"] if log not in (None, "ln", "dB") else []
-    odd += [f"axes {shown(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
+    odd += [f"log {quoted(log)}"] if log not in (None, "ln", "dB") else []
+    odd += [f"axes {quoted(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
     odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
     if odd:
         raise SecondhandError(f"its mel recipe has {', '.join(sorted(odd))}: not drawn here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import MAX_MEMBERS
 
 HEADS = ("stages", "linear", "cosine")
@@ -44,7 +44,7 @@ class NetworkSpec:
     def __post_init__(self) -> None:
         problems = []
         if type(self.backbone) is not str or len(self.backbone) > 200:
-            problems.append(f"backbone {shown(self.backbone)} is not a name")
+            problems.append(f"backbone {quoted(self.backbone)} is not a name")
         for name, low, high in (
             ("n_classes", 2, 100_000),
             ("size", 8, 2048),
@@ -55,13 +55,15 @@ class NetworkSpec:
             if name == "width" and value is None:
                 continue
             if type(value) is not int or not low <= value <= high:
-                problems.append(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+                problems.append(
+                    f"{name} {quoted(value)} is not a whole number from {low} to {high}"
+                )
         if self.multi_label not in (True, False):
-            problems.append(f"many {shown(self.multi_label)} is not true or false")
+            problems.append(f"many {quoted(self.multi_label)} is not true or false")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
-            problems.append(f"head {shown(self.head)} is none of auto, {', '.join(HEADS)}")
+            problems.append(f"head {quoted(self.head)} is none of auto, {', '.join(HEADS)}")
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
-            problems.append(f"dropout {shown(self.dropout)} is not in [0, 1)")
+            problems.append(f"dropout {quoted(self.dropout)} is not in [0, 1)")
         if problems:
             raise SecondhandError("network: " + "; ".join(problems))
 

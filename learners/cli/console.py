@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.program import WHEEL, as_called, hold_every_name
+from datasets.core.program import WHEEL, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
@@ -35,13 +35,13 @@ def run(main: Callable[[], int]) -> None:
     """
     let_waiting_threads_sleep()
     report_to_nobody()
-    hold_every_name()
+    use_utf8_output()
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()
         sys.stdout.flush()
     except SecondhandError as error:
-        print(f"error: {as_called(str(error))}", file=sys.stderr)
+        print(f"error: {installed_commands(str(error))}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -81,14 +81,14 @@ def _terminated(number: int, frame: object) -> None:
 def command_line(module: str, *words: object) -> str:
     """A command that works as it is pasted, in another folder too: by this interpreter, whose folder
     may not be activated."""
-    called = as_called(f"-m {module}").split()
+    called = installed_commands(f"-m {module}").split()
     return shlex.join([sys.executable or "python", *called, *map(str, words)])
 
 
 def as_typed(module: str, argv: Sequence[str] | None) -> str:
     """The command that is running, as a report and a model's provenance tell it."""
     words = sys.argv[1:] if argv is None else argv
-    return shlex.join([*as_called(f"python -m {module}").split(), *words])
+    return shlex.join([*installed_commands(f"python -m {module}").split(), *words])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
-from datasets.core.scanning import whole
+from datasets.core.scanning import absolute_path
 from datasets.items import DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
@@ -346,10 +346,10 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(one) for one in value]
     if isinstance(value, Path):
-        return value if str(value).startswith("hf:") else Path(whole(value))
+        return value if str(value).startswith("hf:") else Path(absolute_path(value))
     if value is None or not (os.path.exists(value) or glob.has_magic(value)):
         return value
-    return whole(value)
+    return absolute_path(value)
 
 
 #: Of the commands that ask a model.

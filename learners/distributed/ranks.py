@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from datasets.core.errors import SecondhandError
 from datasets.core.program import extra
-from datasets.core.upstream import alone
+from datasets.core.upstream import as_single_process
 
 if TYPE_CHECKING:
     from fastai.learner import Learner
@@ -188,7 +188,7 @@ def from_first(function: Callable[[], T]) -> T:
         return function()
     if not is_first():
         return share(None)  # type: ignore[return-value]
-    with alone():
+    with as_single_process():
         value = function()
     return share(value)
 

@@ -3,7 +3,7 @@ open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), susp
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.evaluation.before_after import Changes, compare, learnt_since
@@ -40,4 +40,4 @@ if TYPE_CHECKING:
     from learners.evaluation.rankings import judged_items, score_tables
     from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items import UNKNOWN, ItemTable, targets_of, units_of
-from datasets.spectrograms import Source, items
+from datasets.items import UNKNOWN, ItemTable, split_units, targets_of
+from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, stacked
 from learners.uncertainty import Confidence, Items, Tree
@@ -141,7 +141,7 @@ def judged_rows(
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     logits, features = stacked(held, len(predictor.classes))
-    units = units_of(frame).to_numpy(np.int64)[good]
+    units = split_units(frame).to_numpy(np.int64)[good]
     items = Items(logits.astype(np.float64), None, features, units)
     return items, frame["label"].iloc[good].tolist(), [one.prediction.path for one in held]
 
@@ -162,7 +162,7 @@ def answer(
     frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
-    frame["unit"] = units_of(held)
+    frame["unit"] = split_units(held)
     return Evaluation(frame, *stacked(answers))
 
 
@@ -176,4 +176,4 @@ def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
 
 def sources(frame: pd.DataFrame) -> list[Source]:
     """The rows as what the predictor is asked: files, with a span or a moment where they have one."""
-    return [Source(item.path, item.start, item.end, item.gps) for item in items(frame)]
+    return [Source(item.path, item.start, item.end, item.gps) for item in item_rows(frame)]

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError
-from datasets.core.program import as_called
+from datasets.core.program import installed_commands
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     SCORES,
@@ -137,7 +137,7 @@ def better_score(found: Sequence[ScoreFigures], confidence: Confidence) -> str:
     return (
         f"The score {best.name} tells these strangers from known files better than {own.name}, which "
         f"is in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {own.auroc:.3f} "
-        f"[{own.low:.3f}, {own.high:.3f}]. To use it: {as_called(command)}"
+        f"[{own.low:.3f}, {own.high:.3f}]. To use it: {installed_commands(command)}"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items import alike_enough, correlation, thumbnails_of
+from datasets.items import correlation, duplicate_threshold, thumbnails_of
 from datasets.spectrograms import Source, source_of
 from learners.evaluation.figures import Judged
 from learners.evaluation.held_out import Evaluation
@@ -95,7 +95,7 @@ def near_duplicates(
 
     The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
     pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
-    too alike is learnt from the same pictures in other pairs (`alike_enough`).
+    too alike is learnt from the same pictures in other pairs (`duplicate_threshold`).
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def near_duplicates(
     thumbnails = thumbnails_of(sources, draw)
     alike = correlation(thumbnails[:n], thumbnails[n:])
     kin = held["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
-    enough = alike_enough(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])
+    enough = duplicate_threshold(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])
     pairs = pd.DataFrame(
         {
             "row": judged.rows[chosen],

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 
 T = TypeVar("T")
 
@@ -28,13 +28,13 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
     type or out of its range.
     """
     if not isinstance(values, Mapping):
-        raise SecondhandError(f"{name}: expected settings by name, not {shown(values)}")
+        raise SecondhandError(f"{name}: expected settings by name, not {quoted(values)}")
     known = {item.name: item.metadata for item in fields(cls)}  # type: ignore[arg-type]
     if missing := [key for key in known if key not in values]:
         raise SecondhandError(f"{name}.{missing[0]}: missing; export the model again")
     if foreign := [key for key in values if key not in known]:
         raise SecondhandError(
-            f"{name}.{shown(foreign[0])}: not a known key; expected {', '.join(known)}"
+            f"{name}.{quoted(foreign[0])}: not a known key; expected {', '.join(known)}"
         )
     found, hints = dict(values), get_type_hints(cls)
     for key, metadata in known.items():
@@ -44,7 +44,7 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
             continue
         expected = _expected(value, hints[key], *(ranges.get(key) or metadata.get("range", (0, 0))))
         if expected:
-            raise SecondhandError(f"{name}.{key} is {shown(value)}: expected {expected}")
+            raise SecondhandError(f"{name}.{key} is {quoted(value)}: expected {expected}")
         if hints[key] is float:
             found[key] = float(value)
     return cls(**found)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.inference.cluster import model_digest, predict_on
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
     )
     from learners.inference.predictor import REFERENCE, Asked, Predictor, Resembled, in_rounds
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
-from datasets.core.upstream import loggers_at
+from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from learners.backbones import Answers, Network, NetworkSpec, logits_and_features
 from learners.files import jsonable
@@ -299,7 +299,7 @@ def write_onnx(
     try:
         # Without the exporter's notes for its own developers.
         notes_of = ("torch.onnx", "onnxscript", "onnx_ir")
-        with loggers_at(logging.ERROR, *notes_of), warnings.catch_warnings():
+        with logger_levels(logging.ERROR, *notes_of), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             onnx = torch.onnx.export(
                 program,

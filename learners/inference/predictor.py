@@ -26,7 +26,7 @@ import numpy.typing as npt
 from datasets.audio import MelSettings
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.processes import CRASHED, Apart, cores
+from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.images import pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import (
@@ -180,8 +180,8 @@ class Decoder:
         self._cutter = (
             Cutter(spectrogram, overlap) if isinstance(spectrogram, MelSettings) else None
         )
-        self._openers: Apart[Source, tuple[Opened, float | None]] | None = None
-        self._cutters: Apart[Source, list[Source]] | None = None
+        self._openers: IsolatedCalls[Source, tuple[Opened, float | None]] | None = None
+        self._cutters: IsolatedCalls[Source, list[Source]] | None = None
 
     def open(self, source: Asked) -> Opened:
         return self._opener(as_source(source))[0]
@@ -224,7 +224,7 @@ class Decoder:
             yield from (Part(number, file, file) for number, file in enumerate(files))
             return
         if self._cutters is None:
-            self._cutters = Apart(self._cutter, 1, [])
+            self._cutters = IsolatedCalls(self._cutter, 1, [])
         for (number, file), windows in self._cutters.ahead(
             enumerate(files), _AHEAD, of=itemgetter(1)
         ):
@@ -239,10 +239,10 @@ class Decoder:
             if apart is not None:
                 apart.close()
 
-    def _apart(self, workers: int | None) -> Apart[Source, tuple[Opened, float | None]]:
+    def _apart(self, workers: int | None) -> IsolatedCalls[Source, tuple[Opened, float | None]]:
         count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
-            self._openers = Apart(self._opener, count, _DIED)
+            self._openers = IsolatedCalls(self._opener, count, _DIED)
         return self._openers
 
 

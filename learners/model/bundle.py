@@ -39,7 +39,7 @@ from safetensors.numpy import save_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
 from datasets.images import Preprocessing
-from datasets.items import MAX_OVERLAP, fault_of
+from datasets.items import MAX_OVERLAP, label_error
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from learners.backbones import NetworkSpec
 from learners.files import disk_error
@@ -341,7 +341,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if not (
         isinstance(classes, list)
         and 2 <= len(classes) <= _MAX_CLASSES
-        and all(isinstance(name, str) and not fault_of(name, multi_label=True) for name in classes)
+        and all(
+            isinstance(name, str) and not label_error(name, multi_label=True) for name in classes
+        )
         and len(set(classes)) == len(classes)
     ):
         raise SecondhandError("classes are not two or more different names that print")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.predictions.formats import check_out, write
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from learners.predictions.rows import Events, Shape
     from learners.predictions.triggers import predict_triggers
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

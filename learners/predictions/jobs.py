@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.cells import read_dicts
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
 from learners.cli import console
@@ -169,14 +169,14 @@ def read_thresholds(file: Path) -> dict[str, float]:
     for row in rows:
         label, value = (row["label"] or "").strip(), row["threshold"]
         if label in found:
-            raise SecondhandError(f"{begin}: {shown(label)} is there twice")
+            raise SecondhandError(f"{begin}: {quoted(label)} is there twice")
         try:
             found[label] = float(value)
         except (TypeError, ValueError):
             found[label] = -1.0
         if not 0 <= found[label] <= 1:
             raise SecondhandError(
-                f"{begin}: {shown(value)} of {shown(label)} is no probability from 0 to 1"
+                f"{begin}: {quoted(value)} of {quoted(label)} is no probability from 0 to 1"
             )
     return found
 

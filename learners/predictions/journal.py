@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
 from learners.files import hold
 from learners.inference import Prediction
@@ -124,7 +124,7 @@ class Journal:
                 found = [] if isinstance(values, int) else [_answered(*one) for one in values]
             except (ValueError, TypeError) as error:
                 raise SecondhandError(
-                    f"{self.file}: damaged ({shown(str(error))}); --overwrite begins anew"
+                    f"{self.file}: damaged ({quoted(str(error))}); --overwrite begins anew"
                 ) from None
             for answer, state in found:
                 if number not in self._changed:

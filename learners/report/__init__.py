@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.report.galleries import Pictures, Shot, heard, shown, when, write_sheet
@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from learners.report.report import folds_page, write_estimate, write_report
     from learners.report.sections import class_sections, label_sections
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

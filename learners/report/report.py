@@ -250,8 +250,8 @@ def _size(table: ItemTable, path: str) -> tuple[int, int] | None:
     """Width and height from the header alone; None where it is no picture any more."""
     from PIL import Image
 
-    if path in table.looks:
-        return table.looks[path].size
+    if path in table.picture_info:
+        return table.picture_info[path].size
     try:
         with Image.open(path) as picture:
             return picture.size

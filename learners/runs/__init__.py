@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.runs.evaluation import estimate, evaluate
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from learners.runs.folds import cross_validate
     from learners.runs.run import Run, prepare
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

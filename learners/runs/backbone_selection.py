@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import Loaded, picture_cache, stratified_folds, units_of
+from datasets.items import Loaded, picture_cache, split_units, stratified_folds
 from datasets.spectrograms import Source, source_of
 from learners.backbones import NetworkSpec, build, mel_of, native_size
 from learners.cli.settings import Settings
@@ -231,7 +231,7 @@ def _judge(
         ms = _ms_a_file(predictor, size)
     finally:
         predictor.close()
-    accuracy, low, high = fraction(right, units_of(rows).to_numpy()[good])
+    accuracy, low, high = fraction(right, split_units(rows).to_numpy()[good])
     return Candidate(name, accuracy, low, high, float(nll.mean()), ms)
 
 
@@ -244,7 +244,7 @@ def _cross_validated(
     """
     train = settings.train
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
-    groups = units_of(rows).to_numpy()
+    groups = split_units(rows).to_numpy()
     folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
     x, losses, right = torch.from_numpy(features), np.zeros(len(rows)), np.zeros(len(rows), bool)
     for fold in np.unique(folds):

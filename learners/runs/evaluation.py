@@ -21,11 +21,11 @@ from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.items import (
     ItemTable,
+    drop_copies,
     load_table,
     load_unknown,
     load_unlabelled,
     summary,
-    without_copies,
 )
 from learners.cli.settings import EvaluateSettings
 from learners.evaluation import (
@@ -116,7 +116,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     confidence = bundle.decider
     own = _kind(bundle, asked.kind)
     frame, rejected = load_unlabelled(asked.data, own, "--data", check=False)
-    frame, copies = without_copies(frame)
+    frame, copies = drop_copies(frame)
     table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected + copies)
     if frame.empty:
         raise _nothing(table)

@@ -21,10 +21,10 @@ import pandas as pd
 
 from datasets.core.cells import csv_text, write_rows
 from datasets.core.errors import SecondhandError
-from datasets.core.file_state import BEGUN, FileState, states_of
+from datasets.core.file_state import FILE_STATES, FileState, states_of
 from datasets.core.files import write_beside
 from datasets.core.options import flag
-from datasets.core.program import as_called
+from datasets.core.program import installed_commands
 from datasets.items import ItemTable
 from learners import distributed
 from learners.cli.console import command_line
@@ -119,7 +119,7 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
 def resume_command(folder: Path) -> str:
     """The command that goes on with a run."""
     if distributed.count() > 1:
-        called = as_called("-m learners.finetune")
+        called = installed_commands("-m learners.finetune")
         return f"accelerate launch … {called} --resume {shlex.quote(str(folder))}"
     return command_line("learners.finetune", "--resume", folder)
 
@@ -271,7 +271,7 @@ def begin(
     texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
     paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
     files = {path: known.get(path) or FileState.of(path) for path in paths}
-    record = folder / BEGUN
+    record = folder / FILE_STATES
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
         _compare(folder, states_of(folder), files, same)

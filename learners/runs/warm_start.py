@@ -11,9 +11,9 @@ from typing import Any
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
 from datasets.items import (
-    SPECTROGRAM,
+    SPECTROGRAM_OPTIONS,
     DataSettings,
-    background_of,
+    background_file,
     earlier_items,
     read_spectrogram,
 )
@@ -73,7 +73,7 @@ def as_before(
         typed = {**typed, **read_spectrogram(typed["spectrogram"])}
     usual = {"kind": "auto", "head": "auto"}
     wrong = [
-        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM else flag(name)} {typed[name]} (it has {was})"
+        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM_OPTIONS else flag(name)} {typed[name]} (it has {was})"
         for name, was in (network | data | drawn).items()
         if name in typed and _plain(typed[name]) not in (_plain(was), usual.get(name, _plain(was)))
     ]
@@ -83,7 +83,7 @@ def as_before(
             "files are split go on as they are: leave that out, or train anew without --from"
         )
     if origin.decider.calibrator.background and settings.data.background is None:
-        if (file := background_of(settings.data.from_)).is_file():
+        if (file := background_file(settings.data.from_)).is_file():
             data["background"] = str(file)
         else:
             log.warning(

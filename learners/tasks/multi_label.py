@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import MULTI, joined, names_of, split_labels
+from datasets.items import MULTI, join_labels, names_of, split_labels
 from learners import evaluation as measuring
 from learners import report, training
 from learners.cli.settings import ConfidenceSettings
@@ -128,7 +128,7 @@ class MultiLabel:
 
         def matched(label: str) -> str:
             not_known = [part[1:] for part in split_labels(label) if part.startswith("?")]
-            return joined({*names_of(label)} & {*classes}, [*not_known, *missing])
+            return join_labels({*names_of(label)} & {*classes}, [*not_known, *missing])
 
         table.frame = table.frame.assign(label=labels.map(matched))
         lines = [f"labels that the model does not have play no part: {foreign}"] if foreign else []

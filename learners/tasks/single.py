@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN, alike
+from datasets.items import UNKNOWN, spelling_key
 from learners import evaluation as measuring
 from learners import report, training
 from learners.files import jsonable
@@ -114,9 +114,9 @@ class SingleLabel:
         labels = table.frame["label"]
         other = ~labels.isin(classes)
         names = sorted(labels[other].unique())
-        near = {alike(name): name for name in classes}
+        near = {spelling_key(name): name for name in classes}
         for name in names:
-            if (meant := near.get(alike(name))) is not None:
+            if (meant := near.get(spelling_key(name))) is not None:
                 raise SecondhandError(
                     f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
                 )

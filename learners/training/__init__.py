@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets.core.lazy import on_demand
+from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.training.learning_curve import ANSWERS
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from learners.training.probe import fit_probe
     from learners.training.speed import check_precision, settle
 
-__getattr__ = on_demand(__name__)
+__getattr__ = lazy_names(__name__)

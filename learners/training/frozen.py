@@ -28,7 +28,7 @@ from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import pass_by, pass_through
+from datasets.core.upstream import restore_modules, skip_modules
 from datasets.loaders import Repeatable
 from learners import distributed
 from learners.backbones import Unit, batch_norms
@@ -92,7 +92,7 @@ def frozen_features(
         free = [p for p in learn.model[0].parameters() if p.requires_grad]
         for parameter in free:
             parameter.requires_grad_(False)
-        pass_by(layers)
+        skip_modules(layers)
         try:
             yield
         finally:
@@ -101,7 +101,7 @@ def frozen_features(
                 parameter.requires_grad_(True)
             # Also in the averaged weights, of which the learner keeps those of the last fit.
             for network in (learn.model, getattr(learn, "model_ema", None)):
-                pass_through(network.modules() if network is not None else ())
+                restore_modules(network.modules() if network is not None else ())
 
 
 class FeatureLoader(Repeatable):

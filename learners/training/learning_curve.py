@@ -17,7 +17,7 @@ from torch import Tensor
 
 from datasets.core.cells import csv_text
 from datasets.core.files import write_beside
-from datasets.items import units_of
+from datasets.items import split_units
 from learners import distributed
 from learners.training.frozen import FeatureLoader
 from learners.training.probe import Fitted
@@ -81,7 +81,7 @@ class LearningCurveProbes(Callback):
                 log.warning("no learning curve: files of the run have gone meanwhile")
                 return
             held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
-            groups = units_of(held).to_numpy()
+            groups = split_units(held).to_numpy()
             parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
         seen, held_out = parts
         found = predictions_by_part(seen, held_out, self.classes, self.probe, seed=self.seed)

@@ -22,7 +22,7 @@ from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
-from datasets.items import Loaded, picture_cache, units_of
+from datasets.items import Loaded, picture_cache, split_units
 from datasets.loaders import (
     Augmentation,
     PictureBlock,
@@ -30,7 +30,7 @@ from datasets.loaders import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.spectrograms import DecodedPictures, Prepared, cache_root, keep
+from datasets.spectrograms import DecodedPictures, Prepared, cache_root, keep_decoded
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones import (
@@ -97,7 +97,7 @@ def train_members(
         [int(counts.get(name, 0)) for name in items.labels],
         background=items.labels != items.table.classes,
     )
-    groups = units_of(trained_on).to_numpy()
+    groups = split_units(trained_on).to_numpy()
     members: list[nn.Sequential] = []
     kept: list[str] = []
     interrupted = False
@@ -277,7 +277,7 @@ def _batches(
         )
         block = PictureBlock(preprocessing, varied, decoded)
         if decoded.fits and distributed.is_first():
-            keep(Prepared(preprocessing, augment.min_scale, decoded), *_pictures(items))
+            keep_decoded(Prepared(preprocessing, augment.min_scale, decoded), *_pictures(items))
     else:
         heard = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)

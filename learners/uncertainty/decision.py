@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN, joined
+from datasets.items import UNKNOWN, join_labels
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Items, Mask, check_logits, known_labels
@@ -80,7 +80,7 @@ class Decisions:
         if self.said is None:
             return [UNKNOWN if number < 0 else names[number] for number in self.label]
         return [
-            joined(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
+            join_labels(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
             for row in self.said
         ]
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError, shown
+from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import ScoreName
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Items, Mask, with_margin
@@ -348,7 +348,7 @@ class Cut:
         read = read_as(_StoredCut, values, "confidence.threshold")
         if read.on not in ("probability", score):
             raise SecondhandError(
-                f"confidence.threshold.on is {shown(read.on)}: expected probability or {score}"
+                f"confidence.threshold.on is {quoted(read.on)}: expected probability or {score}"
             )
         low, high = (0.0, 1.0) if read.on == "probability" else (-1e9, 1e9)
         cut = Threshold.from_dict(read.cut, "confidence.threshold.cut", low=low, high=high)
@@ -372,7 +372,7 @@ def _read_each(values: object, names: int) -> Floats | None:
     fits = isinstance(values, list) and len(values) == names
     if not fits or not all(v is None or type(v) in (int, float) for v in values):  # type: ignore
         raise SecondhandError(
-            f"confidence.threshold.each is {shown(values)}: expected {names} numbers, or null"
+            f"confidence.threshold.each is {quoted(values)}: expected {names} numbers, or null"
         )
     return np.array([np.inf if v is None else float(v) for v in values])  # type: ignore
 
@@ -473,7 +473,7 @@ class ScoreGate:
             for name, value in floors.items()
         ):
             raise SecondhandError(
-                f"confidence.score.floors is {shown(floors)}: expected numbers by names"
+                f"confidence.score.floors is {quoted(floors)}: expected numbers by names"
             )
         name = str(read.name)
         return cls(name, make_score(name), {n: float(value) for n, value in floors.items()})

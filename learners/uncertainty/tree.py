@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.cells import read_dicts, write_rows
-from datasets.core.errors import SecondhandError, shown
-from datasets.items import UNKNOWN, alike, clean_label, fault_of
+from datasets.core.errors import SecondhandError, quoted
+from datasets.items import UNKNOWN, clean_label, label_error, spelling_key
 from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, Ints, softmax
 from learners.uncertainty.calibrators import fit_temperature
@@ -170,24 +170,24 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     """
     rows = _rows(Path(file))
     begin = f"classes table {file}"
-    same: dict[str, int] = {alike(UNKNOWN): 0}
+    same: dict[str, int] = {spelling_key(UNKNOWN): 0}
     for number, (name, _) in rows.items():
-        if fault := fault_of(name, multi_label=True):
+        if fault := label_error(name, multi_label=True):
             raise SecondhandError(
-                f"{begin}, row {number}: the label {shown(name)} {fault}: name it otherwise"
+                f"{begin}, row {number}: the label {quoted(name)} {fault}: name it otherwise"
             )
-        if other := same.get(alike(name)) or (name == UNKNOWN and "reserved"):
+        if other := same.get(spelling_key(name)) or (name == UNKNOWN and "reserved"):
             where = (
                 other if isinstance(other, str) else f"in row {other} too, perhaps cased otherwise"
             )
-            raise SecondhandError(f"{begin}, row {number}: {shown(name)} is {where}: keep one")
-        same[alike(name)] = number
+            raise SecondhandError(f"{begin}, row {number}: {quoted(name)} is {where}: keep one")
+        same[spelling_key(name)] = number
     parents = dict(rows.values())
     of = {name: number for number, (name, _) in rows.items()}
     for name, parent in parents.items():
         if parent and parent not in parents:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {shown(parent)}, the parent of {shown(name)}, has no row: add "
+                f"{begin}, row {of[name]}: {quoted(parent)}, the parent of {quoted(name)}, has no row: add "
                 f"one, with an empty parent if it is at the top"
             )
     _check_steps(parents, of, begin)
@@ -195,17 +195,17 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     for name in parents:
         if name in above and name in classes:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {shown(name)} is a class and has others below it: name the one "
+                f"{begin}, row {of[name]}: {quoted(name)} is a class and has others below it: name the one "
                 "above otherwise"
             )
         if name not in above and name not in classes:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {shown(name)} is no class of the data, and nothing is below "
+                f"{begin}, row {of[name]}: {quoted(name)} is no class of the data, and nothing is below "
                 "it: leave the row out, or correct its name"
             )
     if missing := [name for name in classes if name not in parents]:
         raise SecondhandError(
-            f"{begin}: the class {shown(missing[0])} has no row ({len(missing)} such): add it with its "
+            f"{begin}: the class {quoted(missing[0])} has no row ({len(missing)} such): add it with its "
             "parent, or with an empty one"
         )
     if not above:
@@ -258,7 +258,7 @@ def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) 
                 wrong = f"more than {MAX_DEPTH} steps below the top"
         if wrong:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {shown(name)} is {wrong}"[:600] + "; correct a parent"
+                f"{begin}, row {of[name]}: {quoted(name)} is {wrong}"[:600] + "; correct a parent"
             )
 
 

@@ -18,7 +18,7 @@ from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, datalo
 from datasets.sources import glitches, sounds
 from datasets.spectrogram_kinds import RECIPES
 from datasets.spectrograms.pictures import PictureCache
-from datasets.spectrograms.windows import draw_rows, items
+from datasets.spectrograms.windows import item_rows, render_rows
 
 pytestmark = pytest.mark.slow
 
@@ -60,13 +60,15 @@ def limits(item: Any) -> dict[str, float | None]:
 def test_all_routes_give_the_same_picture(case: Any) -> None:
     frame, spectrogram, cache = case
     dls = loaders(case)
-    held = items(frame.loc[frame["split"].eq("valid")])
+    held = item_rows(frame.loc[frame["split"].eq("valid")])
     for item, (opened, _) in zip(held, dls.valid_ds, strict=True):
         drawn = spectrogram.picture(item.path, **limits(item))
         stored = cache.get(item.path, spectrogram, item.start, item.end, item.gps)
         assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == drawn.tobytes()
         assert np.asarray(opened).tobytes() == LOOK.fit(Image.fromarray(drawn)).tobytes()
-    assert len({cache.get(i.path, spectrogram, i.start, i.end, i.gps) for i in items(frame)}) == 6
+    assert (
+        len({cache.get(i.path, spectrogram, i.start, i.end, i.gps) for i in item_rows(frame)}) == 6
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -75,12 +77,12 @@ def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int
     part = frame.loc[frame["split"].eq("valid")]
     fitted = [
         pixels(LOOK.fit(Image.fromarray(spectrogram.picture(i.path, **limits(i)))))
-        for i in items(part)
+        for i in item_rows(part)
     ]
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
     dls = loaders(case, strength=1.0, workers=workers)
-    for loader in (dls.valid, dls.test_dl(items(part), with_labels=True)):
+    for loader in (dls.valid, dls.test_dl(item_rows(part), with_labels=True)):
         seen = torch.cat([torch.Tensor(x) for x, _ in loader])
         torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-6)
 
@@ -100,7 +102,7 @@ def test_rows_that_cannot_be_drawn_are_left_out(case: Any) -> None:
     frame, spectrogram, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")
-    kept, rejected = draw_rows(frame, spectrogram, cache, workers=1)
+    kept, rejected = render_rows(frame, spectrogram, cache, workers=1)
     assert kept["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
     assert cache.info()["pictures"] == 5

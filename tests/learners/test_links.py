@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.scanning import LEADS_BACK, files_below, find_files, skipped_line
+from datasets.core.scanning import LINK_LOOP, files_below, find_files, skipped_line
 from datasets.items import load_table, load_unlabelled
 from tests.pictures import write_pictures
 
@@ -35,7 +35,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
 
     table = load_table(linked)
     assert {*table.frame["path"]} == files
-    assert {bad.path: bad.reason for bad in table.rejected} == dict.fromkeys(circles, LEADS_BACK)
+    assert {bad.path: bad.reason for bad in table.rejected} == dict.fromkeys(circles, LINK_LOOP)
     assert table.frame.loc[table.frame["path"].str.contains("more"), "label"].eq("red").all()
 
     frame, rejected = load_unlabelled(linked, "picture", "--unknown")
@@ -44,8 +44,8 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
 
     skipped: Counter[str] = Counter()
     assert {*find_files([str(linked)], "picture", skipped)} == files
-    assert skipped == Counter({LEADS_BACK: 3})
-    assert skipped_line(skipped) == f"skipped 3 files and folders: 3 {LEADS_BACK}"
+    assert skipped == Counter({LINK_LOOP: 3})
+    assert skipped_line(skipped) == f"skipped 3 files and folders: 3 {LINK_LOOP}"
 
 
 def test_a_folder_that_is_a_link_itself_is_read(linked: Path) -> None:

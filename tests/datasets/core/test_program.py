@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.program import hold_every_name
+from datasets.core.program import use_utf8_output
 
 NAMES = [b"a \xf0\x9f\xa6\x8a.txt", b"no UTF-8 \xff.txt", "Äpfel.txt".encode()]
 
@@ -19,7 +19,7 @@ def test_a_terminal_that_lacks_a_letter_is_shown_its_escape(monkeypatch):
     leader, follower = os.openpty()
     with os.fdopen(follower, "w", encoding="ascii") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        hold_every_name()
+        use_utf8_output()
         print("a 🦊", os.fsdecode(b"\xff"), flush=True)
         assert os.read(leader, 100).split(b"\r")[0] == rb"a \U0001f98a \udcff"
     os.close(leader)
@@ -28,7 +28,7 @@ def test_a_terminal_that_lacks_a_letter_is_shown_its_escape(monkeypatch):
 def test_other_streams_stay_as_they_are(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setattr(sys, "stderr", None)
-    hold_every_name()
+    use_utf8_output()
 
 
 @pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {}])

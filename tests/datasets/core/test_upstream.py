@@ -61,7 +61,7 @@ def test_the_workers_seed_is_drawn_from_the_loaders_generator() -> None:
 
     loader = DataLoader(list(range(4)), bs=2)
     assert moves(loader), f"torch draws no seed of its own any more: {HERE} is not needed for it"
-    upstream.draw_workers_seed_from(loader, torch.Generator().manual_seed(0))
+    upstream.seed_workers_from(loader, torch.Generator().manual_seed(0))
     assert not moves(loader), "torch draws the workers' seed from elsewhere than loader.generator"
 
 
@@ -69,7 +69,7 @@ def test_the_transform_is_scipys_without_its_import() -> None:
     """To the last bit; and no part of scipy's front is loaded for it, or by a sound's drawing."""
     program = (
         "import sys, numpy as np\n"
-        "from datasets.core.upstream import real_transform\n"
+        "from datasets.core.upstream import real_fft\n"
         "from datasets.audio.settings import AudioRecipe\n"
         "rng = np.random.default_rng(0)\n"
         "AudioRecipe(rate=8000, n_fft=400).image(rng.standard_normal(8000))\n"
@@ -78,7 +78,7 @@ def test_the_transform_is_scipys_without_its_import() -> None:
         "for shape, kind in (((32, 2048), 'f4'), ((3, 400), 'f4'), ((5, 372), 'f8'), ((1, 16), 'f4')):\n"
         "    x = rng.standard_normal(shape).astype(kind)\n"
         "    theirs = scipy.fft.rfft(x)\n"
-        "    ours = real_transform()(x)\n"
+        "    ours = real_fft()(x)\n"
         "    assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), (shape, kind)\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
@@ -87,12 +87,12 @@ def test_the_transform_is_scipys_without_its_import() -> None:
 def test_modules_can_be_passed_by() -> None:
     network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     names, x = list(network.state_dict()), torch.tensor([[-1.0, 2.0]])
-    upstream.pass_by([network[0]])
+    upstream.skip_modules([network[0]])
     twin = copy.deepcopy(network)
     assert torch.equal(network(x), x.relu()), "torch calls another method than module.forward"
     assert list(network.state_dict()) == names
     for one in (network, twin):
-        upstream.pass_through(one.modules())
+        upstream.restore_modules(one.modules())
         assert one(x).shape == (1, 3)
 
 
@@ -115,7 +115,7 @@ def test_timm_tells_of_tensors_that_a_file_lacks(tmp_path: Path) -> None:
         file = tmp_path / f"{len(lost)}.safetensors"
         save_file({name: value for name, value in state.items() if name not in lost}, file)
         options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(file)}}
-        with upstream.all_tensors_given():
+        with upstream.require_all_tensors():
             if not lost:
                 timm.create_model("test_resnet", num_classes=0, **options)
                 continue
@@ -126,7 +126,7 @@ def test_timm_tells_of_tensors_that_a_file_lacks(tmp_path: Path) -> None:
 def test_fastai_asks_the_environment_for_the_number_of_processes(monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert num_distrib() == 3, "fastai counts processes elsewhere than in WORLD_SIZE"
-    with upstream.alone():
+    with upstream.as_single_process():
         assert num_distrib() == 1
     assert num_distrib() == 3
 

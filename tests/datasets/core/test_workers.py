@@ -17,7 +17,7 @@ import pytest
 from datasets import images
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile
-from datasets.core.processes import BEHIND, CRASHED, Apart, apart, in_parallel
+from datasets.core.processes import CRASHED, NICENESS, IsolatedCalls, call_isolated, in_parallel
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons
 from tests.forks import crash
@@ -52,21 +52,21 @@ def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     chunks = [["a", "bb"], ["ccc", deadly, "dddd"], ["eeeee"], ["ffffff"]]
     answers = dict(in_parallel(lengths, chunks, workers, -1))
     assert [answers[n] for n in range(4)] == [[1, 2], [3, -1, 4], [5], [6]]
-    calls: Apart[str, int] = Apart(length, workers, -1)
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, workers, -1)
     for chunk in (1, 3):
         words = ["a", deadly, "bb", "ccc"]
         found = list(calls.ahead(words, 4, of=str, chunk=chunk))
         assert found == list(zip(words, [1, -1, 2, 3], strict=True))
         assert list(calls.ahead(["dddd"], 4, of=str)) == [("dddd", 4)], "and it goes on"
-    assert apart(length, deadly, -1) == -1
-    assert apart(length, "a", -1) == 1
+    assert call_isolated(length, deadly, -1) == -1
+    assert call_isolated(length, "a", -1) == 1
 
 
 def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_workers, "PATIENCE", 1.0)
+    monkeypatch.setattr(_workers, "TIMEOUT", 1.0)
     began = time.monotonic()
     assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
-    calls: Apart[str, int] = Apart(length, 1, -1)
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
     assert time.monotonic() - began < 30
 
@@ -80,7 +80,7 @@ def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
             taken.append(number)
             yield number
 
-    calls: Apart[int, int] = Apart(abs, 2, -1)
+    calls: IsolatedCalls[int, int] = IsolatedCalls(abs, 2, -1)
     answers = calls.ahead(numbers(), 10, of=lambda number: -number, chunk=chunk)
     for number in range(40):
         assert next(answers) == (number, number)
@@ -90,7 +90,7 @@ def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
-    calls: Apart[str, None] = Apart(_note, 1, None)
+    calls: IsolatedCalls[str, None] = IsolatedCalls(_note, 1, None)
     names = [str(tmp_path / str(n)) for n in range(50)]
     answers = calls.ahead(names, 50, of=str)
     next(answers)
@@ -109,7 +109,7 @@ def _note(name: str) -> None:
 def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> None:
     # One that is still ending as the interpreter ends fails there: "Bad file descriptor".
     before = multiprocessing.active_children()
-    calls: Apart[float, None] = Apart(time.sleep, 2, None)
+    calls: IsolatedCalls[float, None] = IsolatedCalls(time.sleep, 2, None)
     pending = calls.submit([0.3, 0.3])
     if how == "closed":
         calls.close()
@@ -123,12 +123,12 @@ def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> Non
 
 
 def test_who_works_ahead_lets_the_caller_go_first() -> None:
-    calls: Apart[int, int] = Apart(os.nice, 1, -1)
-    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + BEHIND))]
+    calls: IsolatedCalls[int, int] = IsolatedCalls(os.nice, 1, -1)
+    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + NICENESS))]
 
 
 def test_the_tasks_own_errors_come_back_whole() -> None:
-    calls: Apart[str, int] = Apart(length, 1, -1)
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as caught:
         list(calls.ahead(["a", "bad"], 2, of=str))
     assert (caught.value.path, caught.value.reason) == ("a.wav", "damaged")
@@ -169,7 +169,7 @@ def test_a_picture_whose_decoder_dies_is_listed(
 def test_workers_hold_no_connection_of_their_parent() -> None:
     near, far = socket.socketpair()
     reader, writer = os.pipe()
-    apart = Apart(abs, 1, -1)
+    apart = IsolatedCalls(abs, 1, -1)
     assert apart.result(apart.submit([-3])) == [3]
     near.close()
     os.close(writer)

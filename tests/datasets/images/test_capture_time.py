@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_time, sessions
+from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_sessions, capture_time
 from datasets.images.opening import open_picture
 from tests.phones import heic
 
@@ -85,7 +85,9 @@ def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
     files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]
     other = [photo(tmp_path / f"o{n}.jpg", NOON + t, serial="2") for n, t in enumerate(times[:2])]
     plain = [photo(tmp_path / "plain.jpg", None)]
-    found = sessions([look(file) for file in [*other[:1], *files, *plain, *other[1:]]]).tolist()
+    found = capture_sessions(
+        [look(file) for file in [*other[:1], *files, *plain, *other[1:]]]
+    ).tolist()
     mine, its = found[1:6], [found[0], found[-1]]
     assert mine[0] == mine[1] == mine[2] >= 0
     assert mine[3:] == [-1, -1], "each taken alone"

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.checks import by_hand, corrected
+from datasets.items.checks import apply_corrections, corrected_by_hand
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons, root, sound, write
 
@@ -260,7 +260,7 @@ def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> 
         ("c.jpg", "dog", "cat", "ambiguous", way),
         ("d.jpg", "cat", "cat", "", way),
     ]
-    frame, left = by_hand(
+    frame, left = corrected_by_hand(
         pd.DataFrame(rows, columns=["path", "label", "best", "reason", "branch"]), "x"
     )
     assert frame["path"].tolist() == ["b.jpg", "c.jpg"]
@@ -276,7 +276,7 @@ def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
 
 def test_a_moment_of_strain_that_was_answered_is_the_one_that_is_learnt() -> None:
     rows = {"path": "a.hdf5", "label": "blip", "best": "tomte", "reason": "", "at": "12.5"}
-    frame, _ = by_hand(pd.DataFrame([rows]), "answers.csv")
+    frame, _ = corrected_by_hand(pd.DataFrame([rows]), "answers.csv")
     assert frame["gps"].tolist() == ["12.5"]
 
 
@@ -304,7 +304,7 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
-    found, corrections, left = corrected(frame)
+    found, corrections, left = apply_corrections(frame)
     kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(

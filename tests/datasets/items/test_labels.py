@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items import assign_splits, load_table, names_of, targets_of
-from datasets.items.splits import lacking
+from datasets.items.splits import missing_split
 
 
 def write(folder: Path, text: str) -> Path:
@@ -124,7 +124,7 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
     )
     split, left = assign_splits(frame, seed=1)
     assert not left
-    assert not lacking(split)
+    assert not missing_split(split)
     assert split.groupby("group")["split"].nunique().max() == 1
     for part in ("valid", "calibration"):
         held = split.loc[split["split"].eq(part), "label"]

@@ -30,10 +30,10 @@ PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
 
 
 DRAWN, LESS = "a random split of 2 classes", "; expect less elsewhere"
-NEAR = {"near": "9 files in 4 clusters, the largest of 3", "visits": "20 files in 5 visits"}
+NEAR = {"near": "9 files in 4 clusters, the largest of 3", "sessions": "20 files in 5 visits"}
 KEPT = "; near-duplicates kept together: 9 files in 4 clusters, the largest of 3"
 KEPT += "; photos of one visit kept together: 20 files in 5 visits"
-LOOSE = {"near": "none found", "visits": "not kept together, for …"}
+LOOSE = {"near": "none found", "sessions": "not kept together, for …"}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from datasets.items.splits import (
     assign_splits,
     fold_names,
     groups_from_names,
-    overlaps,
-    remarks,
-    stretches,
-    units,
+    overlap_groups,
+    overlapping_rows,
+    split_remarks,
+    split_units,
 )
 from datasets.strain.settings import QScanSettings
 
@@ -177,11 +177,11 @@ def test_a_fold_leaves_the_test_part_alone() -> None:
     assert done["split"].eq("test").equals(test)
     held = done["split"].isin(["valid", "calibration"])
     assert held.equals(frame["fold"].eq("3") & ~test)
-    (said,) = remarks(frame, "3")
+    (said,) = split_remarks(frame, "3")
     assert "its 8 test items stay test" in said
     assert "the fold decides (they were marked 10 valid)" in said
-    assert remarks(frame) == []
-    assert remarks(frame.assign(split=""), "3") == []
+    assert split_remarks(frame) == []
+    assert split_remarks(frame.assign(split=""), "3") == []
 
 
 @pytest.mark.parametrize(
@@ -387,9 +387,9 @@ def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
     frame["start"] = rng.uniform(0, 40, len(frame))
     frame["end"] = frame["start"] + rng.uniform(0.1, 3, len(frame))
     part = pd.Series(rng.integers(3, size=len(frame)))
-    found = overlaps(frame, part.eq(0), part.eq(1))
+    found = overlapping_rows(frame, part.eq(0), part.eq(1))
     assert set(frame.index[found]) == touching(frame, part.eq(0), part.eq(1))
-    number = stretches(frame)
+    number = overlap_groups(frame)
     for a, b in ((part.eq(0), part.eq(1)), (part.eq(2), part.eq(0))):
         reached = [set(number[list(touching(frame, *pair))]) for pair in ((a, b), (b, a))]
         assert reached[0] == reached[1]  # what overlaps is in one stretch
@@ -397,30 +397,30 @@ def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
 
 def test_what_touches_does_not_overlap_and_a_row_without_times_is_the_whole_file() -> None:
     frame = windows(files=1, each=4, step=1.0).assign(group=list("wxyz"))
-    assert units(frame).nunique() == 4
+    assert split_units(frame).nunique() == 4
     frame.loc[3, ["start", "end"]] = NAN
-    assert units(frame).nunique() == 1
+    assert split_units(frame).nunique() == 1
     frame.loc[3, "path"] = "another.wav"
-    assert units(frame).tolist() == [0, 1, 2, 3]
+    assert split_units(frame).tolist() == [0, 1, 2, 3]
 
 
 def test_units_are_groups_files_without_one_and_groups_that_overlap() -> None:
     frame = windows(files=5, each=2, step=2.0)
-    assert units(frame).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert split_units(frame).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     frame["group"] = ["x", "y", "x", "", "z", "z", "u", "v", "w", "w"]
     # Apart in r00: x and y stay apart. r01 has a row without a group, which binds it to x.
-    assert units(frame).tolist() == [0, 1, 0, 0, 2, 2, 3, 4, 5, 5]
+    assert split_units(frame).tolist() == [0, 1, 0, 0, 2, 2, 3, 4, 5, 5]
     frame["end"] = frame["start"] + 2.5
-    assert units(frame).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert split_units(frame).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_triggers_nearer_than_the_context_are_bound_and_two_clocks_are_not_compared() -> None:
     frame = triggers(files=1, each=4, apart=CONTEXT + 1).assign(group=list("wxyz"))
-    assert units(frame).nunique() == 4
+    assert split_units(frame).nunique() == 4
     frame.loc[1, "gps"] = frame.loc[0, "gps"] + CONTEXT - 1
-    assert units(frame).tolist() == [0, 0, 1, 2]
+    assert split_units(frame).tolist() == [0, 0, 1, 2]
     frame.loc[3, ["gps", "start", "end"]] = [NAN, 5.0, 6.0]
-    assert units(frame).nunique() == 1
+    assert split_units(frame).nunique() == 1
 
 
 @pytest.mark.parametrize("frame", [windows(), triggers()], ids=["sound", "strain"])
@@ -431,10 +431,10 @@ def test_a_file_is_a_group_where_none_is_given(frame: pd.DataFrame, seed: int) -
     assert len(done) == len(frame)
     assert done.groupby("path")["split"].nunique().max() == 1
     assert set(done["split"]) == {"train", "valid", "calibration"}
-    (said,) = remarks(frame)
+    (said,) = split_remarks(frame)
     assert f"{len(frame)} items are rows of {frame['path'].nunique()} files" in said
-    assert remarks(frame.drop_duplicates("path")) == []
-    assert remarks(frame.assign(group="g")) == []
+    assert split_remarks(frame.drop_duplicates("path")) == []
+    assert split_remarks(frame.assign(group="g")) == []
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def test_the_opening_of_a_picture_shows_its_size_and_state(tmp_path: Path) -> No
         for number, ending in enumerate(("jpg", "png", "tif", "webp", "gif")):
             picture(tmp_path / label / f"{number}.{ending}")
     table = load_table(tmp_path)
-    assert len(table.looks) == 10
-    for path, look in table.looks.items():
+    assert len(table.picture_info) == 10
+    for path, look in table.picture_info.items():
         assert look.state == FileState.of(path)
         assert look.size == (64, 48)
 

@@ -22,7 +22,7 @@ from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
 from datasets.loaders.blocks import Augmentation, Normalised, PictureBlock, dataloaders
 from datasets.spectrograms import decoded
-from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep
+from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
 
 LOOK = Preprocessing(size=32, interpolation="bicubic", crop=0.9)
 MIB = 2**20
@@ -248,10 +248,10 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     bad = str(tmp_path / "bad.jpg")
     Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
     prepared = Prepared(LOOK, 0.5, store)
-    keep(prepared, [*photos[:30], bad], [bad, *photos[30:]])
+    keep_decoded(prepared, [*photos[:30], bad], [bad, *photos[30:]])
     assert opened == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
-    assert store._bytes[0] == sum(decoded.kept_in(tmp_path / "cache").sizes()) > 0
+    assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
     plain = Prepared(LOOK, 0.5, None)
     for number, file in enumerate(photos):
         ways = [one.open_for_training if number < 30 else one.open_for_validation

@@ -11,7 +11,7 @@ import soundfile
 
 from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import PictureCache
-from datasets.spectrograms.windows import cut, draw_rows
+from datasets.spectrograms.windows import cut_windows, render_rows
 from datasets.strain.settings import QScanSettings
 
 RATE = 8000
@@ -34,7 +34,7 @@ def test_windows_overlap_cover_all_and_keep_their_rows(tmp_path: Path) -> None:
     long = recording(tmp_path / "long.wav", 4.3)
     short = recording(tmp_path / "short.wav", 0.4)
     nan = float("nan")
-    rows, rejected = cut(
+    rows, rejected = cut_windows(
         table((short, "a", nan, nan), (long, "b", nan, nan)), SPECTROGRAM_SETTINGS, overlap=0.5
     )
     assert not rejected
@@ -50,7 +50,7 @@ def test_windows_overlap_cover_all_and_keep_their_rows(tmp_path: Path) -> None:
 
 def test_a_span_is_cut_inside_its_limits(tmp_path: Path) -> None:
     long = recording(tmp_path / "long.wav", 6)
-    rows, _ = cut(table((long, "a", 1.0, 3.5), (long, "a", 4.0, 4.5)), SPECTROGRAM_SETTINGS)
+    rows, _ = cut_windows(table((long, "a", 1.0, 3.5), (long, "a", 4.0, 4.5)), SPECTROGRAM_SETTINGS)
     assert rows[["start", "end"]].to_numpy().tolist() == [[1, 2], [2, 3], [2.5, 3.5], [4, 4.5]]
 
 
@@ -58,11 +58,13 @@ def test_what_cannot_be_opened_is_listed_and_strain_is_not_cut(tmp_path: Path) -
     nan = float("nan")
     good = recording(tmp_path / "good.wav", 3)
     bad = str(tmp_path / "gone.wav")
-    rows, rejected = cut(table((bad, "a", nan, nan), (good, "a", nan, nan)), SPECTROGRAM_SETTINGS)
+    rows, rejected = cut_windows(
+        table((bad, "a", nan, nan), (good, "a", nan, nan)), SPECTROGRAM_SETTINGS
+    )
     assert rows["item"].tolist() == [1, 1, 1]
     assert [item.path for item in rejected] == [bad]
     frame = table(("x.hdf5", "a", nan, nan))
-    rows, rejected = cut(frame, QScanSettings(), overlap=0.5)
+    rows, rejected = cut_windows(frame, QScanSettings(), overlap=0.5)
     assert len(rows) == 1
     assert not rejected
 
@@ -70,8 +72,8 @@ def test_what_cannot_be_opened_is_listed_and_strain_is_not_cut(tmp_path: Path) -
 def test_silent_windows_are_left_out_and_said_to_be(tmp_path: Path) -> None:
     nan = float("nan")
     path = recording(tmp_path / "long.wav", 4, silent=(1, 3))
-    rows, _ = cut(table((path, "a", nan, nan)), SPECTROGRAM_SETTINGS)
-    drawn, rejected = draw_rows(
+    rows, _ = cut_windows(table((path, "a", nan, nan)), SPECTROGRAM_SETTINGS)
+    drawn, rejected = render_rows(
         rows, SPECTROGRAM_SETTINGS, PictureCache(tmp_path / "cache"), workers=1
     )
     assert drawn["start"].tolist() == [0, 3]

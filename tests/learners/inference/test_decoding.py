@@ -60,7 +60,7 @@ def test_a_decoder_that_dies_costs_one_answer(
     expected = list(Predictor(models / "picture").predict(files))
     files.insert(4, picture(tmp_path / f"{deed}.png"))
     monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
-    monkeypatch.setattr(_workers, "PATIENCE", 3.0)
+    monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
     answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
     assert answers.pop(4)[:5] == (str(files[4]), "unknown", "", pytest.approx(np.nan, nan_ok=True),
                                   f"bad file: {CRASHED}")  # fmt: skip

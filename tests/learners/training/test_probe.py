@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from datasets.items import units_of
+from datasets.items import split_units
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
 from learners.training import checkpoints, learning_curve, objectives, probe
@@ -243,7 +243,7 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
 
 def test_the_fit_of_a_run_knows_what_belongs_together(ran):
     items = pd.read_csv(ran / "run/items.csv").fillna({"group": ""})
-    sizes = units_of(items.query("split == 'train'")).value_counts()
+    sizes = split_units(items.query("split == 'train'")).value_counts()
     assert sorted(json.loads((ran / "groups.json").read_text())) == sorted(sizes)
 
 

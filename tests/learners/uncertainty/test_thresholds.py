@@ -179,7 +179,7 @@ def in_groups(
     seed: int, size: int, alike: float, accuracy: float = 0.899
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores of no use, outcomes and groups of 300 items in groups of ``size``, whose normal variables
-    are correlated by ``alike``."""
+    are correlated by ``spelling_key``."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(300 // size), size)
     score, outcome = (
