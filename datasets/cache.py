@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> int:
 
     from datasets.spectrograms import PictureCache, decoded
 
-    about, _, examples = as_called(str(__doc__)).partition("examples:")
+    about, _, examples = installed_commands(str(__doc__)).partition("examples:")
     parser = argparse.ArgumentParser(
-        as_called("python -m datasets.cache"),
+        installed_commands("python -m datasets.cache"),
         description=about,
         epilog=f"examples:{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

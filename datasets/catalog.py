@@ -91,9 +91,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     import argparse
 
-    about, _, examples = as_called(str(__doc__)).partition("examples:")
+    about, _, examples = installed_commands(str(__doc__)).partition("examples:")
     parser = argparse.ArgumentParser(
-        as_called("python -m datasets.catalog"),
+        installed_commands("python -m datasets.catalog"),
         description=about,
         epilog=f"examples:{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

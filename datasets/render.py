@@ -175,10 +175,10 @@ def main(argv: list[str] | None = None) -> int:
 
     class Parser(ArgumentParser):
         def format_help(self, *how: Any, **also: Any) -> str:
-            return as_called(super().format_help(*how, **also) + examples_text(EXAMPLES))
+            return installed_commands(super().format_help(*how, **also) + examples_text(EXAMPLES))
 
     parser = Parser(
-        prog=as_called("python -m datasets.render"),
+        prog=installed_commands("python -m datasets.render"),
         usage="python -m datasets.render FILE... --out FOLDER [flags]",
         description=str(__doc__),
         formatter_class=help_formatter(),

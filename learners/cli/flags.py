@@ -75,7 +75,9 @@ def bare_parser(
             sys.exit(2)
 
         def format_help(self, *how: Any, **also: Any) -> str:
-            return as_called(str(super().format_help(*how, **also)) + examples_text(examples))
+            return installed_commands(
+                str(super().format_help(*how, **also)) + examples_text(examples)
+            )
 
         def print_help(self, file: Any = None) -> None:
             shown = (*usual, "help", "help_all")
@@ -91,7 +93,7 @@ def bare_parser(
                 action.help = text
 
     parser = Parser(
-        prog=as_called(f"python -m {prog}"),
+        prog=installed_commands(f"python -m {prog}"),
         usage=f"python -m {prog} {usage} [flags]".replace("  ", " "),
         description=description,
         formatter_class=help_formatter(),
