@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from datasets.core.program import use_utf8_output
+from datasets.core.program import installed_commands, use_utf8_output
 
 
 def readable(size: int) -> str:

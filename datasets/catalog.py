@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.program import use_utf8_output
+from datasets.core.program import installed_commands, use_utf8_output
 from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, require_space
 from datasets.spectrograms import cache_root
 

@@ -21,7 +21,7 @@ from datasets.core.files import write_beside
 from datasets.core.help import examples_text, help_formatter
 from datasets.core.options import config_action
 from datasets.core.processes import check_files_isolated
-from datasets.core.program import use_utf8_output
+from datasets.core.program import installed_commands, use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import yaml
 from datasets.core.errors import SecondhandError
 from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
+from datasets.core.program import installed_commands
 from learners.cli.console import be_quiet
 from learners.cli.settings import Settings
 
