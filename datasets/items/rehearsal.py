@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: Why a file of an earlier run is left out.
 CHANGED = "its content is another than its run read"
 #: Column of the items that an earlier run has split.
-REHEARSED = "replayed"
+REHEARSED = "rehearsed"
 
 
 def earlier_items(data: DataSettings) -> Path | None:

@@ -146,7 +146,7 @@ def load_table(
     strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in; of
         demo:glitches the file, folder or pattern of strain of your own to put its events into.
     together : of triggers, as `datasets.annotations.items_of_triggers` has it.
-    labels : an item may have several: "many", joined by ``|`` in the column of the labels, or the
+    labels : an item may have several: "multi", joined by ``|`` in the column of the labels, or the
         names of the columns that there are instead, one a class. None is one label an item.
     before : rows of an earlier run, as `read_rows` has them: a source before the others.
 

@@ -127,7 +127,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
     argv = ["--resume", str(run)]
     assert settings_of(run, parser, argv).data == settings.data
     loaded = load(run, rows(pictures, "blue", 0, 14))
-    old = loaded.table.frame.query("replayed").set_index("path")
+    old = loaded.table.frame.query("rehearsed").set_index("path")
     assert old["split"].to_dict() == begun.set_index("path")["split"].to_dict()
     assert old["label"].to_dict() == begun.set_index("path")["label"].to_dict()
 
@@ -153,7 +153,7 @@ def test_a_file_of_another_content_is_not_replayed(
     assert left == [*changed, str(copies / "unknown" / "unknown_000.jpg")]
     frame = loaded.table.frame.set_index("path")
     assert set(frame.index) == set(items.index[items.ne("unknown")]) - {changed[0]}
-    assert not frame.loc[changed[1], "replayed"]
+    assert not frame.loc[changed[1], "rehearsed"]
     assert "3 have another content now, and are left out" in caplog.text
 
 
@@ -229,18 +229,18 @@ def test_without_the_items_of_its_run_the_new_ones_stand_alone(
 def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     """A fold that the weights have learnt would test nothing."""
     loaded = load(run, rows(pictures, "blue", 0, 12))
-    table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["replayed"], ""))
+    table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["rehearsed"], ""))
     table.loc[table["split"].eq("valid"), "split"] = "test"
     data = DataSettings(cv=3)
     folds = folds_of(table, data, 0)
-    assert folds[table["replayed"]].eq("").all()
-    assert sorted(folds[~table["replayed"]]) == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
+    assert folds[table["rehearsed"]].eq("").all()
+    assert sorted(folds[~table["rehearsed"]]) == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
     check_splits(table, data, 0)
     tested, _ = split(table, replace(data, fold="2"), 0)
     test = tested.loc[tested["split"].eq("test")]
     assert len(test) == 4
-    assert not test["replayed"].any()
-    kept = tested.loc[tested["replayed"], "split"].value_counts().to_dict()
+    assert not test["rehearsed"].any()
+    kept = tested.loc[tested["rehearsed"], "split"].value_counts().to_dict()
     assert kept == {"train": 16, "calibration": 8}
     assert set(tested["split"]) <= {*SPLITS}
 

@@ -110,7 +110,7 @@ def test_mean_and_spread_are_numpys_over_the_folds(finished, capsys, pictures):
     assert f"{np.mean(accuracy):.3f}" in page
     assert "../fold-2/report/index.html" in page
     assert said["protocol"].startswith("3 folds, drawn at random; of 20 groups none is both")
-    assert f"The figures rest on {said['basis']}." in page
+    assert f"The figures rest on {said['protocol']}." in page
     assert call(pictures, finished) == 0  # all is there: nothing is trained, the table is shown
     shown = capsys.readouterr().out
     assert "spread" in shown

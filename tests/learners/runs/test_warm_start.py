@@ -193,7 +193,7 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     assert as_before(asked.but(group_by=sites), origin).data == data
 
     frame = load_items(data, SignalSettings(), 0, tmp_path).table.frame
-    new = frame.loc[~frame["replayed"] & frame["group"].isin(first.index)]
+    new = frame.loc[~frame["rehearsed"] & frame["group"].isin(first.index)]
     assert len(new) == 13
     assert new["split"].tolist() == new["group"].map(first).tolist()
     assert {*new["split"]} - {"train"}
