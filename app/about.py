@@ -24,7 +24,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.items import UNKNOWN
 from learners.evaluation import fraction
-from learners.inference import deepest
+from learners.inference import deepest_label
 from learners.report import reliability
 from learners.templates import data_uri, render
 
@@ -137,7 +137,9 @@ class Evidence:
             taken = label.ne(UNKNOWN)
         else:
             rows = zip(held["best"], held["probability"], held["branch"], strict=True)
-            label = pd.Series([deepest(*row, threshold) for row in rows], held.index, dtype=object)
+            label = pd.Series(
+                [deepest_label(*row, threshold) for row in rows], held.index, dtype=object
+            )
             taken = label.ne("") & ~held["distance_p"].lt(alpha)
         right = taken & label.eq(held["truth"])
         if self.tree is not None:

@@ -126,7 +126,7 @@ def seen_html(
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
     """The training files that a file is most like: name, class, and a picture of those that are there."""
     pictures, cards = Pictures(predictor), []
-    for near in predictor.resembled(source, 4):
+    for near in predictor.similar_files(source, 4):
         card = {"name": Path(near.source.path).name + when(near.source), "label": near.label}
         try:
             card["picture"] = shown(pictures.draw(near.source), 120)

@@ -142,7 +142,7 @@ def serve(
 @contextmanager
 def _uploads() -> Iterator[str]:
     """The folder for uploads, and the process as Gradio, which is imported only then, is to find it."""
-    report_to_nobody()
+    disable_telemetry()
     interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="secondhand-", ignore_cleanup_errors=True) as folder:
         ours = {"GRADIO_TEMP_DIR": folder, "GRADIO_ALLOWED_PATHS": ""}

@@ -25,7 +25,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import call_isolated
 from datasets.core.scanning import kind_of
 from datasets.spectrograms import Source
-from learners.inference import refused
+from learners.inference import refused_prediction
 from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class Site:
         if not os.path.realpath(file).startswith(here):  # links followed
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
-            return refused(Source(file), BadFile(file, why))
+            return refused_prediction(Source(file), BadFile(file, why))
         future = served.submit(
             Source(file, at=at if served.kind == "strain" else None), admitted=admitted
         )

@@ -17,7 +17,7 @@ from app.about import OperatingPoint
 from datasets.core.cells import write_rows
 from datasets.items import join_labels
 from learners.files import jsonable
-from learners.inference import cell, deepest
+from learners.inference import cell, deepest_label
 from learners.templates import percent, render
 from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
 
@@ -118,7 +118,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         )
         reason = Reason() if label else none
         return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
-    named = deepest(answer.best, answer.probability, answer.branch, rule.cut)
+    named = deepest_label(answer.best, answer.probability, answer.branch, rule.cut)
     reason = (
         OUT_OF_DISTRIBUTION
         if out_of_distribution

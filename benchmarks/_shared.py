@@ -33,7 +33,7 @@ def parse(parser: argparse.ArgumentParser, **small: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def surroundings(*libraries: str) -> str:
+def software_and_hardware(*libraries: str) -> str:
     """Where figures were measured: processor, cores, load, and the versions of the libraries."""
     cores = len(os.sched_getaffinity(0))
     versions = (f"{name} {importlib.metadata.version(name)}" for name in ("torch", *libraries))

@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 import learners.cli.console  # noqa: E402, F401  (as the command does: waiting threads sleep)
-from benchmarks._shared import demo_files, demo_run, parse, surroundings  # noqa: E402
+from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware  # noqa: E402
 
 BARE = """
 import json, sys, torch, timm
@@ -234,7 +234,7 @@ def main() -> None:
         load(model, files, settings.count, settings.clients, PageAsker)
     if "busy" in settings.what:
         busy(model, files, 16)
-    print(surroundings("timm", "gradio"))
+    print(software_and_hardware("timm", "gradio"))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import Side, compare, parse, serve, surroundings
+from benchmarks._shared import Side, compare, parse, serve, software_and_hardware
 from learners.acceleration import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
@@ -75,7 +75,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
     from learners.training import callbacks
-    from learners.training.learner import make_learner, thaw
+    from learners.training.learner import make_learner, unfreeze_body
 
     class NoValidation(Callback):
         order = 99  # after those that prepare for one
@@ -95,7 +95,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     cbs = [*precision, callbacks.Ema()]
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
     accelerate(learn)
-    thaw(learn, train)
+    unfreeze_body(learn, train)
     learn.add_cb(NoValidation())
 
     def epoch() -> None:
@@ -200,7 +200,7 @@ def main() -> None:
         words += ["--folder", passing, *["--all-layers"] * settings.all_layers]
         sides = [Side(__file__, name, *words, **SLEEPING) for name in ("ours", *settings.peers)]
         compare(*sides, rounds=settings.rounds)
-    print(surroundings("timm", "fastai"))
+    print(software_and_hardware("timm", "fastai"))
 
 
 if __name__ == "__main__":

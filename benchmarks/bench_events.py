@@ -31,7 +31,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 from datasets.sources import sounds
 from datasets.sources.sounds import CLASSES
 
@@ -273,7 +273,7 @@ def main() -> None:
         }
         figures |= calibration(settings.many)
     print(json.dumps(figures, indent=1))
-    print(surroundings("scikit-learn"))
+    print(software_and_hardware("scikit-learn"))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import pandas as pd
 
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 
 COLUMNS = ("data", "files", "seed", "side", "accuracy", "seconds", "load")
 SIDES: dict[str, list[str]] = {"defaults": [], "probe": ["--epochs", "0"]}
@@ -203,7 +203,7 @@ def main() -> None:
     for name, measure in (("few", few), ("rare", rare)):
         if name in asked.what:
             measure(asked)
-    print(surroundings("fastai", "scikit-learn"))
+    print(software_and_hardware("fastai", "scikit-learn"))
 
 
 if __name__ == "__main__":

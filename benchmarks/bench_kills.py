@@ -38,7 +38,7 @@ import soundfile
 import yaml
 from safetensors.torch import load_file
 
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 from datasets.spectrograms.pictures import PictureCache
 from learners.model.bundle import load_bundle
 
@@ -194,7 +194,7 @@ def main() -> None:
     numbers = range(given.first, given.first + given.count)
     good = sum(one(number, folder, whole, took, given.small) for number in numbers)
     print(f"{good} of {len(numbers)} went on to the same weights and answers")
-    print(surroundings("fastai"))
+    print(software_and_hardware("fastai"))
     if given.folder is None:
         shutil.rmtree(folder)
     sys.exit(good != len(numbers))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 from learners.acceleration import keep_memory, let_waiting_threads_sleep
 
 FAMILIES = [
@@ -62,7 +62,7 @@ def main() -> None:
     from learners.training.speed import resolve_precision
 
     keep_memory()
-    print(f"{surroundings('timm')}; {torch.get_num_threads()} threads")
+    print(f"{software_and_hardware('timm')}; {torch.get_num_threads()} threads")
     print(f"{'pictures a second':22}  fp32 last  fp32 first  bf16 last  bf16 first  the rule")
     for name in settings.networks:
         fixed = timm.models.get_pretrained_cfg(name).fixed_input_size

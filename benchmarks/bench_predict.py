@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners.cli.console  # noqa: F401  (as the command does: waiting threads sleep)
-from benchmarks._shared import demo_files, demo_run, parse, spread, surroundings
+from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware, spread
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
         }
         for name, seconds in alternate(commands, settings.starts).items():
             print(f"the command, one file, {name}: {statistics.median(seconds):.2f} s")
-    print(surroundings("timm", "onnxruntime"))
+    print(software_and_hardware("timm", "onnxruntime"))
 
 
 def alternate(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 
 import numpy as np
 
-from benchmarks._shared import parse, spread, surroundings
+from benchmarks._shared import parse, software_and_hardware, spread
 from datasets.audio import MelSettings
 from datasets.core.store import SETTLED
 from datasets.spectrograms import PictureCache
@@ -186,7 +186,7 @@ def main() -> None:
         if not options.small:
             strain(32, 224, 224, options.rounds)
             strain(32, 1000, 500, options.rounds)
-    print(surroundings("librosa", "matplotlib", "gwpy"))
+    print(software_and_hardware("librosa", "matplotlib", "gwpy"))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pandas as pd
 
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 
 COLUMNS = ("side", "speaker", "size", "epochs", "seed", "accuracy", "seconds", "load")
 
@@ -185,7 +185,7 @@ def main() -> None:
             with open(file, "a", newline="") as out:
                 csv.writer(out).writerow([*run, accuracy, f"{seconds:.0f}", f"{load:.1f}"])
     _print(file, speakers, settings)
-    print(surroundings("fastai", "librosa", "matplotlib"))
+    print(software_and_hardware("fastai", "librosa", "matplotlib"))
 
 
 def _known(file: Path, run: tuple[object, ...]) -> float | None:

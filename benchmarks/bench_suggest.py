@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 from datasets.audio import MelSettings
 from datasets.items import load_table
 from learners.active import Embeddings, choose, embeddings, unsureness
@@ -240,7 +240,7 @@ def main() -> None:
     if words.search:
         with tempfile.TemporaryDirectory() as folder:
             search(Path(folder), words.search)
-    print(surroundings("timm", "pyarrow"))
+    print(software_and_hardware("timm", "pyarrow"))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import demo_files, demo_run, parse, surroundings
+from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
 from datasets.items import load_table
 from datasets.items.checks import TIME_COLUMNS
@@ -47,7 +47,7 @@ from datasets.sources.demos import write_demo
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
 from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
-from learners.inference.predictions import stacked
+from learners.inference.predictions import stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
 from learners.uncertainty import SCORES, Items, known_labels
@@ -71,10 +71,10 @@ class Run:
             keep_default_na=False,  # a class may be called "NA"
             na_values={name: [""] for name in TIME_COLUMNS},
         )
-        answers = list(self.predictor.answers(sources(frame)))
+        answers = list(self.predictor.predict_detailed(sources(frame)))
         good = [n for n, answer in enumerate(answers) if answer.logits is not None]
         self.name = folder.name
-        logits, self.features = stacked([answers[n] for n in good])
+        logits, self.features = stack_outputs([answers[n] for n in good])
         self.logits = logits.astype(np.float64)
         self.split = frame["split"].to_numpy()[good]
         numbers = {name: n for n, name in enumerate(self.predictor.classes)}
@@ -280,7 +280,7 @@ def main() -> None:
         print(left_out(asked).to_string(float_format="{:.3f}".format))
     if "scores" in asked.what:
         print(scores(runs).to_string(float_format="{:.3f}".format))
-    print(surroundings("timm", "scikit-learn"))
+    print(software_and_hardware("timm", "scikit-learn"))
 
 
 if __name__ == "__main__":

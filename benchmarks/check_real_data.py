@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import parse, surroundings
+from benchmarks._shared import parse, software_and_hardware
 from datasets.audio import MelSettings
 from datasets.core.scanning import kind_of
 from datasets.sources import glitches, sounds
@@ -120,7 +120,7 @@ def main() -> None:
         drawn = [(mels("siren", siren, RATE), "librosa"), (scans("chirp", chirp), "gwpy")]
     if asked.out:
         draw(drawn, asked.out)
-    print(surroundings("librosa", "gwpy"))
+    print(software_and_hardware("librosa", "gwpy"))
 
 
 if __name__ == "__main__":

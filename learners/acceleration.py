@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from learners.machine import cuda_here, threads_kept
+from learners.machine import has_cuda, keep_thread_count
 
 if TYPE_CHECKING:
     from fastai.learner import Learner
@@ -52,7 +52,7 @@ def accelerate(model: Learner | nn.Module) -> None:
     model.add_cb(ChannelsLast())
 
 
-class CoreEach:
+class SingleThreadPool:
     """Calls side by side, each with one thread to compute on: the chunks of a batch.
 
     Threads that share a batch wait for the slowest of them after every layer, and all of them where
@@ -89,7 +89,7 @@ def _single_threads(count: int) -> ThreadPoolExecutor:
         torch.set_num_threads(1)
         begun.wait()
 
-    with threads_kept():  # a thread's number becomes that of every later one
+    with keep_thread_count():  # a thread's number becomes that of every later one
         pool = ThreadPoolExecutor(count, initializer=begin)
         for done in [pool.submit(int) for _ in range(count)]:
             done.result()
@@ -123,5 +123,5 @@ def keep_memory() -> bool:
 
 def keep_memory_on_cpu(device: str) -> None:
     """`keep_memory`, where ``--device`` means the CPU. Each command calls it that computes."""
-    if device == "cpu" or (device == "auto" and not cuda_here()):
+    if device == "cpu" or (device == "auto" and not has_cuda()):
         keep_memory()

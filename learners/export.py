@@ -47,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(f"--out {file}: name an ONNX file, as {file.name}.onnx")
     if file.exists() and not settings.overwrite:
         raise SecondhandError(f"{file}: there already; give --overwrite, or another --out")
-    from learners.inference import export_onnx, notes
+    from learners.inference import export_limitations, export_onnx
 
     bundle = load_bundle(model)
-    for note in notes(bundle):
+    for note in export_limitations(bundle):
         log.info("%s", note)
     export_onnx(bundle, file)
     print(file)

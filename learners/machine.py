@@ -37,7 +37,7 @@ class SpeedSettings:
 
 
 #: Libraries that send their makers usage data, and by which variable each is told not to.
-UNREPORTED = {
+TELEMETRY_OFF = {
     "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: keeps a device id and a queue of events in the cache folder
     "GRADIO_ANALYTICS_ENABLED": "False",  # asks for news, too
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -45,12 +45,12 @@ UNREPORTED = {
 }
 
 
-def report_to_nobody() -> None:
-    """Sets `UNREPORTED`, also over what was set. The libraries read it as they are imported: call it before."""
-    os.environ.update(UNREPORTED)
+def disable_telemetry() -> None:
+    """Sets `TELEMETRY_OFF`, also over what was set. The libraries read it as they are imported: call it before."""
+    os.environ.update(TELEMETRY_OFF)
 
 
-def cuda_here() -> bool:
+def has_cuda() -> bool:
     """Whether torch has a GPU to compute on. torch itself is asked only where a driver is."""
     if "torch" not in sys.modules and not _gpu_driver():
         return False
@@ -59,7 +59,7 @@ def cuda_here() -> bool:
     return torch.cuda.is_available()
 
 
-def mps_here() -> bool:
+def has_mps() -> bool:
     """Whether torch has Apple's GPU to compute on; elsewhere torch is not asked."""
     if platform.system() != "Darwin":
         return False
@@ -82,7 +82,7 @@ _own = threading.local()
 
 def threads() -> int:
     """Threads that arithmetic may take here: torch's number of them; where torch is not loaded what
-    it would be, ``OMP_NUM_THREADS`` or one for each core, or what `threads_kept` says."""
+    it would be, ``OMP_NUM_THREADS`` or one for each core, or what `keep_thread_count` says."""
     if "torch" in sys.modules:
         import torch
 
@@ -92,7 +92,7 @@ def threads() -> int:
 
 
 @contextmanager
-def threads_kept(meanwhile: int | None = None) -> Iterator[None]:
+def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
     """Puts the number of torch's threads back at the end; until then it is ``meanwhile``, if given.
 
     Two threads add up in another order than one, and the last bits differ: what one call leaves
@@ -117,7 +117,7 @@ def threads_kept(meanwhile: int | None = None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def surroundings() -> dict[str, Any]:
+def software_and_hardware() -> dict[str, Any]:
     """The versions and the machine that something is done with."""
     from importlib.metadata import version
 

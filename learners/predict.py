@@ -17,7 +17,7 @@ from learners.cli.settings import OutputSettings, PredictSettings, check_replace
 if TYPE_CHECKING:
     from learners.inference import Predictor
     from learners.model import Bundle
-    from learners.predictions import Events, Shape
+    from learners.predictions import Events, RowSettings
 
 #: Flags that the help shows by itself.
 USUAL = (
@@ -84,7 +84,7 @@ def _parser(argv: Sequence[str]) -> Any:
 
 def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     """Those of the `Predictor`."""
-    from learners.predictions import check_names, read_names
+    from learners.predictions import check_class_names, read_class_names
 
     options = {
         name: getattr(settings, name) for name in ("threshold", "score", "top", "engine", "tta")
@@ -97,17 +97,17 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     if settings.sets and settings.classes is not None:
         raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
     if settings.classes is not None:
-        options["only"] = read_names(settings.classes)
-        check_names(options["only"], settings.model, bundle.classes, "--classes")
+        options["only"] = read_class_names(settings.classes)
+        check_class_names(options["only"], settings.model, bundle.classes, "--classes")
     if settings.threshold_per_class is not None:
         options["threshold"] = _thresholds(settings, bundle)
     return options
 
 
-def _shape(predictor: Predictor, settings: Any, format: str) -> Shape:
+def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
     """What is shown of each answer; SecondhandError for what this model or format cannot show."""
     from learners.inference import check_moment
-    from learners.predictions import Shape, check_out
+    from learners.predictions import RowSettings, check_out
 
     exclusive = predictor.confidence.exclusive
     if not exclusive and format == "camtrap-dp":
@@ -117,7 +117,7 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> Shape:
     _check_asked(settings, predictor.kind, format)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
-    return Shape(
+    return RowSettings(
         windows=settings.windows or format in ("raven", "audacity"),
         events=_events(settings, exclusive),
         top=settings.top,
@@ -170,10 +170,10 @@ def _check_asked(settings: Any, kind: str, format: str) -> None:
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     """One for each class: the file's, for those that it leaves out --threshold or None, the model's rule."""
-    from learners.predictions import check_names, read_thresholds
+    from learners.predictions import check_class_names, read_thresholds
 
     given = read_thresholds(settings.threshold_per_class)
-    check_names([*given], settings.model, bundle.classes, "--threshold-per-class")
+    check_class_names([*given], settings.model, bundle.classes, "--threshold-per-class")
     return tuple(given.get(name, settings.threshold) for name in bundle.classes)
 
 

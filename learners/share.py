@@ -126,14 +126,14 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
     Raises `SecondhandError` for a network that ONNX has no words for.
     """
     from datasets.images import standalone
-    from learners.inference import export_onnx, notes
+    from learners.inference import export_limitations, export_onnx
     from learners.model import card, load_bundle
 
     bundle = load_bundle(model)
-    differs = notes(bundle)
+    differs = export_limitations(bundle)
     for note in differs:
         log.info("%s", note)
-    readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
+    readme = card(bundle) + CARD.format(export_limitations="; ".join(differs) or "no difference")
     with file_beside(file) as beside:
         network = beside.with_name("model.onnx")
         export_onnx(bundle, network)

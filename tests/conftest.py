@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from learners.acceleration import let_waiting_threads_sleep
-from learners.machine import report_to_nobody
+from learners.machine import disable_telemetry
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
-report_to_nobody()
+disable_telemetry()
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Tests side by side have a core each; so do the programs that they start.
     for library in ("OMP", "OPENBLAS", "MKL"):

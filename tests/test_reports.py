@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from learners.inference import write_network
-from learners.machine import UNREPORTED
+from learners.machine import TELEMETRY_OFF
 from learners.model.bundle import add_onnx, save_bundle
 from learners.share import main as share
 from tests.learners.exports import plain_bundle
@@ -61,7 +61,7 @@ def watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
     home, log = folder / "home", folder / "calls"
     home.mkdir()
     log.touch()
-    dropped = {*UNREPORTED, "XDG_CACHE_HOME", "HF_HOME", "MPLCONFIGDIR"}
+    dropped = {*TELEMETRY_OFF, "XDG_CACHE_HOME", "HF_HOME", "MPLCONFIGDIR"}
     clean = {name: value for name, value in os.environ.items() if name not in dropped}
     strace = shutil.which("strace")
     trace = "openat,connect,sendto,sendmsg,sendmmsg"

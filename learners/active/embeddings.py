@@ -32,7 +32,7 @@ from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
 from learners.files import locked
-from learners.inference import Asked, Floats, PredictedItem, Predictor, stacked
+from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, stack_outputs
 from learners.model import hash_of_features
 from learners.uncertainty import Why
 
@@ -124,7 +124,7 @@ class Embeddings:
 
     def like(
         self,
-        example: Asked,
+        example: FileOrSource,
         *,
         top: int = 20,
         at: float | None = None,
@@ -147,7 +147,7 @@ class Embeddings:
         BadFile : the example cannot be used. SecondhandError : there are no embeddings, or they are
             another model's.
         """
-        ((asked, answers),) = self.predictor.windows([example], at=at)
+        ((asked, answers),) = self.predictor.predict_windows([example], at=at)
         _, queries, why = _vectors(answers)
         if why or not len(queries):
             raise BadFile(asked.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
@@ -236,7 +236,7 @@ class Embeddings:
             began = time.monotonic()
 
         try:
-            for source, answers in self.predictor.windows(asked(), bs=bs, workers=workers):
+            for source, answers in self.predictor.predict_windows(asked(), bs=bs, workers=workers):
                 done += 1
                 places, vectors, why = _vectors(answers)
                 state = states.pop(source.path)
@@ -391,7 +391,7 @@ def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _vectors(
-    answers: Sequence[PredictedItem],
+    answers: Sequence[DetailedPrediction],
 ) -> tuple[list[tuple[float | None, ...]], Floats, str]:
     """The (start, end, at) of windows that are not silent, and their features, rows of length 1; or
     what is wrong with the file."""
@@ -399,7 +399,7 @@ def _vectors(
         if answer.prediction.reason.unanswered:
             return [], np.empty((0, 0), np.float32), answer.prediction.reason.detail
     heard = [answer for answer in answers if answer.features is not None]
-    _, features = stacked(heard)
+    _, features = stack_outputs(heard)
     places = [(p.start, p.end, p.at) for p in (answer.prediction for answer in heard)]
     return [tuple(None if x != x else x for x in place) for place in places], unit(features), ""
 

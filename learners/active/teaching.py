@@ -32,7 +32,7 @@ from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable, unit
-from learners.inference import Floats, PredictedItem, Predictor
+from learners.inference import DetailedPrediction, Floats, Predictor
 from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,9 @@ def suggest(
     def least_sure() -> list[tuple[float, Suggestion, Floats]]:
         return sorted(unsure, key=lambda one: -one[0])[:KEPT]
 
-    for source, answers in predictor.windows(nameable(names, rejected), bs=bs, workers=workers):
+    for source, answers in predictor.predict_windows(
+        nameable(names, rejected), bs=bs, workers=workers
+    ):
         bad = next((a.prediction.reason for a in answers if a.prediction.reason.unanswered), None)
         if bad is not None:
             rejected.append(Rejected(source.path, bad.detail))
@@ -189,7 +191,7 @@ def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
     return 1 - (two[:, 1] - two[:, 0])
 
 
-def _suggestion(predictor: Predictor, answer: PredictedItem) -> Suggestion:
+def _suggestion(predictor: Predictor, answer: DetailedPrediction) -> Suggestion:
     found, confidence = answer.prediction, predictor.confidence
     assert answer.logits is not None
     logits = np.asarray(answer.logits, float)[None]
@@ -253,7 +255,7 @@ def _span(start: float, end: float, at: float) -> Span:
     return (start if start == start else -math.inf), (end if end == end else math.inf)
 
 
-def _covers(span: Span, answer: PredictedItem) -> bool:
+def _covers(span: Span, answer: DetailedPrediction) -> bool:
     found = answer.prediction
     first, last = _span(found.start, found.end, found.at)
     return span[0] < last and first < span[1]

@@ -6,21 +6,21 @@ from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.backbones.building import (
-        Answers,
         Ensemble,
+        LogitsAndFeatures,
         Network,
         Unit,
-        against_last,
         averaged,
         batch_norms,
         build,
-        carry,
+        copy_weights,
+        drop_background_row,
         first_member,
         logits_and_features,
         native_size,
         parameter_groups,
     )
-    from learners.backbones.hub import mel_of, no_waiting_for_a_hub_out_of_reach
+    from learners.backbones.hub import mel_of, offline_if_unreachable
     from learners.backbones.spec import NetworkSpec
 
 __getattr__ = lazy_names(__name__)

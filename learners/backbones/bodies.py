@@ -19,7 +19,7 @@ from datasets.core.upstream import require_all_tensors
 from datasets.images import Preprocessing
 from learners.backbones.hub import (
     SOURCES,
-    no_waiting_for_a_hub_out_of_reach,
+    offline_if_unreachable,
     options_of,
     published,
     weights_errors,

@@ -194,7 +194,7 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     return logits, pooled[:, : network[0].last] if isinstance(network[0], Stages) else pooled
 
 
-class Answers(nn.Module):
+class LogitsAndFeatures(nn.Module):
     """A network whose forward pass is `logits_and_features`."""
 
     def __init__(self, network: Network) -> None:
@@ -205,7 +205,7 @@ class Answers(nn.Module):
         return logits_and_features(self.network, x)
 
 
-def against_last(network: nn.Sequential) -> None:
+def drop_background_row(network: nn.Sequential) -> None:
     """Take the last class out of a head that ends in a linear layer: the logits of the others are
     from now on those less its own.
 
@@ -219,7 +219,7 @@ def against_last(network: nn.Sequential) -> None:
     layer.out_features -= 1
 
 
-def carry(old: nn.Sequential, new: nn.Sequential, rows: Sequence[int | None]) -> None:
+def copy_weights(old: nn.Sequential, new: nn.Sequential, rows: Sequence[int | None]) -> None:
     """Give a network the weights of another one of its layout, but for the classes.
 
     Parameters

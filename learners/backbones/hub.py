@@ -112,7 +112,7 @@ def published(name: str) -> Published:
             from huggingface_hub import hf_hub_download
 
             repository, _, revision = where.partition("@")
-            with no_waiting_for_a_hub_out_of_reach():
+            with offline_if_unreachable():
                 file = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
             return _checked(json.loads(file.read_text(encoding="utf-8")))
@@ -219,7 +219,7 @@ def _drawn(network: Published, mel: dict[str, Any]) -> Published:
 
 
 @contextmanager
-def no_waiting_for_a_hub_out_of_reach() -> Iterator[None]:
+def offline_if_unreachable() -> Iterator[None]:
     """Offline mode where the hub does not answer: its client then takes what its cache has at once, instead
     of trying for half a minute."""
     from huggingface_hub import constants, get_session

@@ -21,7 +21,7 @@ from datasets.core.program import WHEEL, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
-from learners.machine import report_to_nobody
+from learners.machine import disable_telemetry
 
 #: Set by ``--quiet``, for the processes that a command starts too.
 QUIET = "SECONDHAND_QUIET"

@@ -88,7 +88,7 @@ def check_batch(bs: int) -> None:
 
 
 @contextmanager
-def joined(wanted: str) -> Iterator[None]:
+def process_group(wanted: str) -> Iterator[None]:
     """The process group, for as long as the run needs it: NCCL between GPUs, gloo between CPUs.
 
     Raises
@@ -104,7 +104,7 @@ def joined(wanted: str) -> Iterator[None]:
         raise SecondhandError(
             f"{count()} processes were launched, and need accelerate: {extra('cluster')}"
         ) from None
-    with together_or_not_at_all(lambda: "see what it said"):
+    with end_together(lambda: "see what it said"):
         PartialState(cpu=device(wanted) == "cpu")
         yield
 
@@ -119,7 +119,7 @@ def leave() -> None:
 
 
 @contextmanager
-def together_or_not_at_all(remedy: Callable[[], str]) -> Iterator[None]:
+def end_together(remedy: Callable[[], str]) -> Iterator[None]:
     """Where one process has died, and the others therefore end: that, in words.
 
     The dead one's partners see their connection break, or are told to end by the launcher.
@@ -182,7 +182,7 @@ def share(value: T) -> T:
     return values[0]
 
 
-def from_first(function: Callable[[], T]) -> T:
+def first_process_value(function: Callable[[], T]) -> T:
     """What a function gives that the first process calls alone, in all."""
     if count() == 1:
         return function()
@@ -244,7 +244,7 @@ def plain_model(learn: Learner) -> Any:
     return getattr(learn.model, "module", learn.model)
 
 
-def part_of(loader: Any) -> Any:
+def this_process_part(loader: Any) -> Any:
     """This process's part of each batch of a loader; of one process the loader."""
     if count() == 1:
         return loader

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from datasets.items import UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
-from learners.inference import Floats, Prediction, Predictor, stacked
+from learners.inference import Floats, Prediction, Predictor, stack_outputs
 from learners.uncertainty import Confidence, Items, Tree
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def judged_rows(
 ) -> tuple[Items, list[str], list[str]]:
     """What the network makes of the rows that it can judge, without labels; their labels in words, and
     their paths."""
-    answers = list(predictor.answers(sources(frame), bs=bs))
+    answers = list(predictor.predict_detailed(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     logits, features = stacked(held, len(predictor.classes))
@@ -154,7 +154,7 @@ def answer(
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [held, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
-    answers = list(predictor.answers(sources(held), bs=bs, workers=workers))
+    answers = list(predictor.predict_detailed(sources(held), bs=bs, workers=workers))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)

@@ -8,18 +8,24 @@ if TYPE_CHECKING:
     from learners.inference.cluster import model_digest, predict_on
     from learners.inference.embedding import embed, features_of
     from learners.inference.engine import pick_device
-    from learners.inference.exporting import export_onnx, notes, write_network
+    from learners.inference.exporting import export_limitations, export_onnx, write_network
     from learners.inference.gradcam import heatmap, overlay
     from learners.inference.predictions import (
+        DetailedPrediction,
         Floats,
-        PredictedItem,
         Prediction,
         cell,
         check_moment,
-        deepest,
-        refused,
-        stacked,
+        deepest_label,
+        refused_prediction,
+        stack_outputs,
     )
-    from learners.inference.predictor import REFERENCE, Asked, Predictor, Resembled, in_rounds
+    from learners.inference.predictor import (
+        REFERENCE,
+        FileOrSource,
+        Predictor,
+        SimilarFile,
+        group_by_round,
+    )
 
 __getattr__ = lazy_names(__name__)

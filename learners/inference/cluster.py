@@ -16,8 +16,8 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
 from datasets.spectrograms import Source
 from learners.acceleration import keep_memory_on_cpu
-from learners.inference.predictions import Prediction, refused
-from learners.machine import threads_kept
+from learners.inference.predictions import Prediction, refused_prediction
+from learners.machine import keep_thread_count
 from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def predict_on(
             early[number] = answers
             while turn in early:
                 for n, answer in enumerate(early.pop(turn), turn * bs):
-                    lost = answer or refused(sources[n], BadFile(named[n], CRASHED))
+                    lost = answer or refused_prediction(sources[n], BadFile(named[n], CRASHED))
                     yield _named(lost, sources[n].path, named[n])
                 turn += 1
 
@@ -81,7 +81,7 @@ def predict_chunk(
     `model_digest`."""
     with _loading:  # threads of a worker share the model
         predictor = _predictor(folder, digest, settings)
-    with threads_kept(1):
+    with keep_thread_count(1):
         return list(predictor.predict(sources, bs=bs, workers=1))
 
 

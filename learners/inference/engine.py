@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
-from learners.acceleration import CoreEach, accelerate, is_on
+from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
-from learners.machine import cuda_here, mps_here, report_to_nobody, threads
-from learners.model import Bundle, TTAView, look_and_average
+from learners.machine import disable_telemetry, has_cuda, has_mps, threads
+from learners.model import Bundle, TTAView, average_over_views
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -61,9 +61,9 @@ def pick_device(wanted: str, engine: str = "auto", *, train: bool = False) -> st
     if engine not in ENGINES:
         raise SecondhandError(f"--engine {engine!r} is none of {', '.join(ENGINES)}")
     if wanted == "auto":
-        if engine != "onnx" and cuda_here():
+        if engine != "onnx" and has_cuda():
             return "cuda"
-        return "mps" if train and mps_here() else "cpu"
+        return "mps" if train and has_mps() else "cpu"
     if wanted == "cpu":
         return wanted
     import torch
@@ -78,24 +78,24 @@ def pick_device(wanted: str, engine: str = "auto", *, train: bool = False) -> st
         raise SecondhandError(f"--engine onnx runs on the CPU: leave --device {wanted} out")
     if kind == "cuda" and not torch.cuda.is_available():
         raise SecondhandError(f"--device {wanted}: no CUDA GPU is here; use cpu or auto")
-    if kind == "mps" and not mps_here():
+    if kind == "mps" and not has_mps():
         raise SecondhandError(f"--device {wanted}: no GPU of Apple is here; use cpu or auto")
     return wanted
 
 
-def arithmetic(
+def make_engine(
     bundle: Bundle, engine: str, device: str, tta_views: Sequence[TTAView]
-) -> TorchArithmetic | OnnxArithmetic:
+) -> TorchEngine | OnnxEngine:
     """What answers for a model, with the engine that `pick_engine` takes."""
     picked = pick_engine(engine, device, bundle)
     if picked == "torch":
-        return TorchArithmetic(bundle, device, tta_views)
+        return TorchEngine(bundle, device, tta_views)
     if bundle.onnx is None:
         raise SecondhandError(
             "--engine onnx: asks a model folder's model.onnx, and here is none; use --engine torch"
         )
     try:
-        return OnnxArithmetic(bundle.onnx, bundle, tta_views)
+        return OnnxEngine(bundle.onnx, bundle, tta_views)
     except BadFile:
         raise
     except Exception as error:  # what is new to an older ONNX Runtime it says in a way of its own
@@ -104,10 +104,10 @@ def arithmetic(
                 f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
             ) from None
         log.warning("%s is not for this ONNX Runtime, torch answers: %s", bundle.onnx, error)
-        return TorchArithmetic(bundle, device, tta_views)
+        return TorchEngine(bundle, device, tta_views)
 
 
-class TorchArithmetic:
+class TorchEngine:
     """uint8 [n, 3, height, width] -> logits [n, classes] and features [n, width], by torch.
 
     Parameters
@@ -131,7 +131,7 @@ class TorchArithmetic:
         self._ask = partial(logits_and_features, self.network)
         self._views, self._many = tta_views, bundle.spec.multi_label
         self.side_by_side = device == "cpu" and is_on()
-        self.cores = CoreEach()
+        self.cores = SingleThreadPool()
 
     def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
         """With all threads that torch has."""
@@ -142,14 +142,14 @@ class TorchArithmetic:
             x = torch.from_numpy(batch).to(self.device).float()
             x = x.div_(255).sub_(self._mean).div_(self._std)
             x = x.contiguous(memory_format=torch.channels_last)
-            logits, features = look_and_average(self._ask, x, self._views, multi_label=self._many)
+            logits, features = average_over_views(self._ask, x, self._views, multi_label=self._many)
             return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     alone = __call__  # in a thread of `cores`, where torch has one
 
 
-class OnnxArithmetic:
-    """As `TorchArithmetic`, by ONNX Runtime on the CPU.
+class OnnxEngine:
+    """As `TorchEngine`, by ONNX Runtime on the CPU.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class OnnxArithmetic:
         self._opening = threading.Lock()
         self._check(self._one)
         self.side_by_side = is_on()
-        self.cores = CoreEach(ThreadPoolExecutor)
+        self.cores = SingleThreadPool(ThreadPoolExecutor)
 
     @cached_property
     def network(self) -> Network:
@@ -202,7 +202,7 @@ class OnnxArithmetic:
         x -= self._mean
         x /= self._std
         multi_label = self._bundle.spec.multi_label
-        return look_and_average(partial(ask, session), x, self._views, multi_label=multi_label)
+        return average_over_views(partial(ask, session), x, self._views, multi_label=multi_label)
 
     def _check(self, session: Any) -> None:
         """The shapes that it takes and gives, against those of the model."""
@@ -233,7 +233,7 @@ def open_onnx(file: Path, workers: int | None = None) -> Any:
         another. ONNX Runtime itself raises whatever it likes.
     """
     need("onnxruntime")
-    report_to_nobody()
+    disable_telemetry()
     import onnxruntime
 
     content = file.read_bytes()

@@ -29,7 +29,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
-from learners.backbones import Answers, Network, NetworkSpec, logits_and_features
+from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
 from learners.files import jsonable
 from learners.inference.engine import ANSWERED, ASKED, ask, need, open_onnx
 from learners.inference.predictions import Floats
@@ -147,7 +147,7 @@ def _of_each(confidence: Confidence) -> dict[str, object]:
     return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for a, b, cut in numbers]}
 
 
-def notes(bundle: Bundle) -> list[str]:
+def export_limitations(bundle: Bundle) -> list[str]:
     """What the predictor does for this model and an exported file does not, a sentence each."""
     found = []
     if bundle.spectrogram is not None:
@@ -208,7 +208,7 @@ def _pictures(bundle: Bundle, n: int) -> Pixels:
 
 
 def write_network(bundle: Bundle, file: Path) -> None:
-    """The network of a bundle for `OnnxArithmetic`, written whole or not at all, and asked.
+    """The network of a bundle for `OnnxEngine`, written whole or not at all, and asked.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def write_network(bundle: Bundle, file: Path) -> None:
     """
     with file_beside(file) as beside:
         write_onnx(
-            Answers(bundle.network),
+            LogitsAndFeatures(bundle.network),
             _questions(bundle.spec)[0],
             beside,
             (ASKED,),

@@ -75,7 +75,7 @@ class Prediction(NamedTuple):
         return dict(self.branch).get(self.label, self.probability)
 
 
-class PredictedItem(NamedTuple):
+class DetailedPrediction(NamedTuple):
     """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
 
     prediction: Prediction
@@ -83,7 +83,7 @@ class PredictedItem(NamedTuple):
     features: Floats | None
 
 
-def deepest(
+def deepest_label(
     best: str, probability: float, branch: Sequence[tuple[str, float]], reach: float
 ) -> str:
     """What reaches a probability: ``best``, with a tree the last node of the branch that does; "" for
@@ -111,7 +111,7 @@ def cell(value: object, column: str) -> object:
     return value
 
 
-def refused(source: Source, why: BadFile | Reason) -> Prediction:
+def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
     """The row of a file that could not be read, or that is silent."""
     if isinstance(why, BadFile):
         kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
@@ -128,7 +128,7 @@ def check_moment(kind: str, at: float | None) -> None:
         )
 
 
-def unheard(windows: Sequence[Prediction]) -> Reason | None:
+def reason_not_judged(windows: Sequence[Prediction]) -> Reason | None:
     """Why the recording of these windows is not judged; None if it is.
 
     A window that cannot be read makes the file a bad one: what is heard of it is not all. Silent
@@ -140,7 +140,7 @@ def unheard(windows: Sequence[Prediction]) -> Reason | None:
     return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
 
 
-def pooled(windows: Sequence[PredictedItem]) -> tuple[Floats, Floats, bool]:
+def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
     """One recording's logits [classes] and features [width] out of its windows', and whether these were
     trained on.
 
@@ -150,7 +150,7 @@ def pooled(windows: Sequence[PredictedItem]) -> tuple[Floats, Floats, bool]:
     trained on is, so is the recording: the mean of such windows is none of them itself.
     """
     heard = [window for window in windows if window.logits is not None]
-    logits, features = stacked(heard)
+    logits, features = stack_outputs(heard)
     loudest = np.argsort(-logits, axis=0, kind="stable")[:TOP_WINDOWS]
     joined = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
     speak = loudest[:, joined.argmax()]
@@ -158,7 +158,7 @@ def pooled(windows: Sequence[PredictedItem]) -> tuple[Floats, Floats, bool]:
     return joined, features[speak].mean(axis=0), trained
 
 
-def stacked(answers: Sequence[PredictedItem], classes: int = 0) -> tuple[Floats, Floats]:
+def stack_outputs(answers: Sequence[DetailedPrediction], classes: int = 0) -> tuple[Floats, Floats]:
     """Logits [n, classes] and features [n, width] of answers, with rows of NaN where there are none.
 
     ``classes`` is the width for no answers at all.

@@ -38,18 +38,18 @@ from datasets.spectrograms import (
     no_signal,
     source_of,
 )
-from learners.inference.engine import arithmetic, pick_device
+from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
     NO_SIGNAL,
+    DetailedPrediction,
     Floats,
-    PredictedItem,
     Prediction,
     check_moment,
-    pooled,
-    refused,
+    pool_windows,
+    reason_not_judged,
+    refused_prediction,
     seconds,
-    stacked,
-    unheard,
+    stack_outputs,
 )
 from learners.machine import threads
 from learners.model import PLAIN, Bundle, load_bundle, model_folder
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Asked = str | os.PathLike[str] | Source
+FileOrSource = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | Reason
 
 #: Full batches in a round, at least. What a network gives for an item depends, in its last bits, on the
@@ -88,7 +88,7 @@ class Part(NamedTuple):
     source: Source
 
 
-def as_source(asked: Asked, at: float | None = None) -> Source:
+def as_source(asked: FileOrSource, at: float | None = None) -> Source:
     """A file, a table's row or a source; ``at`` is for what names no moment itself."""
     if isinstance(asked, Source):
         # A table's empty cells are NaN.
@@ -183,10 +183,12 @@ class Decoder:
         self._openers: IsolatedCalls[Source, tuple[Opened, float | None]] | None = None
         self._cutters: IsolatedCalls[Source, list[Source]] | None = None
 
-    def open(self, source: Asked) -> Opened:
+    def open(self, source: FileOrSource) -> Opened:
         return self._opener(as_source(source))[0]
 
-    def open_all(self, sources: Iterable[Asked], workers: int | None = None) -> Iterator[Opened]:
+    def open_all(
+        self, sources: Iterable[FileOrSource], workers: int | None = None
+    ) -> Iterator[Opened]:
         apart = self._apart(workers)
         for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
             yield opened
@@ -246,7 +248,7 @@ class Decoder:
         return self._openers
 
 
-class Resembled(NamedTuple):
+class SimilarFile(NamedTuple):
     """A training file, or a part of one: its class, and the cosine of its features and those asked of."""
 
     source: Source
@@ -308,14 +310,14 @@ class Predictor:
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 class is listed")
         self.top = min(top, len(self.classes))
-        self._arithmetic = arithmetic(self.bundle, engine, self.device, self.tta_views)
+        self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
         self.prepared = Prepared(self.bundle.preprocessing, 1.0, decoded)
         self.decoder = Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
 
     def predict(
         self,
-        paths: Iterable[Asked],
+        paths: Iterable[FileOrSource],
         *,
         at: float | None = None,
         bs: int = 32,
@@ -335,29 +337,29 @@ class Predictor:
         bs : items in a forward pass.
         workers : processes that decode; by default one for each core.
         """
-        for answer in self.answers(paths, at=at, bs=bs, workers=workers):
+        for answer in self.predict_detailed(paths, at=at, bs=bs, workers=workers):
             yield answer.prediction
 
-    def answers(
+    def predict_detailed(
         self,
-        paths: Iterable[Asked],
+        paths: Iterable[FileOrSource],
         *,
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
-    ) -> Iterator[PredictedItem]:
+    ) -> Iterator[DetailedPrediction]:
         """As `predict`, with the logits and features that each prediction rests on."""
-        for source, judged in self.windows(paths, at=at, bs=bs, workers=workers):
+        for source, judged in self.predict_windows(paths, at=at, bs=bs, workers=workers):
             yield judged[0] if len(judged) == 1 else self._together(source, judged)
 
-    def windows(
+    def predict_windows(
         self,
-        paths: Iterable[Asked],
+        paths: Iterable[FileOrSource],
         *,
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
-    ) -> Iterator[tuple[Source, list[PredictedItem]]]:
+    ) -> Iterator[tuple[Source, list[DetailedPrediction]]]:
         """As `answers`, each file with an answer for each of its windows; one where it fits into one."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
@@ -370,17 +372,21 @@ class Predictor:
             yield file, [answer for _, answer in group]
 
     def outputs(
-        self, paths: Iterable[Asked], *, bs: int = 32, workers: int | None = None
+        self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None
     ) -> tuple[list[str], Floats, Floats]:
         """The good files' names, their logits [n, classes] and their features [n, width]."""
-        good = [a for a in self.answers(paths, bs=bs, workers=workers) if a.logits is not None]
-        return [a.prediction.path for a in good], *stacked(good, len(self.classes))
+        good = [
+            a for a in self.predict_detailed(paths, bs=bs, workers=workers) if a.logits is not None
+        ]
+        return [a.prediction.path for a in good], *stack_outputs(good, len(self.classes))
 
-    def open(self, source: Asked) -> Opened:
+    def open(self, source: FileOrSource) -> Opened:
         """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
         return self.decoder.open(source)
 
-    def open_all(self, sources: Iterable[Asked], *, workers: int | None = None) -> Iterator[Opened]:
+    def open_all(
+        self, sources: Iterable[FileOrSource], *, workers: int | None = None
+    ) -> Iterator[Opened]:
         """As `open`, each where its decoder may die; some are opened ahead."""
         return self.decoder.open_all(sources, workers)
 
@@ -392,7 +398,7 @@ class Predictor:
         """End them; another question starts new ones."""
         self.decoder.close()
 
-    def resembled(self, path: Asked, n: int = 5) -> list[Resembled]:
+    def similar_files(self, path: FileOrSource, n: int = 5) -> list[SimilarFile]:
         """The training files that a file is most like to the network, the nearest first.
 
         Their names stand in ``reference.csv`` of the run around a model folder, never in the folder, which
@@ -412,10 +418,10 @@ class Predictor:
             if len(rows) != len(reference):
                 return []
             cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))
-            nearest: dict[str, Resembled] = {}
+            nearest: dict[str, SimilarFile] = {}
             for at in np.argsort(-cosines, kind="stable"):
                 source = source_of({name: cell or None for name, cell in rows[at].items()})
-                one = Resembled(source, rows[at]["label"], float(cosines[at]))
+                one = SimilarFile(source, rows[at]["label"], float(cosines[at]))
                 nearest.setdefault(source.path, one)
                 if len(nearest) == n:
                     break
@@ -441,29 +447,33 @@ class Predictor:
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _judged(self, batch: Sequence[tuple[Part, Opened]]) -> list[tuple[Part, PredictedItem]]:
+    def _judged(
+        self, batch: Sequence[tuple[Part, Opened]]
+    ) -> list[tuple[Part, DetailedPrediction]]:
         """Each part of a batch judged by itself."""
         good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
-        answers: Iterator[PredictedItem] = iter(())
+        answers: Iterator[DetailedPrediction] = iter(())
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
             decided = self._decide([part.source for part, _ in good], logits, features)
-            answers = map(PredictedItem, decided, logits, features)
+            answers = map(DetailedPrediction, decided, logits, features)
         return [
             (part, next(answers))
             if isinstance(opened, np.ndarray)
-            else (part, PredictedItem(refused(part.source, opened), None, None))
+            else (part, DetailedPrediction(refused_prediction(part.source, opened), None, None))
             for part, opened in batch
         ]
 
-    def _together(self, source: Source, windows: list[PredictedItem]) -> PredictedItem:
+    def _together(self, source: Source, windows: list[DetailedPrediction]) -> DetailedPrediction:
         """One answer for the windows of a recording, or of a long span of one."""
         each = tuple(window.prediction for window in windows)
-        if (why := unheard(each)) is not None:
-            return PredictedItem(refused(source, why)._replace(windows=each), None, None)
-        logits, features, trained = pooled(windows)
+        if (why := reason_not_judged(each)) is not None:
+            return DetailedPrediction(
+                refused_prediction(source, why)._replace(windows=each), None, None
+            )
+        logits, features, trained = pool_windows(windows)
         (prediction,) = self._decide([source], logits[None], features[None], trained)
-        return PredictedItem(prediction._replace(windows=each), logits, features)
+        return DetailedPrediction(prediction._replace(windows=each), logits, features)
 
     def _decide(
         self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False
@@ -501,7 +511,7 @@ class Predictor:
         ]
 
 
-def in_rounds(answers: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:
+def group_by_round(answers: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:
     """Answers by the rounds that `Decoder.batches` made of their parts."""
     taken: list[Prediction] = []
     count = 0

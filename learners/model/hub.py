@@ -32,13 +32,13 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     if not name.startswith(PREFIX):
         return Path(name)
     from datasets.spectrograms import cache_root
-    from learners.backbones import no_waiting_for_a_hub_out_of_reach
+    from learners.backbones import offline_if_unreachable
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
     folder = cache_root() / "models" / quote(f"{repository}@{revision or 'main'}", safe="@")
     from huggingface_hub import snapshot_download
 
-    with _told(name), no_waiting_for_a_hub_out_of_reach():
+    with _told(name), offline_if_unreachable():
         snapshot_download(
             repository, revision=revision or None, local_dir=folder, allow_patterns=[*FILES]
         )

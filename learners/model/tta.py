@@ -136,7 +136,7 @@ def _weights(n: int, size: int) -> Floats:
     return out
 
 
-def look_and_average(
+def average_over_views(
     ask: Callable[[A], tuple[A, A]],
     x: A,
     tta_views: Sequence[TTAView] = (PLAIN,),

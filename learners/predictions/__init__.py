@@ -7,13 +7,13 @@ from datasets.core.lazy import lazy_names
 if TYPE_CHECKING:
     from learners.predictions.formats import check_out, write
     from learners.predictions.jobs import (
-        check_names,
+        check_class_names,
         predict_files,
-        read_names,
+        read_class_names,
         read_thresholds,
     )
     from learners.predictions.journal import Journal
-    from learners.predictions.rows import Events, Shape
+    from learners.predictions.rows import Events, RowSettings
     from learners.predictions.triggers import predict_triggers
 
 __getattr__ = lazy_names(__name__)

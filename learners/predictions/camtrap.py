@@ -25,7 +25,7 @@ from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
-from learners.predictions.rows import Shape
+from learners.predictions.rows import RowSettings
 from learners.uncertainty import Why
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class _Deployment:
         return shot.taken or self.first or datetime.now(UTC)
 
 
-def write_camtrap(answers: Iterable[Prediction], shape: Shape, folder: Path) -> None:
+def write_camtrap(answers: Iterable[Prediction], shape: RowSettings, folder: Path) -> None:
     """``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json``.
 
     A class is an animal's scientific name, as it was trained; "unknown" is an observation of type
@@ -209,7 +209,7 @@ def _description(
     }
 
 
-def _deployment_name(path: str, shape: Shape, taken: set[str]) -> str:
+def _deployment_name(path: str, shape: RowSettings, taken: set[str]) -> str:
     """The file's folder, from the folder of the call on, or its own name; with a number where another
     has that name."""
     below = Path(shape.below(path)).parent.as_posix()

@@ -21,8 +21,8 @@ from datasets.core.files import file_beside, write_beside
 from datasets.items import JOIN, UNKNOWN
 from learners.files import jsonable
 from learners.inference import Prediction, cell
-from learners.predictions.journal import part_of
-from learners.predictions.rows import Shape, all_of
+from learners.predictions.journal import journal_file
+from learners.predictions.rows import RowSettings, with_full_span
 
 #: Formats that are a folder of files where they are written to one, and the kinds of files they are for.
 FOLDERS = {
@@ -38,7 +38,7 @@ RAVEN = (
 )  # fmt: skip
 
 
-def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+def write_csv(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """A header, and a row each."""
     # Windows are rows of their own.
     columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
@@ -47,7 +47,7 @@ def write_csv(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> No
     write_rows(stream, chain([columns], cells))
 
 
-def write_jsonl(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+def write_jsonl(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """An object a line; None for what is no number."""
     for answer in answers:
         for row in shape.rows(answer):
@@ -60,7 +60,7 @@ def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
     return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 
-def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+def write_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Aligned columns, each row as it comes; coloured where the stream is a terminal that has colours
     and NO_COLOR is not set."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
@@ -89,7 +89,7 @@ def write_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             print(*shown, file=stream)
 
 
-def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+def raven_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
     those in that one."""
     from datasets.annotations import one_cell  # which imports pandas
@@ -107,7 +107,7 @@ def raven_table(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> 
             )  # fmt: skip
 
 
-def audacity_track(answers: Iterable[Prediction], shape: Shape, stream: TextIO) -> None:
+def audacity_track(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Audacity's label track: start, end and label, tab separated, without a header.
 
     Raises SecondhandError for a second recording: a track does not say whose it is.
@@ -123,13 +123,15 @@ def audacity_track(answers: Iterable[Prediction], shape: Shape, stream: TextIO) 
             stream.write(f"{row.start!r}\t{row.end!r}\t{one_line(row.label)}\n")
 
 
-_TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], Shape, Any], None], str]] = {
+_TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], RowSettings, Any], None], str]] = {
     "raven": (raven_table, ".selections.txt"),
     "audacity": (audacity_track, ".txt"),
 }
 
 
-def write_tracks(format: str, answers: Iterable[Prediction], shape: Shape, folder: Path) -> None:
+def write_tracks(
+    format: str, answers: Iterable[Prediction], shape: RowSettings, folder: Path
+) -> None:
     """A table for each recording that could be answered, by its name, in the folders it lies in."""
     track, ending = _TRACKS[format]
     taken: set[str] = set()
@@ -147,12 +149,12 @@ def write_tracks(format: str, answers: Iterable[Prediction], shape: Shape, folde
         )
 
 
-def _named(answer: Prediction, shape: Shape) -> Iterator[Prediction]:
+def _named(answer: Prediction, shape: RowSettings) -> Iterator[Prediction]:
     """The rows that name a class, with times in numbers."""
     for row in shape.rows(answer):
         if row.label == UNKNOWN:
             continue
-        row = all_of(row)
+        row = with_full_span(row)
         yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row  # it has gone since
 
 
@@ -182,11 +184,11 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
     if format in FOLDERS and out.exists() and not out.is_dir():
         raise SecondhandError(f"--out {out}: a file, and {format} is written into a folder")
     taken = any(out.iterdir()) if out.is_dir() else out.exists()
-    if taken and not overwrite and not part_of(out).exists():
+    if taken and not overwrite and not journal_file(out).exists():
         raise SecondhandError(f"--out {out}: is there already; choose another, or give --overwrite")
 
 
-def write(format: str, answers: Iterable[Prediction], shape: Shape, out: Path | None) -> None:
+def write(format: str, answers: Iterable[Prediction], shape: RowSettings, out: Path | None) -> None:
     """Write answers to a file, into a folder, or to standard output as they come.
 
     A file is whole or not there; in a folder that holds other files those stay.

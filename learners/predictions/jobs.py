@@ -17,10 +17,10 @@ from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
 from learners.cli import console
-from learners.inference import Prediction, in_rounds, model_digest
+from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
-from learners.predictions.rows import Shape
+from learners.predictions.rows import RowSettings
 from learners.uncertainty import Why
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FREE = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "c
 
 
 def predict_files(
-    predictor: Predictor, settings: Any, options: Mapping[str, Any], format: str, shape: Shape
+    predictor: Predictor, settings: Any, options: Mapping[str, Any], format: str, shape: RowSettings
 ) -> int:
     """Answer the files of the call, in this format, at ``--out`` or on standard output. Returns the command's
     exit status.
@@ -109,7 +109,7 @@ def _rounds(answers: Iterator[Prediction], settings: Any) -> Iterator[list[Predi
     many windows they have."""
     if settings.cluster is not None:
         return iter(lambda: list(islice(answers, settings.bs)), [])
-    return in_rounds(answers, settings.bs)
+    return group_by_round(answers, settings.bs)
 
 
 def _question(
@@ -130,7 +130,7 @@ def _question(
     }
 
 
-def read_names(classes: str) -> tuple[str, ...]:
+def read_class_names(classes: str) -> tuple[str, ...]:
     """Those in a file, one a line, or those with commas between them."""
     named = (
         _text(classes, "--classes").splitlines() if os.path.isfile(classes) else classes.split(",")
@@ -143,7 +143,7 @@ def read_names(classes: str) -> tuple[str, ...]:
     return names
 
 
-def check_names(names: Sequence[str], model: str, classes: Sequence[str], flag: str) -> None:
+def check_class_names(names: Sequence[str], model: str, classes: Sequence[str], flag: str) -> None:
     """Raise SecondhandError for names that are no classes of the model."""
     if strange := [name for name in names if name not in classes]:
         raise SecondhandError(

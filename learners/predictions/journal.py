@@ -43,7 +43,7 @@ class Journal:
 
     def __init__(self, out: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
         self.out = out
-        self.file = part_of(out)
+        self.file = journal_file(out)
         self.before = self.done = 0  # files, of which before this process; by now
         self._asked = deque[FileState | None]()  # of the files that `left` gave out, until `add`
         self._changed = set[int]()  # the numbers of answers whose files have changed since
@@ -191,7 +191,7 @@ class Journal:
             raise
 
 
-def part_of(out: Path) -> Path:
+def journal_file(out: Path) -> Path:
     """Where the answers for ``out`` are kept while it is not whole."""
     return out.with_name(f"{out.name}.part")
 

@@ -47,9 +47,9 @@ class Events:
         A row's ``start`` and ``end`` are those of the event: a window speaks for its middle, up to
         half of what it shares with the window before and behind, and one alone for all of the
         recording. ``at`` is the middle of the window
-        that is surest of the class, and ``probability`` is `joined`. The rest is of that window.
+        that is surest of the class, and ``probability`` is `merge_probabilities`. The rest is of that window.
         """
-        windows = answer.windows or (all_of(answer),)
+        windows = answer.windows or (with_full_span(answer),)
         edges = _edges(windows)
         found: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
@@ -93,7 +93,7 @@ class Events:
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        top = joined(windows) if self.exclusive else each_joined(windows)
+        top = merge_probabilities(windows) if self.exclusive else merge_label_probabilities(windows)
         return surest._replace(
             label=name,
             best=name,
@@ -105,7 +105,7 @@ class Events:
         )
 
 
-class Shape(NamedTuple):
+class RowSettings(NamedTuple):
     """Which rows an answer has, and what of them is told.
 
     Attributes
@@ -146,7 +146,7 @@ class Shape(NamedTuple):
         return (self.windows and answer.windows) or (answer,)
 
 
-def all_of(answer: Prediction) -> Prediction:
+def with_full_span(answer: Prediction) -> Prediction:
     """The answer for all of a recording, with its span; as it is where the recording has gone since."""
     from datasets.audio import probe
 
@@ -158,7 +158,7 @@ def all_of(answer: Prediction) -> Prediction:
         return answer
 
 
-def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
+def merge_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
     """The classes of an event with their probabilities, best first.
 
     They are those of the mean of the windows' scaled logits, so the windows' own, averaged as
@@ -183,10 +183,12 @@ def joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
     return sorted(((name, p / total) for name, p in shares.items()), key=lambda pair: -pair[1])
 
 
-def each_joined(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """`joined` of labels that are there, or not, each by itself: there, and not, are its two classes."""
+def merge_label_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """`merge_probabilities` of labels that are there, or not, each by itself: there, and not, are its two classes."""
     each = [
-        joined([window._replace(top=[(name, dict(window.top)[name])]) for window in windows])
+        merge_probabilities(
+            [window._replace(top=[(name, dict(window.top)[name])]) for window in windows]
+        )
         for name, _ in windows[0].top
     ]
     return sorted((pair for (pair,) in each), key=lambda pair: -pair[1])

@@ -18,7 +18,7 @@ from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
 from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
 from learners.inference import Predictor
-from learners.machine import surroundings
+from learners.machine import software_and_hardware
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
@@ -150,7 +150,7 @@ def write_estimate(
 
 
 def _made(command: str, table: ItemTable) -> dict[str, Any]:
-    return {"command": shared_command(command, table.source), **surroundings()}
+    return {"command": shared_command(command, table.source), **software_and_hardware()}
 
 
 def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
 from learners.model import Bundle
-from learners.training import fit_probe, in_plain_words
+from learners.training import explain_errors, fit_probe
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class BackboneSelection:
         )
 
 
-def settle_backbone(
+def select_backbone(
     folder: Path, loaded: Loaded, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
     """The settings with the backbone that ``auto`` stands for, and how it was chosen.
@@ -117,7 +117,7 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection
         began = time.monotonic()
         try:
             # Who names the backbone in place of auto is to have the same training.
-            with in_plain_words(), torch.random.fork_rng():
+            with explain_errors(), torch.random.fork_rng():
                 one = _judge(name, rows, pictures, loaded, settings, device)
         except SecondhandError as error:
             one = Candidate(name, why=str(error))

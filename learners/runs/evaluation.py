@@ -51,7 +51,7 @@ MARK = "report.json"
 
 
 @dataclass
-class Evaluated:
+class EvaluationResult:
     """Where it was written, the figures (0 to 1), what to know about them, and the bad files."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Evaluated:
     bad: list[Rejected]
 
 
-def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
+def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     """Answer labelled files and strangers with a model, and report how it did.
 
     Raises
@@ -86,10 +86,10 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     sections = task.sections(evaluation)
     with _written(asked, table, everything) as folder:
         write_report(folder, predictor, table, sections, checks=lines, command=command)
-    return Evaluated(Path(asked.out), bundle.metrics, lines + evaluation.notes, bad)
+    return EvaluationResult(Path(asked.out), bundle.metrics, lines + evaluation.notes, bad)
 
 
-def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
+def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     """Answer files without labels with a model, and say what accuracy to expect there.
 
     Raises
@@ -140,7 +140,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> Evaluated:
     with _written(asked, table, everything) as folder:
         write_estimate(folder, bundle, table, found, command=command)
     metrics = {"expected_accuracy": expected.value, "accepted": counted["accepted"]["value"]}
-    return Evaluated(Path(asked.out), jsonable(metrics), lines, bad)
+    return EvaluationResult(Path(asked.out), jsonable(metrics), lines, bad)
 
 
 def _opened(asked: EvaluateSettings) -> Bundle:

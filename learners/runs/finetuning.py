@@ -14,7 +14,7 @@ from typing import Any
 from datasets.core.files import write_beside
 from learners import distributed
 from learners.cli.settings import Settings
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.runs.folder import FINISHED, shared_folder
 from learners.runs.run import Run, prepare
 
@@ -41,12 +41,12 @@ def launch(
     SecondhandError : a setting or the data make the run impossible, and nothing is trained then; or the
         folder cannot be had.
     """
-    with distributed.joined(asked.speed.device), shared_folder(asked) as folder:
+    with distributed.process_group(asked.speed.device), shared_folder(asked) as folder:
         log_to(folder / "log.txt")
         run = prepare(folder, asked, typed, command)
         from learners.runs import stages
 
-        with threads_kept(run.settings.speed.threads):
+        with keep_thread_count(run.settings.speed.threads):
             stages.train(run)
             if not distributed.is_first():
                 return run

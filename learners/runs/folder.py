@@ -32,7 +32,7 @@ from learners.cli.flags import dump, given, parse
 from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, locked, shared_provenance
 from learners.inference import cell
-from learners.machine import surroundings
+from learners.machine import software_and_hardware
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
 
     with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as made:
         folder = distributed.share(made)
-        with distributed.together_or_not_at_all(remedy):
+        with distributed.end_together(remedy):
             yield folder
 
 
@@ -179,7 +179,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "command": command,
         "trained": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),
-        **surroundings(),
+        **software_and_hardware(),
     }
     return shared_provenance(known)
 
@@ -253,7 +253,7 @@ def has_progress(folder: Path) -> bool:
     return any(any(inside.rglob(name)) for name in ("best.safetensors", "state-*.json"))
 
 
-def begin(
+def record_inputs(
     folder: Path,
     tables: Mapping[str, pd.DataFrame],
     also: Sequence[str] = (),

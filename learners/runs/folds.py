@@ -30,7 +30,7 @@ from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import launch
 from learners.runs.folder import clear, has_progress, is_empty, run_name, write_config
-from learners.runs.warm_start import gone_on_from
+from learners.runs.warm_start import apply_warm_start
 from learners.tasks.choose import choose_task
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or finished folds are there that were made with
         other settings or of other data.
     """
-    settings, origin = gone_on_from(asked, typed, network=False)
+    settings, origin = apply_warm_start(asked, typed, network=False)
     choose_task(settings.data, origin).check(settings)
     items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])

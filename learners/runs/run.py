@@ -23,10 +23,10 @@ from learners import distributed
 from learners.backbones import mel_of
 from learners.cli.settings import Settings
 from learners.inference import pick_device
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.model import WEIGHTS, Bundle, tta_views_for
-from learners.runs.folder import begin, command_of, write_config, write_csv
-from learners.runs.warm_start import gone_on_from
+from learners.runs.folder import command_of, record_inputs, write_config, write_csv
+from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
 from learners.tasks.choose import choose_task
 
@@ -75,9 +75,9 @@ class Run:
     @cached_property
     def decoded(self) -> DecodedPictures:
         """The pixels of the items, which all stages share: each file is decoded once for them."""
-        from learners.training import decoded_of
+        from learners.training import decoded_pictures
 
-        return decoded_of(self.items, self.bundle.preprocessing, self.settings)
+        return decoded_pictures(self.items, self.bundle.preprocessing, self.settings)
 
 
 def prepare(
@@ -103,7 +103,7 @@ def prepare(
     began = time.monotonic()
     if asked.run.resume is not None:
         command = command_of(folder) or command
-    settings, origin = gone_on_from(asked, typed)
+    settings, origin = apply_warm_start(asked, typed)
     settings.check()
     task = choose_task(settings.data, origin)
     task.check(settings)
@@ -120,8 +120,8 @@ def prepare(
     )
     trained_on = mel_of(settings.network.backbone) if drawn is None else {}
     data, signal, seed = settings.data, settings.signal, settings.train.seed
-    with threads_kept(settings.speed.threads):
-        items = distributed.from_first(
+    with keep_thread_count(settings.speed.threads):
+        items = distributed.first_process_value(
             lambda: load_items(data, signal, seed, folder, trained_on, drawn)
         )
     task = task.of_items(settings, items.table)
@@ -130,16 +130,16 @@ def prepare(
 
     from fastai.torch_core import set_seed
 
-    from learners.runs.backbone_selection import settle_backbone
-    from learners.training import new_network, settle
+    from learners.runs.backbone_selection import select_backbone
+    from learners.training import build_network, resolve_speed
 
-    with threads_kept(settings.speed.threads):
+    with keep_thread_count(settings.speed.threads):
         set_seed(seed, reproducible=True)
-        settings, selection = distributed.from_first(
-            lambda: settle_backbone(folder, items, settings, device)
+        settings, selection = distributed.first_process_value(
+            lambda: select_backbone(folder, items, settings, device)
         )
-        network, spec, preprocessing = new_network(folder, items, settings, task, origin)
-        settings = replace(settings, speed=settle(settings.speed, network, device))
+        network, spec, preprocessing = build_network(folder, items, settings, task, origin)
+        settings = replace(settings, speed=resolve_speed(settings.speed, network, device))
     write_config(folder, settings, command)
     augment = settings.augment
     bundle = Bundle(

@@ -31,7 +31,7 @@ EPOCHS = (0, 2)
 SPLITTING = ("group_by", "near_duplicates", "label_column")
 
 
-def gone_on_from(
+def apply_warm_start(
     asked: Settings, typed: Mapping[str, Any] | None = None, *, network: bool = True
 ) -> tuple[Settings, Bundle | None]:
     """The settings as a model of ``--from`` has them, and that model, with its ``network`` or without; of
@@ -40,10 +40,10 @@ def gone_on_from(
         return asked, None
     folder = model_folder(asked.data.from_)
     settings, origin = asked.but(**{"from": folder}), load_bundle(folder, network=network)
-    return (settings if asked.run.resume else as_before(settings, origin, typed)), origin
+    return (settings if asked.run.resume else settings_from_origin(settings, origin, typed)), origin
 
 
-def as_before(
+def settings_from_origin(
     settings: Settings, origin: Bundle, typed: Mapping[str, Any] | None = None
 ) -> Settings:
     """The settings with the network and the recipe of the model that they go on from, with what its run was

@@ -6,9 +6,14 @@ from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from learners.training.learning_curve import ANSWERS
-    from learners.training.members import decoded_of, in_plain_words, new_network, train_members
+    from learners.training.members import (
+        build_network,
+        decoded_pictures,
+        explain_errors,
+        train_members,
+    )
     from learners.training.objectives import Objective, class_objective, label_objective
     from learners.training.probe import fit_probe
-    from learners.training.speed import check_precision, settle
+    from learners.training.speed import check_precision, resolve_speed
 
 __getattr__ = lazy_names(__name__)

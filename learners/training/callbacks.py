@@ -80,7 +80,7 @@ class CpuAutocast(Callback):
             self.autocast = None
 
 
-class PlainLoss(Callback):
+class ValidationLoss(Callback):
     """The loss of validation is the items' mean NLL in nats, whatever training minimises.
 
     Without label smoothing and class weights: what the report says of the answers (timm's train.py
@@ -100,7 +100,7 @@ class PlainLoss(Callback):
         self.learn.loss_func = self.training_loss
 
 
-class FixedNorms(Callback):
+class FrozenBatchNorms(Callback):
     """BatchNorms that normalise by their averages in training, and leave them as they are.
 
     Those of a body whose head was fitted to what it gives: with the statistics of small batches it
@@ -269,7 +269,7 @@ def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
             loader.rng = rng  # fastai draws a new generator for every epoch
 
 
-class WatchLoss(Callback):
+class LossGuard(Callback):
     """Ends a run whose loss is no longer a number, before it overwrites anything good."""
 
     order = 20
@@ -282,7 +282,7 @@ class WatchLoss(Callback):
             )
 
 
-class LossNumbers(Callback):
+class LossesAsFloats(Callback):
     """The losses that fastai's recorder keeps, one a batch, as numbers.
 
     As tensors each would stay between the activations of its batch and the next, which never again

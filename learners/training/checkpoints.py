@@ -76,7 +76,7 @@ class KeepBest(EpochEnd):
             self._save("probe" if phase == "frozen" else "last", self._model(), {})
         self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
-    def try_part_way(self, epochs: int) -> None:
+    def try_blends(self, epochs: int) -> None:
         """Validate the weights between the probe and the last ones, and keep the first of them whose loss
         is the lowest but for chance.
 
@@ -236,7 +236,7 @@ class Checkpoints(EpochEnd):
         """Whether the training was over already."""
         return (self.folder / TRAINED).is_file()
 
-    def take_up(self, learn: Learner, best: KeepBest) -> bool:
+    def resume(self, learn: Learner, best: KeepBest) -> bool:
         """Go on where the newest whole checkpoint was made, at `position`; False where there is none.
 
         Raises
@@ -273,7 +273,7 @@ class Checkpoints(EpochEnd):
         if self.waiting is None or self.position.phase != phase:
             self.position = Position(phase)
             return
-        put_back(self.learn, *self.waiting)
+        restore_state(self.learn, *self.waiting)
         self.waiting = None
 
     def epoch_ends(self) -> None:
@@ -319,7 +319,7 @@ def gather(learn: Learner, *, within: bool) -> State:
     return storable(tensors), numbers
 
 
-def put_back(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+def restore_state(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
     """All that `gather` took, but the weights."""
     parameters, inner = _parameters(learn), _inner(learn)
     for name, value in _named(tensors, "optimizer").items():

@@ -170,10 +170,10 @@ def _feature_loaders(
     bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
-        distributed.part_of(
+        distributed.this_process_part(
             FeatureLoader(drawn, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device)
         ),
-        distributed.part_of(
+        distributed.this_process_part(
             FeatureLoader([held], epoch, fresh.order, bs=8 * valid.bs, device=device)
         ),
         path=learn.dls.path,

@@ -35,8 +35,13 @@ from datasets.images import Preprocessing
 from learners import distributed
 from learners.backbones import parameter_groups
 from learners.cli.settings import TrainSettings
-from learners.machine import report_to_nobody
-from learners.training.callbacks import FixedNorms, LossNumbers, PlainLoss, undisturbed_randomness
+from learners.machine import disable_telemetry
+from learners.training.callbacks import (
+    FrozenBatchNorms,
+    LossesAsFloats,
+    ValidationLoss,
+    undisturbed_randomness,
+)
 from learners.training.checkpoints import Checkpoints, KeepBest, Position
 from learners.training.frozen import frozen_features
 from learners.training.objectives import Objective, class_objective
@@ -78,9 +83,9 @@ def make_learner(
         "wd": settings.wd,
         "train_bn": not fits,  # norms of frozen groups too, which takes a backward pass through them
         "cbs": [
-            FixedNorms(body=fits),
-            PlainLoss(objective.plain_loss),
-            LossNumbers(),
+            FrozenBatchNorms(body=fits),
+            ValidationLoss(objective.plain_loss),
+            LossesAsFloats(),
             *([] if settings.clip is None else [GradientClip(settings.clip)]),
             *([objective.mixup(settings.mixup)] if settings.mixup else []),
             *cbs,
@@ -109,7 +114,7 @@ def fine_tune(
     """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
 
     A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
-    follows changes the body little (LP-FT, 2202.10054), its first group not at all (`thaw`). Another
+    follows changes the body little (LP-FT, 2202.10054), its first group not at all (`unfreeze_body`). Another
     head takes gradient steps first, as in fastai's ``fine_tune``, with no frozen phase where it would
     have no epoch.
 
@@ -132,7 +137,7 @@ def fine_tune(
                 probe = (objective or class_objective(settings)).probe
                 fit_head(learn, probe, groups, from_here=from_here)
                 learn.fit(1, lr=0.0)  # which only measures it
-        thaw(learn, settings)
+        unfreeze_body(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
             log.info("the stem and a third of the body's blocks stay as they are")
         top = _rate(learn, settings, checkpoints) if settings.epochs else 0.0
@@ -153,15 +158,15 @@ def fine_tune(
                     )
             top /= 2
     if settings.epochs and at.phase <= 1:
-        thaw(learn, settings)
+        unfreeze_body(learn, settings)
         first = at.epoch if at.phase == 1 else 0
         lrs = slice(top / (settings.lr_mult or 1.0), top)
         learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
     if alone == "fit" and settings.epochs and best is not None:
-        best.try_part_way(settings.epochs)
+        best.try_blends(settings.epochs)
 
 
-def thaw(learn: Learner, settings: TrainSettings) -> None:
+def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
     """Let the body learn as well as the head.
 
     Behind a fitted head its first group of parameters, of several, stays as it is where no ``lr_mult``
@@ -179,7 +184,7 @@ def _rate(learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | No
     if checkpoints is not None and checkpoints.rate:
         return checkpoints.rate
     with distributed.apart(learn):
-        found, suggestions = distributed.from_first(lambda: find_lr(learn))
+        found, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.info("learning rate %.2g (%s)", found, named)
     if checkpoints is not None:
@@ -219,7 +224,7 @@ def tracker(name: str, folder: Path) -> list[Callback]:
                         self.writer.add_scalar(f"lr_{i}", group["lr"], self.train_iter)
 
             return [NumbersOnly(folder / "tensorboard", trace_model=False, log_preds=False)]
-        report_to_nobody()
+        disable_telemetry()
         from fastai.callback.wandb import WandbCallback
     except ImportError as error:
         raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None

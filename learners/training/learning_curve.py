@@ -20,7 +20,7 @@ from datasets.core.files import write_beside
 from datasets.items import split_units
 from learners import distributed
 from learners.training.frozen import FeatureLoader
-from learners.training.probe import Fitted
+from learners.training.probe import LinearProbe
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ class Seen(NamedTuple):
 
 class LearningCurveProbes(Callback):
     """Writes what probes answer that learnt a part of the labels, where features of a frozen body are
-    kept: `predictions_by_part`, with the items' paths, once a run.
+    kept: `predictions_by_fraction`, with the items' paths, once a run.
 
     Parameters
     ----------
     file : CSV; one that is there is left.
     rows : of the loaders, with path, label, group and split; ``item`` where windows of one have several.
     classes : without a background, whose targets come after theirs.
-    probe, seed : as in `predictions_by_part`.
+    probe, seed : as in `predictions_by_fraction`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LearningCurveProbes(Callback):
         file: Path,
         rows: pd.DataFrame,
         classes: Sequence[str],
-        probe: Callable[..., Fitted],
+        probe: Callable[..., LinearProbe],
         seed: int,
     ) -> None:
         self.file, self.rows, self.classes, self.probe, self.seed = file, rows, classes, probe, seed
@@ -84,7 +84,7 @@ class LearningCurveProbes(Callback):
             groups = split_units(held).to_numpy()
             parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
         seen, held_out = parts
-        found = predictions_by_part(seen, held_out, self.classes, self.probe, seed=self.seed)
+        found = predictions_by_fraction(seen, held_out, self.classes, self.probe, seed=self.seed)
         of_item = held.assign(unit=groups).drop_duplicates("item").set_index("item")
         item = found.pop("item")
         for name in ("unit", "path"):
@@ -126,11 +126,11 @@ def label_fractions(
                 yield f"{size}-{draw + 1}", place < most[labels]
 
 
-def predictions_by_part(
+def predictions_by_fraction(
     train: Seen,
     held: Seen,
     classes: Sequence[str],
-    probe: Callable[..., Fitted],
+    probe: Callable[..., LinearProbe],
     *,
     seed: int = 0,
 ) -> pd.DataFrame:

@@ -36,9 +36,9 @@ from learners.acceleration import accelerate
 from learners.backbones import (
     Ensemble,
     NetworkSpec,
-    against_last,
     build,
-    carry,
+    copy_weights,
+    drop_background_row,
     first_member,
     native_size,
 )
@@ -75,10 +75,10 @@ def train_members(
     Parameters
     ----------
     settings : resolved.
-    bundle : its network is the first, as `new_network` made it; in its place come all of them, in eval mode
+    bundle : its network is the first, as `build_network` made it; in its place come all of them, in eval mode
         with the weights of their best epochs.
-    decoded : as `decoded_of` made it.
-    origin : as in `new_network`.
+    decoded : as `decoded_pictures` made it.
+    origin : as in `build_network`.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def train_members(
             log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
         if number:
             set_seed(train.seed + number, reproducible=True)
-            network, _, _ = new_network(folder, items, settings, task, origin, number)
+            network, _, _ = build_network(folder, items, settings, task, origin, number)
         inside = folder / "checkpoint" / f"member-{number + 1}" if number else folder / "checkpoint"
         history = folder / (f"history-{number + 1}.csv" if number else "history.csv")
         best = KeepBest(inside, last=train.keep == "last", fitted=train.freeze_epochs == "fit")
@@ -117,7 +117,7 @@ def train_members(
             kept.append(best.said())
             continue
         cbs: list[Callback] = [
-            callbacks.WatchLoss(),
+            callbacks.LossGuard(),
             callbacks.History(history),
             best,
             callbacks.Seeds(train.seed + number),
@@ -147,10 +147,10 @@ def train_members(
         accelerate(learn)
         if number == 0:
             _tell(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
-        if checkpoints.take_up(learn, best):
+        if checkpoints.resume(learn, best):
             log.info("going on: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
         quiet = nullcontext() if watched() else learn.no_bar()
-        with quiet, learn.no_logging(), in_plain_words():
+        with quiet, learn.no_logging(), explain_errors():
             try:
                 with distributed.training(learn):
                     fine_tune(
@@ -162,7 +162,7 @@ def train_members(
                     raise
                 log.warning("interrupted: the best epoch so far is kept")
                 interrupted = True
-        if distributed.from_first(partial(best.restore, network)):
+        if distributed.first_process_value(partial(best.restore, network)):
             log.info("kept %s", best.said())
             members.append(network.eval())
             kept.append(best.said())
@@ -173,7 +173,7 @@ def train_members(
         raise KeyboardInterrupt
     if items.labels != items.table.classes:
         for one in members:
-            against_last(one)
+            drop_background_row(one)
     multi_label = bundle.spec.multi_label
     bundle.network = (
         Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
@@ -193,7 +193,7 @@ def _tell(
     log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
 
 
-def new_network(
+def build_network(
     folder: Path,
     items: Loaded,
     settings: Settings,
@@ -248,7 +248,7 @@ def _carry(origin: Bundle, new: nn.Sequential, labels: list[str], number: int) -
     old = olds[number % len(olds)]
     assert isinstance(old, nn.Sequential)
     numbers = {name: n for n, name in enumerate(origin.classes)}
-    carry(old, new, [numbers.get(name) for name in labels])
+    copy_weights(old, new, [numbers.get(name) for name in labels])
     if number:
         return
     for what, names in (
@@ -294,7 +294,9 @@ def _batches(
     )
 
 
-def decoded_of(items: Loaded, preprocessing: Preprocessing, settings: Settings) -> DecodedPictures:
+def decoded_pictures(
+    items: Loaded, preprocessing: Preprocessing, settings: Settings
+) -> DecodedPictures:
     """Where the pixels of a run's items are kept from one epoch, and one stage, to the next."""
     if items.spectrogram is None:
         train, others = map(len, _pictures(items))
@@ -333,7 +335,7 @@ def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
 
 
 @contextmanager
-def in_plain_words() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Errors of the machine as a SecondhandError that names the remedy; others pass as they are."""
     try:
         yield

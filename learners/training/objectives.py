@@ -17,7 +17,7 @@ from fastai.metrics import accuracy
 from torch import Tensor, nn
 
 from learners.cli.settings import TrainSettings
-from learners.training.probe import Fitted, fit_labels, fit_probe
+from learners.training.probe import LinearProbe, fit_multi_label_probe, fit_probe
 
 _PARTNERED = 0.5  # of the items of a batch
 _FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as its authors have them
@@ -39,7 +39,7 @@ class Objective(NamedTuple):
     plain_loss: nn.Module
     metrics: list[Callable[..., Any]]
     mixup: type[MixUp]
-    probe: Callable[..., Fitted]
+    probe: Callable[..., LinearProbe]
 
 
 def class_objective(
@@ -72,17 +72,17 @@ def class_objective(
 
 def label_objective(settings: TrainSettings) -> Objective:
     """Of several labels an item: binary cross-entropy, each label by itself."""
-    loss = KnownLoss(asymmetric=settings.class_weights)
+    loss = MaskedLabelLoss(asymmetric=settings.class_weights)
     return Objective(
         loss=loss,
-        plain_loss=KnownLoss(),
+        plain_loss=MaskedLabelLoss(),
         metrics=[],
-        mixup=TwoAtOnce,
-        probe=partial(fit_labels, criterion=loss, seed=settings.seed),
+        mixup=MixedClips,
+        probe=partial(fit_multi_label_probe, criterion=loss, seed=settings.seed),
     )
 
 
-class KnownLoss(nn.Module):
+class MaskedLabelLoss(nn.Module):
     """Binary cross-entropy in nats, the mean over what is known of a batch.
 
     ``asymmetric``, for rare labels: what is not there counts ``q ** 4`` times ``-log(1 - q)``, where q is its
@@ -107,7 +107,7 @@ class KnownLoss(nn.Module):
         return (each * known).sum() / known.sum().clamp(min=1)
 
 
-class TwoAtOnce(MixUp):
+class MixedClips(MixUp):
     """Half of the clips of a batch sound together with another one, and show the labels of both.
 
     Powers add; where they are drawn as decibels the louder one of each moment and band is what is

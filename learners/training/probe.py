@@ -37,7 +37,7 @@ FOLDS = 3
 ON_BIAS = 0.01
 
 
-class Fitted(NamedTuple):
+class LinearProbe(NamedTuple):
     """A linear layer, and how it was found.
 
     Attributes
@@ -63,7 +63,7 @@ def fit_probe(
     seed: int = 0,
     start: tuple[Tensor, Tensor] | None = None,
     groups: NDArray[np.int64] | None = None,
-) -> Fitted:
+) -> LinearProbe:
     """Multinomial logistic regression on standardised features, its penalty by cross-validation.
 
     The penalty pulls the weights to zero, or to a ``start``: as likely before a look at the data as
@@ -117,10 +117,10 @@ def fit_probe(
     weight, bias = layer_of(found, axes, mean, spread)
     if start is not None:
         weight, bias = weight + old_weight, bias + old_bias
-    return Fitted(weight, bias, strength, loss)
+    return LinearProbe(weight, bias, strength, loss)
 
 
-def fit_labels(
+def fit_multi_label_probe(
     features: Tensor,
     targets: Tensor,
     n_classes: int,
@@ -129,7 +129,7 @@ def fit_labels(
     seed: int = 0,
     groups: NDArray[np.int64] | None = None,
     start: None = None,
-) -> Fitted:
+) -> LinearProbe:
     """`fit_probe` for several labels an item: a logistic regression for each, one penalty.
 
     Parameters
@@ -157,7 +157,7 @@ def fit_labels(
         folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
         strength, loss = choose_strength(fit, loss_of, folds)
         found = fit(torch.arange(len(y)), strength, None, EXACT)
-    return Fitted(*layer_of(found, axes, mean, spread), strength, loss)
+    return LinearProbe(*layer_of(found, axes, mean, spread), strength, loss)
 
 
 def folds_for(
@@ -311,7 +311,7 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
 
 def fit_head(
     learn: Learner,
-    probe: Callable[..., Fitted],
+    probe: Callable[..., LinearProbe],
     groups: NDArray[np.int64] | None = None,
     *,
     from_here: bool = False,

@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from learners.machine import SpeedSettings
 
 
-def settle(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
+def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
     """The settings with nothing left open but ``workers``, of which the results are independent: they follow
     from what the disk has free. What the user gave stays.
 

@@ -132,7 +132,7 @@ class Confidence:
         settings : threshold, target, score and coverage, as ``--threshold`` and the others; `fit_rule`
             says how they go together. Sets of classes are RAPS (2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
-        background : the logits are those of `learners.backbones.building.against_last`.
+        background : the logits are those of `learners.backbones.building.drop_background_row`.
         paths : names of the calibration items, for errors.
         tree : of the classes; what a target accuracy guarantees then, `guaranteed` says.
         names : of the classes, for ``notes`` on those that can be guaranteed nothing.

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from learners.acceleration import SLEEPING, CoreEach, accelerate
-from learners.machine import threads_kept
+from learners.acceleration import SLEEPING, SingleThreadPool, accelerate
+from learners.machine import keep_thread_count
 from tests.learners.training.test_callbacks import folder, learner  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def test_all_of_it_can_be_switched_off(folder, tmp_path, monkeypatch, switch, ad
 
 
 def test_each_chunk_has_a_thread_of_its_own():
-    cores = CoreEach()
+    cores = SingleThreadPool()
     together = threading.Barrier(3, timeout=30)
 
     def task(chunk: int) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def test_each_chunk_has_a_thread_of_its_own():
         time.sleep(0.01 * (3 - chunk))
         return 10 * chunk, torch.get_num_threads()
 
-    with threads_kept(3):
+    with keep_thread_count(3):
         assert cores.map(task, [1, 2, 3]) == [(10, 1), (20, 1), (30, 1)]
         assert torch.get_num_threads() == 3
         later: list[int] = []
@@ -52,7 +52,7 @@ def test_each_chunk_has_a_thread_of_its_own():
 
 
 def test_more_chunks_than_before_and_an_error_of_one():
-    cores = CoreEach()
+    cores = SingleThreadPool()
     assert cores.map(abs, [-1, 2]) == [1, 2]
     assert cores.map(abs, [-1, 2, -3, 4]) == [1, 2, 3, 4]
     with pytest.raises(ZeroDivisionError):

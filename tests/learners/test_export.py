@@ -30,7 +30,7 @@ from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.strain.settings import QScanSettings
 from learners.export import main as export
-from learners.inference.exporting import export_onnx, metadata, notes
+from learners.inference.exporting import export_limitations, export_onnx, metadata
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
@@ -219,8 +219,8 @@ def test_models_of_signals_carry_their_recipe(spectrogram: Any, small: Bundle) -
     heard = replace(small, spectrogram=spectrogram.to_dict())
     told = json.loads(metadata(heard)["secondhand.recipe"])
     assert spectrogram_from_dict(told).fingerprint() == spectrogram.fingerprint()
-    assert "drawn by the recipe" in notes(heard)[0]
-    assert notes(small) == []
+    assert "drawn by the recipe" in export_limitations(heard)[0]
+    assert export_limitations(small) == []
 
 
 def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
@@ -229,7 +229,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     held = Items(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
     fitted = Confidence.fit(held, held)
     model = replace(small, views=VIEWS, confidence=fitted)
-    once, near = notes(model)
+    once, near = export_limitations(model)
     assert "mean of 3 views" in once
     assert "no distance" in near
 

@@ -217,9 +217,9 @@ def test_threads_and_gpus_are_told_without_torch():
         "from learners import machine\n"
         "machine._gpu_driver = lambda: False\n"
         "before = machine.threads()\n"
-        "with machine.threads_kept(1):\n"
+        "with machine.keep_thread_count(1):\n"
         "    print(before, machine.threads(), end=' ')\n"
-        "print(machine.threads(), machine.cuda_here(), 'torch' in sys.modules)\n"
+        "print(machine.threads(), machine.has_cuda(), 'torch' in sys.modules)\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
                          text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "3"})  # fmt: skip

@@ -53,14 +53,14 @@ def kept(tmp_path: Path, model: Path, predictor: Predictor) -> Embeddings:
 def asked_of(predictor: Predictor, patch: pytest.MonkeyPatch) -> list[str]:
     """The files that a predictor is asked about from now on."""
     found: list[str] = []
-    windows = predictor.windows
+    windows = predictor.predict_windows
 
     def counted(paths, **how):  # type: ignore[no-untyped-def]
         paths = list(paths)
         found.extend(map(str, paths))
         return windows(paths, **how)
 
-    patch.setattr(predictor, "windows", counted)
+    patch.setattr(predictor, "predict_windows", counted)
     return found
 
 
@@ -195,7 +195,7 @@ def test_after_a_kill_it_goes_on_from_the_last_part(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embeddings, "PART_ROWS", 5)
-        windows = predictor.windows
+        windows = predictor.predict_windows
 
         def dies(paths, **how):  # type: ignore[no-untyped-def]
             for number, one in enumerate(windows(paths, **how)):
@@ -204,7 +204,7 @@ def test_after_a_kill_it_goes_on_from_the_last_part(
                     killed()
                 yield one
 
-        patch.setattr(predictor, "windows", dies)
+        patch.setattr(predictor, "predict_windows", dies)
         with pytest.raises(Killed):
             kept.extend(pool)
     assert not kept.file.exists()
@@ -217,7 +217,7 @@ def test_after_a_kill_it_goes_on_from_the_last_part(
 
 
 def test_ctrl_c_keeps_what_is_done(kept, pool, model, predictor, monkeypatch):
-    windows = predictor.windows
+    windows = predictor.predict_windows
 
     def stopped(paths, **how):  # type: ignore[no-untyped-def]
         for number, one in enumerate(windows(paths, **how)):
@@ -226,7 +226,7 @@ def test_ctrl_c_keeps_what_is_done(kept, pool, model, predictor, monkeypatch):
             yield one
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictor, "windows", stopped)
+        patch.setattr(predictor, "predict_windows", stopped)
         with pytest.raises(KeyboardInterrupt):
             kept.extend(pool)
     assert kept.extend(pool)[:2] == (5, 7)

@@ -14,7 +14,7 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from learners.active import Labelled, choose, labelled_in, suggest, teaching, unsureness
 from learners.inference import Predictor
-from learners.runs.folder import begin
+from learners.runs.folder import record_inputs
 from learners.uncertainty import Items, softmax
 from learners.uncertainty.decision import Confidence
 from tests.app import sites
@@ -86,7 +86,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
     assert (found.judged, found.labelled, found.silent, found.rejected) == (24, 0, 0, [])
     assert {Path(row.source.path).parent.name for row in found.rows[:4]} == {"unknown"}
     for row in found.rows:
-        (answer,) = predictor.answers([row.source.path])
+        (answer,) = predictor.predict_detailed([row.source.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
         first, second = np.sort(p)[::-1][:2]
@@ -123,7 +123,7 @@ def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, mo
         Path(name).parent.mkdir(exist_ok=True)
         shutil.copy(pool[number], name)
     items = pd.DataFrame({"path": ["data/a.jpg", "data/b.jpg"], "label": "a"})
-    begin(tmp_path, {"items.csv": items})
+    record_inputs(tmp_path, {"items.csv": items})
     shutil.copy(pool[2], "data/b.jpg")
     shutil.copy(pool[3], "copy.jpg")
     elsewhere = tmp_path / "elsewhere"
@@ -157,7 +157,7 @@ def test_a_background_is_one_of_the_two_likeliest(pool, tmp_path):
     predictor = Predictor(replace(bundle, confidence=confidence))
     path = tmp_path / "grey.png"
     Image.new("RGB", (40, 40), (128, 128, 128)).save(path)
-    (answer,) = predictor.answers([path])
+    (answer,) = predictor.predict_detailed([path])
     ((_, score, why, _),) = suggest(predictor, [path]).rows
     p = np.exp(answer.logits) / (1 + np.exp(answer.logits).sum())
     expected = np.sort([*p, 1 - p.sum()])[::-1]

@@ -23,9 +23,9 @@ from datasets.core.errors import SecondhandError
 from learners.backbones.building import (
     Ensemble,
     NetworkSpec,
-    against_last,
     averaged,
     build,
+    drop_background_row,
     logits_and_features,
     native_size,
     parameter_groups,
@@ -487,7 +487,7 @@ def test_the_last_class_becomes_what_the_others_are_measured_against(head):
     x = torch.randn(3, 3, 32, 32)
     with torch.no_grad():
         before = network.eval()(x)
-        against_last(network)
+        drop_background_row(network)
         after = network(x)
     torch.testing.assert_close(after, before[:, :3] - before[:, 3:], atol=1e-4, rtol=1e-4)
     three, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)

@@ -15,7 +15,7 @@ from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.cluster import predict_on
 from learners.inference.predictor import Predictor
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.predictions import Journal
@@ -31,7 +31,7 @@ pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 @pytest.fixture(autouse=True)
 def one_thread():
     """As in a worker: two add up in another order, and the last bits differ."""
-    with threads_kept(1):
+    with keep_thread_count(1):
         yield
 
 

@@ -26,7 +26,7 @@ from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
 from learners.inference import write_network
 from learners.inference.predictor import Predictor
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
@@ -85,8 +85,8 @@ def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
 
 
 def same(model: Bundle, files: list[str]) -> None:
-    ours = list(Predictor(model, engine="onnx", top=4).answers(files, bs=2))
-    theirs = list(Predictor(model, device="cpu", top=4).answers(files, bs=2))
+    ours = list(Predictor(model, engine="onnx", top=4).predict_detailed(files, bs=2))
+    theirs = list(Predictor(model, device="cpu", top=4).predict_detailed(files, bs=2))
     assert len(ours) == len(files)
     for a, b in zip(ours, theirs, strict=True):
         assert a.prediction.label == b.prediction.label
@@ -164,7 +164,9 @@ def hears(carried: Path) -> Path:
 def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: list[str]) -> None:
     ours, theirs = Predictor(carried), Predictor(carried, engine="torch")
     assert (ours.engine, theirs.engine) == ("onnx", "torch")
-    for a, b in zip(ours.answers(pictures, bs=2), theirs.answers(pictures, bs=5), strict=True):
+    for a, b in zip(
+        ours.predict_detailed(pictures, bs=2), theirs.predict_detailed(pictures, bs=5), strict=True
+    ):
         assert (a.prediction.label, a.prediction.reason) == (
             b.prediction.label,
             b.prediction.reason,
@@ -177,7 +179,7 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
     pixels = ours.open(pictures[0])
     states = (one.network.state_dict().values() for one in (ours, theirs))
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True)), "built when asked for"
-    with threads_kept(9):  # of one picture most cores would have no part: they share it
+    with keep_thread_count(9):  # of one picture most cores would have no part: they share it
         close(ours.forward(pixels[None])[0], theirs.forward(pixels[None])[0])
 
 

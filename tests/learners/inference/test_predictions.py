@@ -16,7 +16,13 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms.pictures import Source
 from datasets.strain.settings import QScanSettings
-from learners.inference.predictions import NO_SIGNAL, TOP_WINDOWS, PredictedItem, Prediction, pooled
+from learners.inference.predictions import (
+    NO_SIGNAL,
+    TOP_WINDOWS,
+    DetailedPrediction,
+    Prediction,
+    pool_windows,
+)
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
@@ -48,18 +54,20 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     logits = rng.normal(size=(7, 4)).astype(np.float32)
     features = rng.normal(size=(7, 5)).astype(np.float32)
     blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
-    windows = [PredictedItem(blank, z, x) for z, x in zip(logits, features, strict=True)]
-    windows.insert(2, PredictedItem(blank._replace(reason=NO_SIGNAL), None, None))
-    joined, near, trained = pooled(windows)
+    windows = [DetailedPrediction(blank, z, x) for z, x in zip(logits, features, strict=True)]
+    windows.insert(2, DetailedPrediction(blank._replace(reason=NO_SIGNAL), None, None))
+    joined, near, trained = pool_windows(windows)
     wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
     np.testing.assert_allclose(joined, wanted, rtol=1e-6)
     speaking = np.argsort(logits[:, wanted.argmax()])[-TOP_WINDOWS:]
     np.testing.assert_allclose(near, features[speaking].mean(axis=0), rtol=1e-5)
     assert not trained
-    seen = [PredictedItem(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows]
-    assert pooled(seen)[2]
+    seen = [
+        DetailedPrediction(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows
+    ]
+    assert pool_windows(seen)[2]
     one = [int(n) + (n >= 2) for n in speaking[:1]]  # behind the silent window by one
-    assert not pooled([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
+    assert not pool_windows([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
 
 
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:

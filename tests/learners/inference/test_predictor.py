@@ -19,7 +19,7 @@ from datasets.spectrograms import decoded
 from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Prediction, Predictor
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle
 from tests.learners.confidences import settings
 
@@ -108,7 +108,7 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     seen: list[torch.Tensor] = []
     predictor = Predictor(bundle(preprocessing), device="cpu")
     predictor.network[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    with threads_kept(1):  # one after the other
+    with keep_thread_count(1):  # one after the other
         list(predictor.predict(pictures, bs=5))
     frame = pd.DataFrame({"path": [str(path) for path in pictures], "label": "a", "split": "valid"})
     frame = pd.concat([frame, frame.head(4).assign(split="train")], ignore_index=True)
@@ -136,7 +136,7 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
 def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, threads, count):
     predictor = Predictor(model, device="cpu")
     batch = np.stack([predictor.open(str(path)) for path in islice(cycle(pictures), count)])
-    with threads_kept(threads):
+    with keep_thread_count(threads):
         logits, features = predictor.forward(batch)
     mean, std = (
         np.array(v)[:, None, None] for v in (model.preprocessing.mean, model.preprocessing.std)

@@ -24,7 +24,7 @@ from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
-from learners.runs.warm_start import gone_on_from
+from learners.runs.warm_start import apply_warm_start
 from learners.share import main as share
 from learners.uncertainty import read_tree
 from learners.uncertainty.tree import Naming
@@ -159,7 +159,7 @@ def test_there_and_back(
         said.append(out.getvalue())
     assert said[0] == said[1] == said[2]
 
-    on, _ = gone_on_from(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
+    on, _ = apply_warm_start(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
     assert on.data.from_ == model_folder("hf:somebody/fruit")
     there["config.json"] = there["config.json"].replace('"ü"'.encode(), b'"melon"')
     del there["model.onnx"]

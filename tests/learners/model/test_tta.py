@@ -21,7 +21,14 @@ from learners.backbones import NetworkSpec, build
 from learners.finetune import main
 from learners.inference import Predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
-from learners.model.tta import PLAIN, TTAView, look, look_and_average, read_tta_views, tta_views_for
+from learners.model.tta import (
+    PLAIN,
+    TTAView,
+    average_over_views,
+    look,
+    read_tta_views,
+    tta_views_for,
+)
 from learners.predict import main as predict
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -105,8 +112,10 @@ def test_arrays_are_averaged_as_tensors_are(multi_label):
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
     of = torch.zeros(5, 3, 8, 8)
-    theirs = look_and_average(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
-    ours = look_and_average(lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label)
+    theirs = average_over_views(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
+    ours = average_over_views(
+        lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label
+    )
     assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is multi_label
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)

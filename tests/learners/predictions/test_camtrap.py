@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from datasets.annotations import read_annotations
-from learners.predictions import Shape, write
+from learners.predictions import RowSettings, write
 from learners.uncertainty.gates import Reason, Why
 from tests.learners.inference.test_predictions import tone
 from tests.learners.predictions.test_formats import answer
@@ -194,7 +194,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
         )
     ]  # fmt: skip
     rows = [answer(path, label) for path, label in zip(files, ("Lynx lynx", "human", "Lynx lynx", "vehicle"), strict=True)]  # fmt: skip
-    shape = Shape(names=[str(tmp_path / "package"), str(tmp_path / "else")])
+    shape = RowSettings(names=[str(tmp_path / "package"), str(tmp_path / "else")])
     package = tmp_path / "package"
     write("camtrap-dp", rows, shape, package)
     assert wrong(package) == []
@@ -220,7 +220,7 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     Image.new("RGB", (8, 8)).save(copied)
     os.utime(copied, (datetime(2020, 1, 2, tzinfo=UTC).timestamp(),) * 2)
     with caplog.at_level(logging.WARNING):
-        write("camtrap-dp", [answer(known), answer(copied)], Shape(), tmp_path)
+        write("camtrap-dp", [answer(known), answer(copied)], RowSettings(), tmp_path)
     assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
     media = read(tmp_path, "media")
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
@@ -237,7 +237,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     silent = answer(file, "unknown")._replace(reason=Reason(Why.NO_SIGNAL))
     gone = answer(tmp_path / "gone.jpg", "unknown", math.nan)
     gone = gone._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
-    write("camtrap-dp", [answer(file, "unknown"), silent, gone], Shape(), tmp_path)
+    write("camtrap-dp", [answer(file, "unknown"), silent, gone], RowSettings(), tmp_path)
     assert wrong(tmp_path) == []
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
@@ -252,7 +252,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
 def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> None:
     path = tone(tmp_path / "a.wav", 3.0)
     os.utime(path, (0, 0))
-    write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], Shape(), tmp_path)
+    write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
     (row,) = read(tmp_path, "observations")
     assert (row["eventStart"], row["eventEnd"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
     assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]

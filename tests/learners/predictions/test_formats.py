@@ -17,9 +17,9 @@ from datasets.core.errors import SecondhandError
 from datasets.items import load_table
 from learners.active.listing import as_text
 from learners.inference import Prediction
-from learners.predictions import Events, Shape, check_out, write
+from learners.predictions import Events, RowSettings, check_out, write
 from learners.predictions.formats import raven_table
-from learners.runs.folder import begin, write_csv
+from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.learners.inference.test_predictions import tone
 from tests.pictures import write_pictures
@@ -61,7 +61,7 @@ def tabbed(path: Path) -> list[dict[str, str]]:
 
 def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     names = (str(tmp_path / "recordings"),)
-    shape = Shape(windows=True, names=names, band=(20.0, 4000.0))
+    shape = RowSettings(windows=True, names=names, band=(20.0, 4000.0))
     write("raven", recordings, shape, tmp_path / "raven")
     found = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
     assert found == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
@@ -86,11 +86,11 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
 def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     one = answer("H-H1_strain.hdf5")._replace(at=1126259462.391)
     bad = one._replace(label="unknown", best="", at=NAN, reason=Reason(Why.BAD_FILE, "cut off"))
-    write("table", [one, bad], Shape(gps=True), None)
+    write("table", [one, bad], RowSettings(gps=True), None)
     first, last = capsys.readouterr().out.splitlines()
     assert "at GPS 1126259462.391 s" in first
     assert " at " not in last
-    write("table", [one._replace(at=2.5)], Shape(), None)
+    write("table", [one._replace(at=2.5)], RowSettings(), None)
     assert "at 2.500 s" in capsys.readouterr().out
 
 
@@ -100,13 +100,13 @@ def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
         check_out("raven", "sound", folder, overwrite=False)
     check_out("raven", "sound", folder, overwrite=True)
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    write("raven", recordings, Shape(windows=True, names=(str(folder),)), folder)
+    write("raven", recordings, RowSettings(windows=True, names=(str(folder),)), folder)
     assert {path: path.read_bytes() for path in before} == before
     assert len(list(folder.rglob("*.selections.txt"))) == 3
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
-    shape = Shape(events=Events(gap=1.0), classes=("a", "b b"), top=1)
+    shape = RowSettings(events=Events(gap=1.0), classes=("a", "b b"), top=1)
     two = recordings[2]._replace(
         windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
     )
@@ -134,7 +134,7 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
         def isatty(self) -> bool:
             return True
 
-    shape = Shape(windows=True, classes=("a", "b b"))
+    shape = RowSettings(windows=True, classes=("a", "b b"))
     said = {}
     monkeypatch.setenv("TERM", "xterm-256color")
     for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
@@ -161,7 +161,7 @@ def test_where_a_format_may_go(recordings, tmp_path):
         with pytest.raises(SecondhandError, match=said):
             check_out(*call, overwrite=False)
     with pytest.raises(SecondhandError, match="a label track is of one recording"):
-        write("audacity", recordings, Shape(windows=True), None)
+        write("audacity", recordings, RowSettings(windows=True), None)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
@@ -171,7 +171,7 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
         (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
         (str(folder / "x.wav"), "b b", 2.0, 3.0),
     ]  # fmt: skip
-    shape = Shape(windows=True, names=(str(folder),), band=(20.0, 4000.0))
+    shape = RowSettings(windows=True, names=(str(folder),), band=(20.0, 4000.0))
     for format in ("raven", "audacity"):
         write(format, recordings, shape, folder)
         frame, *_ = read_annotations(folder)
@@ -200,7 +200,7 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     given = given._replace(label="b", at=times.get("gps", NAN))
     out = tmp_path / "answers.csv"
     if writer == "predict":
-        write("csv", [given], Shape(), out)
+        write("csv", [given], RowSettings(), out)
     else:
         write_csv(out, pd.DataFrame([given._asdict()]).drop(columns="windows"))
     (row,) = csv.DictReader(out.open())
@@ -217,13 +217,13 @@ def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
     files = [tone(tmp_path / name, 1.0) for name in names]
     rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
     wanted = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
-    write("raven", rows, Shape(names=[str(tmp_path)]), tmp_path)
+    write("raven", rows, RowSettings(names=[str(tmp_path)]), tmp_path)
     for several in (False, True):
         if several:
             for path in tmp_path.glob("*.txt"):
                 path.unlink()
             with (tmp_path / "all.selections.txt").open("w") as stream:
-                raven_table(rows, Shape(), stream)
+                raven_table(rows, RowSettings(), stream)
         frame, rejected, _ = read_annotations(tmp_path)
         found = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
         assert ({*found}, rejected) == (wanted, [])
@@ -240,7 +240,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
         first._replace(path=new[1]),
         first._replace(path=new[2], label="unknown", reason=OUT_OF_DISTRIBUTION),
     ]
-    write("csv", answers, Shape(hidden=("set", "known")), out)
+    write("csv", answers, RowSettings(hidden=("set", "known")), out)
     with pytest.raises(SecondhandError, match="no label was corrected"):
         load_table([str(tmp_path / "known"), str(out)])
     rows = pd.read_csv(out, keep_default_na=False)
@@ -259,13 +259,13 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
     rows = [
         answer(path, label)._replace(at=-1.5) for path, label in zip(paths, labels, strict=True)
     ]
-    write("csv", rows, Shape(classes=labels), tmp_path / "answers.csv")
+    write("csv", rows, RowSettings(classes=labels), tmp_path / "answers.csv")
     listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.at} for r in rows]
     (tmp_path / "next.csv").write_text(as_text(["path", "label", "guess", "at"], listed))
     write_csv(tmp_path / "predictions.csv", pd.DataFrame(rows).drop(columns="windows"))
     write_csv(tmp_path / "rejected.csv", zip(paths, labels, strict=True), ["path", "label"])
     items = pd.DataFrame({"path": paths, "label": labels})
-    begin(tmp_path, {"items.csv": items})
+    record_inputs(tmp_path, {"items.csv": items})
     for name in ("answers.csv", "next.csv", "predictions.csv", "rejected.csv", "items.csv"):
         with open(tmp_path / name, newline="", encoding="utf-8") as opened:
             cells = [cell for row in csv.reader(opened) for cell in row]

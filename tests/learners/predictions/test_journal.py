@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli import console
-from learners.inference import Prediction, Predictor, in_rounds
+from learners.inference import Prediction, Predictor, group_by_round
 from learners.model.bundle import save_bundle
 from learners.predict import main
 from learners.predictions import Journal
@@ -85,7 +85,7 @@ def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch
     monkeypatch.setattr("learners.inference.predictor.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
     predictor = Predictor(models / "sound")
-    whole = [*in_rounds(predictor.predict(names, bs=3), 3)]
+    whole = [*group_by_round(predictor.predict(names, bs=3), 3)]
     assert len(whole) > 2
     done = len(whole[0])
     rest = [*predictor.predict(names[done:], bs=3)]

@@ -10,7 +10,7 @@ import pytest
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
 from learners.predictions import Events
-from learners.predictions.rows import joined
+from learners.predictions.rows import merge_probabilities
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
 
@@ -130,7 +130,7 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
         windows = [window(n, n + 1, "a", *row[:3]) for n, row in enumerate(p)]
         mean = np.exp(z.mean(axis=0))
         mean /= mean.sum()
-        found = dict(joined(windows))
+        found = dict(merge_probabilities(windows))
         assert [found[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
 
 
@@ -154,7 +154,10 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
         truth, p = simulated(rng, 4000, 6, shared, own)
         single = p.argmax(axis=2) == truth[:, None]
         assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
-        rows = [joined([window(k, k + 1, "a", *row) for k, row in enumerate(one)]) for one in p]
+        rows = [
+            merge_probabilities([window(k, k + 1, "a", *row) for k, row in enumerate(one)])
+            for one in p
+        ]
         right = np.array([row[0][0] == CLASSES[t] for row, t in zip(rows, truth, strict=True)])
         stated = np.array([row[0][1] for row in rows])
         assert -off < stated.mean() - right.mean() < 0.015

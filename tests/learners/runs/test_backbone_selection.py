@@ -19,8 +19,8 @@ from datasets.items import Loaded, prepare_items
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
-from learners.runs import backbone_selection as selection
-from learners.runs.backbone_selection import choose, settle_backbone
+from learners.runs import backbone_selection
+from learners.runs.backbone_selection import choose, select_backbone
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 
@@ -96,7 +96,7 @@ def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
 
 
 def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "choose", None)
+    monkeypatch.setattr(backbone_selection, "choose", None)
     again = tmp_path / "again"
     assert main(["--config", str(ran / "config.yaml"), "--out", str(again)]) == 0
     first, second = (load_file(run / "model/model.safetensors") for run in (ran, again))
@@ -106,12 +106,12 @@ def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monke
 
 @pytest.mark.usefixtures("unreported")
 def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, loaded, monkeypatch):
-    monkeypatch.setattr(selection, "choose", None)
+    monkeypatch.setattr(backbone_selection, "choose", None)
     taken = json.loads((ran / "backbones.json").read_text())["taken"]
     for name in (asked, taken):  # as a fold is begun again, and as --resume has it
-        settings, found = settle_backbone(ran, loaded, settings_for(name), "cpu")
+        settings, found = select_backbone(ran, loaded, settings_for(name), "cpu")
         assert settings.network.backbone == found.taken == taken
-    other, nothing = settle_backbone(ran, loaded, settings_for("test_vit"), "cpu")
+    other, nothing = select_backbone(ran, loaded, settings_for("test_vit"), "cpu")
     assert (other.network.backbone, nothing) == ("test_vit", None)
 
 
@@ -159,8 +159,12 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
     of_group = {name: rng.normal(size=16) for name in dict.fromkeys(groups)}
     features = np.array([of_group[g] for g in groups], np.float32)
     features += 0.01 * rng.normal(size=features.shape).astype(np.float32)
-    _, apart = selection._cross_validated(features, table(labels, groups), "ab", Settings())
-    _, mixed = selection._cross_validated(features, table(labels, [""] * 60), "ab", Settings())
+    _, apart = backbone_selection._cross_validated(
+        features, table(labels, groups), "ab", Settings()
+    )
+    _, mixed = backbone_selection._cross_validated(
+        features, table(labels, [""] * 60), "ab", Settings()
+    )
     assert mixed.mean() == 1
     assert apart.mean() < 0.8
 
@@ -168,7 +172,7 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
 @pytest.mark.parametrize("groups", [["one"] * 8, ["one", "two"] * 4])
 def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
     features = np.eye(2, dtype=np.float32)[[0] * 4 + [1] * 4]
-    losses, right = selection._cross_validated(
+    losses, right = backbone_selection._cross_validated(
         features, table(list("aaaabbbb"), groups), "ab", Settings()
     )
     assert right.all()
@@ -176,9 +180,9 @@ def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
 
 
 def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
-    monkeypatch.setattr(selection, "ENOUGH", 40)
+    monkeypatch.setattr(backbone_selection, "ENOUGH", 40)
     rows = table(["a"] * 300 + ["b"] * 90 + ["c"] * 10, [""] * 400)
-    kept = selection._some(rows, 0)["label"].value_counts()
+    kept = backbone_selection._some(rows, 0)["label"].value_counts()
     assert kept.to_dict() == {"a": 30, "b": 9, "c": 1}
 
 
@@ -194,9 +198,11 @@ def test_signals_are_seen_as_they_are_drawn(tmp_path, networks):
     where = f"local-dir:{networks / 'sees'}"
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        real = selection._cross_validated
+        real = backbone_selection._cross_validated
         patch.setattr(
-            selection, "_cross_validated", lambda x, *more: seen.append(x) or real(x, *more)
+            backbone_selection,
+            "_cross_validated",
+            lambda x, *more: seen.append(x) or real(x, *more),
         )
         found = choose(loaded, settings_for(f"auto:{where}"), "cpu")
     assert found.candidates[0].accuracy > 0.9

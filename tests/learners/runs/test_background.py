@@ -19,7 +19,7 @@ from learners.finetune import main
 from learners.inference.exporting import Portable, check
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
-from learners.runs.folder import begin
+from learners.runs.folder import record_inputs
 from learners.runs.run import load_items
 from tests.pictures import write_pictures
 
@@ -138,10 +138,10 @@ def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey
     tables = {name: pd.read_csv(run / name) for name in ("items.csv", "background.csv")}
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint/best.safetensors").write_bytes(b"")
-    begin(tmp_path, tables)
-    begin(tmp_path, tables)
+    record_inputs(tmp_path, tables)
+    record_inputs(tmp_path, tables)
     with pytest.raises(SecondhandError, match=r"1 gone.*grey_"):
-        begin(tmp_path, {**tables, "background.csv": tables["background.csv"].iloc[1:]})
+        record_inputs(tmp_path, {**tables, "background.csv": tables["background.csv"].iloc[1:]})
 
 
 def test_the_split_of_known_items_does_not_depend_on_it(run, folder, tmp_path):

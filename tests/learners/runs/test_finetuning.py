@@ -37,7 +37,7 @@ from learners.evaluation import ACCURACY_THRESHOLD
 from learners.evaluation.figures import CHOSE
 from learners.finetune import main
 from learners.inference.predictor import Predictor
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.predict import main as predict
 from learners.runs import finetuning, prepare, stages
 from learners.runs.folder import resume_command, run_folder
@@ -151,7 +151,7 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     """As long as the model lies in its run: the folder that is shared names none of them."""
     items = pd.read_csv(finished / "items.csv")
     one = items.loc[items.split.eq("train")].iloc[3]
-    near = Predictor(finished / "model").resembled(one.path)
+    near = Predictor(finished / "model").similar_files(one.path)
     assert (near[0].source.path, near[0].label) == (one.path, one.label)
     assert near[0].cosine == pytest.approx(1, abs=1e-3)
     assert len({found.source.path for found in near}) == 5
@@ -160,7 +160,7 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     assert cards[0]["name"] == Path(one.path).name
     assert cards[0]["picture"].startswith("data:image")
     shutil.copytree(finished / "model", tmp_path / "model")
-    assert Predictor(tmp_path / "model").resembled(one.path) == []
+    assert Predictor(tmp_path / "model").similar_files(one.path) == []
 
 
 def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(finished, tmp_path):
@@ -301,7 +301,7 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
 
 def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
     """Another number of them adds up in another order: the next run of the process would differ."""
-    with threads_kept(3):
+    with keep_thread_count(3):
         asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
         assert main([*asked, "--out", str(tmp_path / "one")]) == 0
         assert torch.get_num_threads() == 3

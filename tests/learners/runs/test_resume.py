@@ -92,7 +92,7 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out)])
-    stopped_in(monkeypatch, checkpoints.KeepBest, "try_part_way", ["--resume", str(out)])
+    stopped_in(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     same(tmp_path / "whole", out)
 

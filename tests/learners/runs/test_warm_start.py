@@ -20,7 +20,7 @@ from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.run import load_items
-from learners.runs.warm_start import as_before
+from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
 from tests.pictures import write_pictures
@@ -156,21 +156,21 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
     assert "--weights none (it has published)" in said
     assert "--kind" not in said
     same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
-    assert as_before(same_ones, origin).network.backbone == origin.spec.backbone
+    assert settings_from_origin(same_ones, origin).network.backbone == origin.spec.backbone
     settings = {"kind": "sound", "rate": 8000, "size": [64, 64]}
     heard = Bundle(**{**vars(origin), "spectrogram": settings})
-    assert as_before(
+    assert settings_from_origin(
         same_ones.but(kind="sound", spectrogram="{rate: 8000, picture: [64, 64]}"), heard
     )
     with pytest.raises(
         SecondhandError,
         match=r"--spectrogram rate: 44100 \(it has 8000\), --spectrogram picture: \[32",
     ):
-        as_before(
+        settings_from_origin(
             same_ones.but(kind="sound", spectrogram="{rate: 44100, picture: [32, 64]}"), heard
         )
     with pytest.raises(SecondhandError, match="--kind picture"):
-        as_before(same_ones, heard)
+        settings_from_origin(same_ones, heard)
 
 
 def test_what_its_run_was_told_of_splits_holds_for_new_files(
@@ -188,9 +188,9 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     first = table.drop_duplicates("group").set_index("group")["split"]
     table.assign(split=table["group"].map(first)).to_csv(tmp_path / "run/items.csv", index=False)
     asked = Settings().but(**{"from": model}, data=[str(root / "pictures")])
-    data = as_before(asked, origin).data
+    data = settings_from_origin(asked, origin).data
     assert (data.group_by, data.near_duplicates, data.label_column) == (sites, "ignore", "species")
-    assert as_before(asked.but(group_by=sites), origin).data == data
+    assert settings_from_origin(asked.but(group_by=sites), origin).data == data
 
     frame = load_items(data, SignalSettings(), 0, tmp_path).table.frame
     new = frame.loc[~frame["rehearsed"] & frame["group"].isin(first.index)]
@@ -198,26 +198,26 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     assert new["split"].tolist() == new["group"].map(first).tolist()
     assert {*new["split"]} - {"train"}
     with pytest.raises(SecondhandError) as error:
-        as_before(asked.but(group_by="(.)", label_column="kind"), origin)
+        settings_from_origin(asked.but(group_by="(.)", label_column="kind"), origin)
     assert f"not with --group-by (.) (it has {sites}), --label-column kind (it has species)" in (
         str(error.value)
     )  # fmt: skip
     with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
-        as_before(asked, origin, {"near_duplicates": "keep-together"})
+        settings_from_origin(asked, origin, {"near_duplicates": "keep-together"})
     # Groups that its run did not know may lie on both sides of its split.
     plain = asked.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
     with pytest.raises(
         SecondhandError, match="of the group 'green' it has learnt files and held out"
     ):
-        load_items(as_before(plain, origin).data, SignalSettings(), 0, tmp_path)
+        load_items(settings_from_origin(plain, origin).data, SignalSettings(), 0, tmp_path)
 
 
 def test_without_epochs_the_head_alone_is_fitted(root: Path, origin: Bundle) -> None:
     """The body has learnt already; a head of several layers cannot be fitted."""
     settings = Settings().but(**{"from": root / "old/model"})
-    assert as_before(settings, origin, {}).train.epochs == 0
-    assert as_before(settings.but(epochs=3), origin, {"epochs": 3}).train.epochs == 3
-    assert as_before(settings.but(freeze_epochs=1), origin, {}).train.epochs == 2
+    assert settings_from_origin(settings, origin, {}).train.epochs == 0
+    assert settings_from_origin(settings.but(epochs=3), origin, {"epochs": 3}).train.epochs == 3
+    assert settings_from_origin(settings.but(freeze_epochs=1), origin, {}).train.epochs == 2
 
 
 def test_from_what_is_no_model(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_from_what_is_no_model(tmp_path: Path) -> None:
 
 
 def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
-    from learners.backbones import Ensemble, build, carry
+    from learners.backbones import Ensemble, build, copy_weights
     from learners.backbones.building import NetworkSpec
 
     for head in ("stages", "cosine"):
@@ -235,7 +235,7 @@ def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
         assert not isinstance(old, Ensemble)
         assert not isinstance(new, Ensemble)
         fresh = new[1][-1].weight.clone()
-        carry(old, new, [2, None, 0])
+        copy_weights(old, new, [2, None, 0])
         last = new[1][-1].weight
         assert torch.equal(last[0], old[1][-1].weight[2])
         assert torch.equal(last[2], old[1][-1].weight[0])

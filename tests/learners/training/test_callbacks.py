@@ -214,7 +214,7 @@ def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, c
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path):
-    learn = learner(folder, tmp_path, cbs=[callbacks.WatchLoss()])
+    learn = learner(folder, tmp_path, cbs=[callbacks.LossGuard()])
     with torch.no_grad():
         learn.model[1][-1].weight.fill_(float("nan"))
     with pytest.raises(SecondhandError, match=r"(?s)loss is nan in epoch 1, batch 1.*--lr"):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
-from learners.machine import threads_kept
+from learners.machine import keep_thread_count
 from learners.training import callbacks, checkpoints, frozen
 from learners.training import learner as learner_module
 from learners.training.callbacks import Seeds
@@ -93,7 +93,7 @@ def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  #
     learn = learner(folder, tmp_path, size=64, cbs=[Seeds(0)])
     shapes = []
     learn.model[0].register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
-    with threads_kept(1):  # which has whole batches
+    with keep_thread_count(1):  # which has whole batches
         frozen_only(learn, epochs=1, views=1)
     crops = shapes[: -(-learn.dls.train.n // 8)]
     assert sum(shape[0] for shape in crops) == learn.dls.train.n
@@ -260,7 +260,7 @@ def test_ctrl_c_gives_the_files_back(folder, tmp_path):  # noqa: F811
 
 
 def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F811
-    cbs = [callbacks.WatchLoss(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
+    cbs = [callbacks.LossGuard(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
            best := checkpoints.KeepBest(tmp_path / "checkpoint"), ChannelsLast(),
            compiled := callbacks.Compile(backend="eager"),
            *callbacks.mixed_precision("bf16", "cpu")]  # fmt: skip

@@ -13,8 +13,8 @@ import torch
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.evaluation import curve_of
-from learners.training.learning_curve import Seen, predictions_by_part
-from learners.training.probe import Fitted, fit_probe
+from learners.training.learning_curve import Seen, predictions_by_fraction
+from learners.training.probe import LinearProbe, fit_probe
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,9 @@ def seen(rng: np.random.Generator, n: int) -> Seen:
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     train, held, many = seen(rng, 128), seen(rng, 300), seen(rng, 5000)
-    answers = predictions_by_part(train, held, CLASSES, fit_probe).rename(columns={"item": "path"})
+    answers = predictions_by_fraction(train, held, CLASSES, fit_probe).rename(
+        columns={"item": "path"}
+    )
     answers["unit"] = answers["path"]
     answers.to_csv(tmp_path / "a.csv", index=False)
     curve = curve_of(tmp_path / "a.csv")
@@ -66,13 +68,13 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
     features = torch.arange(120.0)[:, None].repeat(1, 2)
     learnt: list[set[int]] = []
 
-    def noted(x: torch.Tensor, y: torch.Tensor, n: int, **_: object) -> Fitted:
+    def noted(x: torch.Tensor, y: torch.Tensor, n: int, **_: object) -> LinearProbe:
         learnt.append({int(v) for v in x[:, 0]})
         weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0]])
-        return Fitted(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
+        return LinearProbe(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
 
     each = Seen(features, targets, items, items)
-    found = predictions_by_part(each, each, ["a", "b"], noted)
+    found = predictions_by_fraction(each, each, ["a", "b"], noted)
     for small, large in pairwise(learnt[:4]):
         assert small < large
     for rows in learnt:

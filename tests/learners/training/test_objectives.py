@@ -11,8 +11,8 @@ from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
 from learners.training import probe
-from learners.training.objectives import KnownLoss, TwoAtOnce
-from learners.training.probe import fit_labels
+from learners.training.objectives import MaskedLabelLoss, MixedClips
+from learners.training.probe import fit_multi_label_probe
 
 NAN = float("nan")
 
@@ -22,16 +22,16 @@ def test_the_loss_is_of_what_is_known():
     targets = torch.tensor([[1.0, NAN], [0.0, 1.0]])
     known = torch.tensor([1.0, 3.0, 0.5])
     wanted = functional.binary_cross_entropy_with_logits(known, torch.tensor([1.0, 0.0, 1.0]))
-    loss = KnownLoss()(logits, targets)
+    loss = MaskedLabelLoss()(logits, targets)
     assert torch.isclose(loss, wanted)
     loss.backward()
     assert logits.grad is not None
     assert logits.grad[0, 1] == 0
-    assert KnownLoss()(logits, torch.full((2, 2), NAN)) == 0
+    assert MaskedLabelLoss()(logits, torch.full((2, 2), NAN)) == 0
 
 
 def test_easy_negatives_count_little_in_the_asymmetric_loss():
-    loss = KnownLoss(asymmetric=True)
+    loss = MaskedLabelLoss(asymmetric=True)
     z = torch.tensor([[2.0, -1.0, -4.0, 0.3]], requires_grad=True)
     value = loss(z, torch.tensor([[1.0, 0.0, 0.0, NAN]]))
     p = torch.sigmoid(torch.tensor([2.0, -1.0]))
@@ -51,7 +51,7 @@ def test_the_probe_is_a_logistic_regression_of_each_label(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(probe, "STRENGTHS", (0.1,))
         patch.setattr(probe, "ON_BIAS", 0.0)
-        ours = fit_labels(torch.from_numpy(x), targets, 2, KnownLoss())
+        ours = fit_multi_label_probe(torch.from_numpy(x), targets, 2, MaskedLabelLoss())
     middle, spread = x.mean(0), np.sqrt(x.var(0) + x.var(0).mean() / 4)
     for k, rows in ((0, slice(None)), (1, slice(40, None))):
         scaled = (x[rows] - middle) / spread
@@ -59,8 +59,8 @@ def test_the_probe_is_a_logistic_regression_of_each_label(monkeypatch):
         logits = x[rows] @ ours.weight[k].numpy() + ours.bias[k].numpy()
         np.testing.assert_allclose(logits, theirs.decision_function(scaled), atol=1e-3)
     for asymmetric in (False, True):
-        found = fit_labels(
-            torch.from_numpy(3 * x + 1), targets, 2, KnownLoss(asymmetric=asymmetric)
+        found = fit_multi_label_probe(
+            torch.from_numpy(3 * x + 1), targets, 2, MaskedLabelLoss(asymmetric=asymmetric)
         )
         logits = torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias
         assert roc_auc_score(y[:, 0], logits[:, 0]) > 0.9
@@ -73,7 +73,7 @@ def test_two_clips_at_once_show_the_labels_of_both():
     x = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 2, 2) / 8
     y = torch.eye(8)
     y[0, 5] = NAN
-    both = TwoAtOnce(0.4)
+    both = MixedClips(0.4)
     learn = SimpleNamespace(x=x, y=y, xb=(x,), yb=(y,))
     both.learn = learn
     both.before_batch()

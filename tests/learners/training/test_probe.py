@@ -25,8 +25,8 @@ from datasets.items import split_units
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
 from learners.training import checkpoints, learning_curve, objectives, probe
-from learners.training.objectives import KnownLoss
-from learners.training.probe import fit_labels, fit_probe, last_layer
+from learners.training.objectives import MaskedLabelLoss
+from learners.training.probe import fit_multi_label_probe, fit_probe, last_layer
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(x[:600], dtype=torch.float32), torch.tensor(y[:600])
 
 
-def logits(fitted: probe.Fitted, x: torch.Tensor) -> torch.Tensor:
+def logits(fitted: probe.LinearProbe, x: torch.Tensor) -> torch.Tensor:
     return x @ fitted.weight.T + fitted.bias
 
 
@@ -127,7 +127,9 @@ def test_the_penalty_is_judged_by_whole_groups():
     assert whole.strength == min(losses, key=lambda c: losses[c]) < cut.strength
     assert whole.loss == pytest.approx(losses[whole.strength], rel=0.2)
     labels = torch.nn.functional.one_hot(targets, 3).float()
-    cut, whole = (fit_labels(x, labels, 3, KnownLoss(), groups=g) for g in (None, groups))
+    cut, whole = (
+        fit_multi_label_probe(x, labels, 3, MaskedLabelLoss(), groups=g) for g in (None, groups)
+    )
     assert whole.strength < cut.strength
 
 
@@ -198,7 +200,7 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
     pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
              "--epochs", "1", "--workers", "0", *more]  # fmt: skip
-    real = checkpoints.KeepBest.try_part_way
+    real = checkpoints.KeepBest.try_blends
 
     def kept(best: checkpoints.KeepBest, epochs: int) -> None:
         shutil.copytree(best.folder, folder / "ends")
@@ -212,7 +214,7 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
-        patch.setattr(checkpoints.KeepBest, "try_part_way", kept)
+        patch.setattr(checkpoints.KeepBest, "try_blends", kept)
         patch.setattr(learning_curve, "DRAWS", 1)
         assert main(words) == 0
     return folder
@@ -302,7 +304,7 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, kept):
         best.learn.opt.frozen_idx = frozen
         best.learn.recorder.values.append(validate())
         best.epoch_ends()
-    best.try_part_way(1)
+    best.try_blends(1)
     assert best.restore(network)
     assert network.weight.item() == kept
 

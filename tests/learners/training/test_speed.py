@@ -16,7 +16,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.engine import pick_device
 from learners.machine import SpeedSettings
-from learners.training.speed import check_precision, resolve_precision, settle, workers_for
+from learners.training.speed import check_precision, resolve_precision, resolve_speed, workers_for
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -44,7 +44,7 @@ def test_precision_follows_the_hardware_and_the_kind_of_network(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert resolve_precision("auto", device, network) == precision
-    assert settle(SpeedSettings(), network, device).precision == precision
+    assert resolve_speed(SpeedSettings(), network, device).precision == precision
     for wanted in ("fp32",) if device == "mps" else ("fp32", "bf16"):
         assert resolve_precision(wanted, device, network) == wanted
 
@@ -80,7 +80,7 @@ def test_what_the_user_gave_is_never_changed():
         SpeedSettings(compile=False),
         SpeedSettings(threads=3, workers=0),
     ):
-        chosen = settle(wanted, PLAIN, "cpu")
+        chosen = resolve_speed(wanted, PLAIN, "cpu")
         for name, value in vars(wanted).items():
             if value not in (None, "auto"):
                 assert getattr(chosen, name) == value, name
