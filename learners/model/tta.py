@@ -185,16 +185,16 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
     SecondhandError : names the value that is missing, foreign, out of range, or not for this kind.
     """
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_TTA_VIEWS:
-        raise SecondhandError(f"views: not a list of 1 to {MAX_TTA_VIEWS} views")
+        raise SecondhandError(f"tta: not a list of 1 to {MAX_TTA_VIEWS} views")
     tta_views = []
     for number, value in enumerate(values):
-        view = read_as(TTAView, value, f"views[{number}]")
+        view = read_as(TTAView, value, f"tta[{number}]")
         mine = (
             TTAView(shift=view.shift)
             if kind == "sound"
             else TTAView(view.mirror, view.zoom, view.x, view.y)
         )
         if view != (PLAIN if kind == "strain" else mine):
-            raise SecondhandError(f"views[{number}]: {value} is no view of data of kind {kind}")
+            raise SecondhandError(f"tta[{number}]: {value} is no view of data of kind {kind}")
         tta_views.append(view)
     return tuple(tta_views)

@@ -251,7 +251,7 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     assert made.tta_views == tta_views_for("picture", 4)
     saved = pd.read_csv(out / "predictions.csv")
     # The temperature was fitted to the mean over the views: the calibration split's own answers.
-    once = Bundle(**{**vars(made), "tta": (PLAIN,)})
+    once = Bundle(**{**vars(made), "tta_views": (PLAIN,)})
     for looked, agree in ((made, True), (once, False)):
         answers = list(Predictor(looked).predict(saved.path))
         off = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
