@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse
 from app.serving import Limits, Served, Site, Visits
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import wait_for_gradio_server
-from learners.machine import report_to_nobody
+from learners.machine import disable_telemetry
 from learners.templates import render
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ def _timm_body(
         options["img_size"] = sides
     native = int(config.input_size[-1]) if config is not None else shape[0]
     # Only a download has any business with the network: opening a model folder has none.
-    hub = no_waiting_for_a_hub_out_of_reach() if pretrained else nullcontext()
+    hub = offline_if_unreachable() if pretrained else nullcontext()
     with weights_errors(name, weights), hub, require_all_tensors():
         if said or (model := _map_of(name, sides, native, options)) is None:
             model = timm.create_model(name, **options, **said)
@@ -226,7 +226,7 @@ def _published_body(
     pooling = {key: value for key, value in found.options.items() if key != "axes"}
     if bare is not None:
         pooling = {"global_pool": ""}
-    hub = no_waiting_for_a_hub_out_of_reach()
+    hub = offline_if_unreachable()
     with weights_errors(name, None), hub, require_all_tensors():
         model = timm.create_model(name, pretrained=True, **options, **pooling)
     preprocessing = _timm_preprocessing(found.data)

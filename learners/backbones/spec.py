@@ -59,7 +59,7 @@ class NetworkSpec:
                     f"{name} {quoted(value)} is not a whole number from {low} to {high}"
                 )
         if self.multi_label not in (True, False):
-            problems.append(f"many {quoted(self.multi_label)} is not true or false")
+            problems.append(f"multi_label {quoted(self.multi_label)} is not true or false")
         if type(self.head) is not str or self.head not in ("auto", *HEADS):
             problems.append(f"head {quoted(self.head)} is none of auto, {', '.join(HEADS)}")
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:

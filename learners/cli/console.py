@@ -34,7 +34,7 @@ def run(main: Callable[[], int]) -> None:
     after Ctrl-C, 143 after SIGTERM: both end it in order, and leave nothing half written.
     """
     let_waiting_threads_sleep()
-    report_to_nobody()
+    disable_telemetry()
     use_utf8_output()
     signal.signal(signal.SIGTERM, _terminated)
     try:

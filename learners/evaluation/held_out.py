@@ -140,7 +140,7 @@ def judged_rows(
     answers = list(predictor.predict_detailed(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
-    logits, features = stacked(held, len(predictor.classes))
+    logits, features = stack_outputs(held, len(predictor.classes))
     units = split_units(frame).to_numpy(np.int64)[good]
     items = Items(logits.astype(np.float64), None, features, units)
     return items, frame["label"].iloc[good].tolist(), [one.prediction.path for one in held]
@@ -163,7 +163,7 @@ def answer(
     frame["truth"], frame["split"] = held["label"], held["split"]
     frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
     frame["unit"] = split_units(held)
-    return Evaluation(frame, *stacked(answers))
+    return Evaluation(frame, *stack_outputs(answers))
 
 
 def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:

@@ -181,6 +181,8 @@ def load_items(
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
     weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
-    begin(folder, tables, weights, {path: look.state for path, look in table.picture_info.items()})
+    record_inputs(
+        folder, tables, weights, {path: look.state for path, look in table.picture_info.items()}
+    )
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded

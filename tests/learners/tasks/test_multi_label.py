@@ -72,7 +72,7 @@ def test_each_label_is_answered_by_itself(
     bundle = load_bundle(run / "model")
     assert bundle.classes == ["blue", "red"]
     assert bundle.metrics["test_map"] > 0.9
-    assert len(bundle.views) == 2
+    assert len(bundle.tta_views) == 2
     assert _figures(run, bundle.metrics)["test_ece"] == bundle.metrics["test_ece"]
     capsys.readouterr()
     files = [str(table.parent / f"{n:02d}.png") for n in range(12)]
